@@ -1,0 +1,50 @@
+"""Streaming sources and sinks for PySpark, without a jar.
+
+    from connectors import register
+
+    register(spark)
+    events = spark.readStream.format("pubsub").option(...).load()
+
+Importing this package imports neither Spark nor the SDK of any vendor.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["__version__", "register"]
+
+__version__ = "0.1.0"
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats of this pack known to a session; calling it again changes nothing.
+
+    Args:
+        spark: a session of Spark 4.2 or newer.
+
+    Raises:
+        ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark has no admission control for
+            Python stream readers, which came with 4.2.
+    """
+    _require_spark(spark.version)
+    from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415 - so that an import alone stays cheap
+
+    spark.dataSource.register(PubSubDataSource)
+
+
+def _require_spark(version: str) -> None:
+    """Refuse a Spark older than 4.2, before its missing names fail as an ImportError."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) < (4, 2):
+        from connectors.core.errors import ConnectorError  # noqa: PLC0415 - as above
+
+        raise ConnectorError(
+            "SPARK_TOO_OLD",
+            f"Spark {version} is too old",
+            "register",
+            "Use Spark 4.2 or newer: older ones cannot limit what a Python stream reader takes in a batch.",
+        )

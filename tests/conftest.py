@@ -1,0 +1,84 @@
+"""What holds for every test: its tier, no skip in CI, no process left behind, the same settings everywhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.processes import RUN_MARK, orphans
+
+TIERS = {"unit", "contract", "spark", "integration"}
+
+# The speed of the machine decides no test; CI tries the same cases every time.
+settings.register_profile(
+    "house",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+    print_blob=True,
+)
+settings.load_profile("house")
+
+# As ./dev sets them, for a pytest that is called directly.
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, the name of its folder under tests/, and say what runs in one process.
+
+    With pytest-xdist the tests of a file stay together, and so do all that start Spark: two cores carry one Spark.
+    They come first, because they take longest.
+    """
+    here = Path(__file__).parent
+    for item in items:
+        tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
+        if tier in TIERS:
+            item.add_marker(tier)
+        item.add_marker(pytest.mark.xdist_group(tier if tier == "spark" else str(item.path)))
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def _fail_skip_in_ci(report: Any) -> None:
+    """Under CI=true what cannot be tested is a failure, with the reason of the skip."""
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under CI=true: {report.longrepr}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Any:
+    """A skipped test fails in CI, unless it is marked `may_skip_in_ci`."""
+    report = yield
+    if item.get_closest_marker("may_skip_in_ci") is None:
+        _fail_skip_in_ci(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Any:
+    """A module that skips itself fails in CI."""
+    report = yield
+    _fail_skip_in_ci(report)
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left_behind() -> Iterator[None]:
+    """Every process that a test starts ends at most 5 s after its parent: else the last test fails."""
+    mark = uuid4().hex
+    os.environ[RUN_MARK] = mark
+    yield
+    end = time.monotonic() + 5
+    while (left := orphans(mark)) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left, f"processes left behind: {left}"

@@ -1,0 +1,328 @@
+"""The rules of the house as functions over a tree: each gives back its violations, one line for each.
+
+Most read the syntax trees of a folder that holds `connectors/`; the last three import modules of that folder in a
+fresh interpreter and look at what came with them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+SDKS = ("google.cloud", "google.auth", "google.oauth2", "google.api_core", "google.pubsub_v1", "google.pubsub")
+SDKS += ("grpc", "grpc_status", "boto3", "botocore", "confluent_kafka")
+COMMAND_LINE = ("typer", "rich")
+NOT_ON_EXECUTORS = (*COMMAND_LINE, "pydantic", "prometheus_client")
+# Packages that are no connectors, and the packages of the pack that each may import (None: all).
+LAYERS: dict[str, set[str] | None] = {
+    "core": {"core"},
+    "spool": {"core", "spool"},
+    "observe": {"core", "spool", "observe"},
+    "testing": None,
+    "demo": None,
+}
+MODULE_LINES = 400
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module or name, in dotted form, and where."""
+
+    name: str
+    line: int
+    lazy: bool
+    """Inside of a function."""
+
+
+def is_within(name: str, packages: tuple[str, ...]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+def sources(tree: Path, *folders: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from sorted((tree / folder).rglob("*.py"))
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def module_name(tree: Path, path: Path) -> str:
+    parts = path.relative_to(tree).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def module_path(tree: Path, name: str) -> Path | None:
+    """The file of a module of this tree, or nothing if the name is no module (a function, say)."""
+    stem = tree.joinpath(*name.split("."))
+    candidates = (stem.with_suffix(".py"), stem / "__init__.py")
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def imported_names(node: ast.AST, package: str) -> list[str]:
+    """What one node imports: `from a import b` gives `a` and `a.b`, since b may be a module."""
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom():
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            return [base, *(f"{base}.{alias.name}" for alias in node.names)]
+        case ast.Call(func=ast.Name(id="import_module" | "__import__"), args=[ast.Constant(value=str(name)), *_]):
+            return [name]
+        case ast.Call(func=ast.Attribute(attr="import_module"), args=[ast.Constant(value=str(name)), *_]):
+            return [name]
+    return []
+
+
+def imports(tree: Path, path: Path) -> list[Import]:
+    """All imports of a module, also those inside of functions and by `importlib.import_module("...")`."""
+    name = module_name(tree, path)
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    found = []
+
+    def visit(node: ast.AST, lazy: bool) -> None:
+        found.extend(Import(imported, node.lineno, lazy) for imported in imported_names(node, package))
+        inner = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.iter_child_nodes(node):
+            visit(child, inner)
+
+    visit(parse(path), lazy=False)
+    return found
+
+
+def connectors_of(tree: Path) -> list[str]:
+    """The packages under `connectors/` that are connectors."""
+    folders = (path.parent.name for path in (tree / "connectors").glob("*/__init__.py"))
+    return sorted(folder for folder in folders if folder not in LAYERS)
+
+
+def layers(tree: Path) -> list[str]:
+    """Core imports core, the spool core and spool, a connector these and itself; never another connector."""
+    connectors = connectors_of(tree)
+    packages = {*LAYERS, *connectors}
+    bad = []
+    for path in sources(tree, "connectors"):
+        own = path.relative_to(tree).parts[1]
+        allowed = {"core", "spool", own} if own in connectors else LAYERS.get(own)
+        if allowed is None:
+            continue
+        for imported in imports(tree, path):
+            first, _, rest = imported.name.partition(".")
+            package = rest.partition(".")[0]
+            if first == "connectors" and package in packages and package not in allowed:
+                bad.append(f"{path.relative_to(tree)}:{imported.line}: {own} imports {imported.name}")
+    return bad
+
+
+def sdks_only_in_client(tree: Path) -> list[str]:
+    """A vendor's SDK is imported by the `client.py` of a connector and by `connectors/testing`, nowhere else."""
+    bad = []
+    for path in sources(tree, "connectors"):
+        inside = path.relative_to(tree).parts
+        if inside[1] == "testing" or (inside[1] in connectors_of(tree) and inside[2:] == ("client.py",)):
+            continue
+        used = [imported for imported in imports(tree, path) if is_within(imported.name, SDKS)]
+        bad += [f"{path.relative_to(tree)}:{imported.line}: imports {imported.name}" for imported in used]
+    return bad
+
+
+def command_line_only_in_cli(tree: Path) -> list[str]:
+    """Typer and rich are imported by `cli.py` only, prometheus by `observe` only."""
+    bad = []
+    for path in sources(tree, "connectors"):
+        inside = path.relative_to(tree).parts
+        elsewhere = COMMAND_LINE if inside[1] != "cli.py" else ()
+        elsewhere += ("prometheus_client",) if inside[1] != "observe" else ()
+        used = [imported for imported in imports(tree, path) if is_within(imported.name, elsewhere)]
+        bad += [f"{path.relative_to(tree)}:{imported.line}: imports {imported.name}" for imported in used]
+    return bad
+
+
+def short_modules(tree: Path) -> list[str]:
+    """A module of the pack has at most 400 lines."""
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(tree, "connectors")}
+    return [f"{path.relative_to(tree)}: {n} lines" for path, n in lengths.items() if n > MODULE_LINES]
+
+
+def _catches_all(kind: ast.expr | None) -> bool:
+    if isinstance(kind, ast.Tuple):
+        return any(_catches_all(each) for each in kind.elts)
+    return kind is None or (isinstance(kind, ast.Name) and kind.id in {"Exception", "BaseException"})
+
+
+def _does_nothing(statement: ast.stmt) -> bool:
+    constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+    return constant or isinstance(statement, ast.Pass | ast.Continue)
+
+
+def nothing_swallowed(tree: Path) -> list[str]:
+    """No handler catches every exception and does nothing; neither does `suppress(Exception)`."""
+    bad = []
+    for path in sources(tree, "connectors", "tests", "bench", "tools"):
+        for node in ast.walk(parse(path)):
+            match node:
+                case ast.ExceptHandler() if _catches_all(node.type) and all(map(_does_nothing, node.body)):
+                    bad.append(f"{path.relative_to(tree)}:{node.lineno}: swallows every exception")
+                case ast.Call(func=ast.Name(id="suppress") | ast.Attribute(attr="suppress")) if any(
+                    map(_catches_all, node.args)
+                ):
+                    bad.append(f"{path.relative_to(tree)}:{node.lineno}: suppresses every exception")
+    return bad
+
+
+def _is_sys_modules(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "modules" and getattr(node.value, "id", "") == "sys"
+
+
+def _is_mock(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id="MagicMock") | ast.Attribute(attr="MagicMock"):
+            return True
+        case ast.Subscript(value=table, ctx=ast.Store() | ast.Del()):
+            return _is_sys_modules(table)
+        case ast.Call(func=ast.Attribute(attr="setitem" | "delitem"), args=[table, *_]):
+            return _is_sys_modules(table)
+    return any(is_within(name, ("unittest.mock", "mock")) for name in imported_names(node, ""))
+
+
+def no_mocks(tree: Path) -> list[str]:
+    """Real servers instead of mocks: no unittest.mock, no change of `sys.modules`."""
+    bad = []
+    for path in sources(tree, "connectors", "tests", "bench"):
+        nodes = [node for node in ast.walk(parse(path)) if _is_mock(node)]
+        bad += [f"{path.relative_to(tree)}:{node.lineno}: mocks" for node in nodes]
+    return bad
+
+
+def text_files(tree: Path) -> Iterator[tuple[Path, str]]:
+    """All files that are, or would be, under version control, as text; others are passed over."""
+    if (tree / ".git").exists():
+        command = ("git", "-C", str(tree), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+        listed = subprocess.run(command, check=True, capture_output=True).stdout.decode().split("\0")
+        paths = [tree / name for name in listed if name]
+    else:
+        paths = [path for path in tree.rglob("*") if not re.search(r"/(\.venv|\.\w+_cache|__pycache__)", str(path))]
+    for path in sorted(paths):
+        if path.is_file() and b"\0" not in (content := path.read_bytes()):
+            yield path, content.decode("utf-8", errors="replace")
+
+
+# Put together from pieces, so that this file keeps the rules too.
+MACHINE_PATH = re.compile(r"(?<![\w.$}~])/(?:" + "work|ro" + "ot|home|Users" + ")/")
+REGISTRY_HOSTS = (r"pypi\." + "org", "python" + "hosted", "npm" + "js", r"crates\." + "io", r"proxy\.golang\." + "org")
+REGISTRY_HOSTS += (r"maven\.(?:apache\.)?" + "org", r"deb\.debian\." + "org", "--(?:extra-)?index-" + "url")
+REGISTRY = re.compile("|".join(REGISTRY_HOSTS))
+
+
+def _hits(pattern: re.Pattern[str], tree: Path) -> list[str]:
+    return [f"{path.relative_to(tree)}: {hit[0]}" for path, text in text_files(tree) for hit in pattern.finditer(text)]
+
+
+def no_machine_paths(tree: Path) -> list[str]:
+    """No path of one machine in any file."""
+    return _hits(MACHINE_PATH, tree)
+
+
+def no_registry_hosts(tree: Path) -> list[str]:
+    """No host of a package registry in any file: each machine has its own."""
+    return _hits(REGISTRY, tree)
+
+
+STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
+    layers,
+    sdks_only_in_client,
+    command_line_only_in_cli,
+    short_modules,
+    nothing_swallowed,
+    no_mocks,
+    no_machine_paths,
+    no_registry_hosts,
+)
+
+
+def loaded_by(tree: Path, modules: list[str]) -> set[str]:
+    """All modules that a fresh interpreter has loaded after it imported these from this tree."""
+    code = "import importlib, json, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
+    code += "print(json.dumps(sorted(sys.modules)))"
+    environment = os.environ | {"PYTHONPATH": str(tree)}
+    command = (sys.executable, "-c", code, *modules)
+    done = subprocess.run(command, cwd=tree, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode:
+        message = f"import of {modules} failed:\n{done.stderr}"
+        raise ImportError(message)
+    return set(json.loads(done.stdout))
+
+
+def referenced_names(node: ast.AST) -> set[str]:
+    """Every name and attribute that a piece of code mentions."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    return names | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
+
+
+def _reached_functions(module: ast.Module, names: set[str]) -> Iterator[ast.AST]:
+    """Functions and methods that have one of these names, and the special methods of classes that have."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
+            yield node
+        if isinstance(node, ast.ClassDef) and node.name in names:
+            yield from (each for each in node.body if getattr(each, "name", "").startswith("__"))
+
+
+def executor_modules(tree: Path, connector: str) -> list[str]:
+    """The modules of the pack that `read()` and `write()` of a connector load in a Spark worker.
+
+    A worker imports the reader's and the writer's module to unpickle its task, with all that they import at the top.
+    Then come the imports inside of `read` and `write` and of every function that these mention, by name, in any
+    module reached so far: rather a function too many than one too few.
+    """
+    names = {"read", "write"}
+    roots = (f"connectors.{connector}.{module}" for module in ("reader", "writer"))
+    reached = {name for name in roots if module_path(tree, name)}
+    while True:
+        before = len(names), len(reached)
+        for name in sorted(reached):
+            path = module_path(tree, name)
+            module = parse(path)
+            functions = list(_reached_functions(module, names))
+            lines = [range(each.lineno, each.end_lineno + 1) for each in functions]
+            for function in functions:
+                names |= referenced_names(function)
+            for imported in imports(tree, path):
+                here = not imported.lazy or any(imported.line in span for span in lines)
+                if here and is_within(imported.name, ("connectors",)) and module_path(tree, imported.name):
+                    reached.add(imported.name)
+        if before == (len(names), len(reached)):
+            return sorted(reached)
+
+
+def sdks_imported_lazily(tree: Path) -> list[str]:
+    """Importing the pack, or any module of a connector that Spark imports, loads no SDK."""
+    modules = ["connectors"]
+    modules += [f"connectors.{name}.{part}" for name in connectors_of(tree) for part in ("options", "reader", "writer")]
+    modules = [name for name in modules if module_path(tree, name)]
+    return [f"{modules}: {name}" for name in sorted(loaded_by(tree, modules)) if is_within(name, SDKS)]
+
+
+def light_on_executors(tree: Path) -> list[str]:
+    """What a connector's `read()` and `write()` reach loads no pydantic, typer, rich or prometheus."""
+    bad = []
+    for connector in connectors_of(tree):
+        modules = executor_modules(tree, connector)
+        loaded = sorted(loaded_by(tree, modules))
+        bad += [f"{connector} by {modules}: {name}" for name in loaded if is_within(name, NOT_ON_EXECUTORS)]
+    return bad
+
+
+def cheap_import(tree: Path) -> list[str]:
+    """`import connectors` loads neither Spark nor Arrow."""
+    return [name for name in sorted(loaded_by(tree, ["connectors"])) if is_within(name, ("pyspark", "pyarrow"))]

@@ -1,0 +1,388 @@
+"""What ./dev finds, makes and runs, in a small tree with interpreters that only pretend to install."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOOLS = "sh sed cut cat cmp mkdir mv rm rmdir dirname basename cp id env sleep ln readlink flock touch"
+
+# Answers -c as the real interpreter does; pretends -m venv, -m virtualenv, -m ensurepip and -m pip, and writes
+# everything else down. $BROKEN names what shall fail.
+PYTHON = f"""#!/bin/sh
+case "$1 $2" in
+    *print*sys.executable*) echo "$0"; exit ;;
+    "-c "*) exec "{sys.executable}" "$@" ;;
+esac
+echo "$(basename "$0") $*" >>"$LOG"
+for word in $BROKEN; do
+    case "$*" in *"$word"*) exit 1 ;; esac
+done
+for last; do :; done
+case "$2" in
+    venv | virtualenv) mkdir -p "$last/bin" && cp "$0" "$last/bin/python" ;;
+    pip) case "$3" in install) sleep "${{INSTALL_SECONDS:-0}}" ;; esac ;;
+    connectors.cli) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" ;;
+esac
+"""
+OLD_PYTHON = f"""#!/bin/sh
+exec "{sys.executable}" -c 'import sys; sys.version_info = (3, 10, 13); exec(sys.argv[1])' "$2"
+"""
+BROKEN_SHIM = """#!/bin/sh
+echo "pyenv: $(basename "$0"): command not found" >&2
+exit 127
+"""
+UV = """#!/bin/sh
+echo "uv $*" >>"$LOG"
+[ "${UV_FAILS:-}" != "$1" ] || exit 1
+for last; do :; done
+[ "$1" = pip ] || { mkdir -p "$last/bin" && cp "$(command -v python3)" "$last/bin/python"; }
+"""
+# Has no Java 17, as a newer Debian.
+APT_GET = """#!/bin/sh
+echo "apt-get $*" >>"$LOG"
+case "$*" in
+    *install*17*) exit 100 ;;
+    *install*) cp -r "$NEW" "$FOLDER" ;;
+esac
+"""
+JAVA = """#!/bin/sh
+if [ "$1" = --add-modules=jdk.incubator.vector ] && [ "{module}" = no ]; then
+    echo "Error: Module jdk.incubator.vector not found" >&2
+    exit 1
+fi
+echo "    java.home = $(cd "$(dirname "$0")/.." && pwd)" >&2
+echo "    java.specification.version = {version}" >&2
+"""
+
+
+class Tree:
+    """A small project with its own `dev`, a PATH without any real Python or Java, and a log of what was called."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "a tree"
+        self.bin = folder / "bin"
+        self.javas = folder / "javas"
+        self.log = folder / "log"
+        for made in (self.root / "bench", self.root / "tests" / "chaos", self.bin, self.javas):
+            made.mkdir(parents=True)
+        shutil.copy(ROOT / "dev", self.root)
+        (self.root / "requirements.lock").write_text("numpy==1.0\n")
+        (self.root / "pyproject.toml").write_text("[project]\n")
+        (self.root / "bench" / "fetch.py").touch()
+        (self.root / "bench" / "_common.py").touch()
+        for tool in TOOLS.split():
+            (self.bin / tool).symlink_to(shutil.which(tool) or pytest.fail(f"{tool} is needed here"))
+        self.environment = {"PATH": str(self.bin), "HOME": str(folder), "LOG": str(self.log)}
+        self.environment["JAVA_FOLDER"] = str(self.javas)
+        self.started: list[subprocess.Popen[str]] = []
+
+    def program(self, path: Path | str, text: str) -> Path:
+        program = self.bin / path
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(text)
+        program.chmod(0o755)
+        return program
+
+    def java(self, home: Path, version: str = "17", module: str = "yes") -> Path:
+        self.program(home / "bin" / "java", JAVA.format(version=version, module=module))
+        return home
+
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        command = (str(self.root / "dev"), *arguments)
+        process = subprocess.Popen(command, env=self.environment | environment, start_new_session=True, **pipes)
+        self.started.append(process)
+        return process
+
+    def dev(self, *arguments: str, status: int = 0, **environment: str) -> tuple[str, str]:
+        process = self.start(*arguments, **environment)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == status, out + err
+        return out, err
+
+    def stop(self) -> None:
+        """End what a failed test has left running."""
+        for process in self.started:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+    def calls(self, word: str) -> list[str]:
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if word in line]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Iterator[Tree]:
+    tree = Tree(tmp_path)
+    yield tree
+    tree.stop()
+
+
+@pytest.fixture
+def ready(tree: Tree) -> Tree:
+    """A tree on whose machine Python and Java are found."""
+    tree.program("python3", PYTHON)
+    tree.java(tree.javas / "jdk")
+    return tree
+
+
+def test_help_names_every_verb(tree: Tree) -> None:
+    out, _ = tree.dev("--help")
+    for verb in ("demo", "test", "check", "chaos", "bench", "servers", "docs", "env", "lock"):
+        assert f"\n  {verb} " in out
+
+
+@pytest.mark.parametrize("arguments", [("deploy",), (), ("--lowest",), ("--no-such-option", "test")])
+def test_wrong_use_shows_usage_and_exits_2(tree: Tree, arguments: tuple[str, ...]) -> None:
+    _, err = tree.dev(*arguments, status=2)
+    assert "usage: ./dev" in err
+
+
+class TestPython:
+    def test_newest_is_taken(self, tree: Tree) -> None:
+        tree.program("python3.11", PYTHON)
+        newest = tree.program("python3.13", PYTHON)
+        assert f"python {newest} (" in tree.dev("env", status=1)[0]
+
+    def test_oldest_is_taken_for_the_lowest_versions(self, tree: Tree) -> None:
+        oldest = tree.program("python3.11", PYTHON)
+        tree.program("python3.13", PYTHON)
+        assert f"python {oldest} (" in tree.dev("--lowest", "env", status=1)[0]
+
+    @pytest.mark.parametrize("text", [BROKEN_SHIM, OLD_PYTHON], ids=["broken shim", "3.10"])
+    def test_unusable_one_is_passed_over(self, tree: Tree, text: str) -> None:
+        tree.program("python3.14", text)
+        tree.program("python3.12", text)
+        good = tree.program("python3", PYTHON)
+        out, err = tree.dev("env", status=1)
+        assert f"python {good} (" in out
+        assert "pyenv" not in err
+
+    def test_only_unusable_ones_give_one_line(self, tree: Tree) -> None:
+        tree.program("python3", OLD_PYTHON)
+        tree.program("python3.12", BROKEN_SHIM)
+        _, err = tree.dev("check", status=1)
+        assert err.startswith("dev: Python 3.11 or newer was not found")
+        assert err.count("\n") == 1
+
+    def test_variable_wins(self, tree: Tree) -> None:
+        tree.program("python3.14", PYTHON)
+        chosen = tree.program("elsewhere/my python", PYTHON)
+        assert f"python {chosen} (" in tree.dev("env", status=1, PYTHON=str(chosen))[0]
+
+    def test_bad_variable_is_an_error(self, ready: Tree) -> None:
+        old = ready.program("old", OLD_PYTHON)
+        _, err = ready.dev("check", status=1, PYTHON=str(old))
+        assert err == f"dev: PYTHON={old} is not a CPython 3.11 or newer that runs\n"
+
+
+class TestJava:
+    def test_missing_gives_one_line_that_names_the_package(self, tree: Tree) -> None:
+        tree.program("python3", PYTHON)
+        tree.program("apt-get", APT_GET)
+        _, err = tree.dev("test", status=1)
+        assert "openjdk-17-jre-headless" in err
+        assert err.count("\n") == 1
+        assert tree.calls("") == []
+
+    def test_java_home_comes_first_then_path_then_folder(self, tree: Tree) -> None:
+        folder = tree.java(tree.javas / "a jdk", "21")
+        assert f"java {folder} (21)" in tree.dev("env", status=1)[0]
+        tree.java(tree.bin.parent, "17")
+        assert f"java {tree.bin.parent} (17)" in tree.dev("env", status=1)[0]
+        home = tree.java(tree.bin / "home", "25")
+        assert f"java {home} (25)" in tree.dev("env", status=1, JAVA_HOME=str(home))[0]
+
+    @pytest.mark.parametrize(("version", "module"), [("1.8", "no"), ("11", "yes"), ("21", "no")])
+    def test_old_or_trimmed_one_is_passed_over(self, tree: Tree, version: str, module: str) -> None:
+        bad = tree.java(tree.javas / "a", version, module)
+        good = tree.java(tree.javas / "b")
+        out, err = tree.dev("env", status=1, JAVA_HOME=str(bad))
+        assert f"java {good} (17)" in out
+        assert f"JAVA_HOME={bad} is not a complete Java 17" in err
+
+    @pytest.mark.parametrize("arguments", [("--install-java", "demo"), ("demo", "--install-java"), ("demo",)])
+    def test_installed_when_asked_or_in_ci(self, tree: Tree, arguments: tuple[str, ...]) -> None:
+        tree.program("python3", PYTHON)
+        new = tree.java(tree.bin / "new", "21")
+        tree.program("id", "#!/bin/sh\necho 0\n")
+        tree.program("apt-get", APT_GET)
+        ci = "" if "--install-java" in arguments else "true"
+        out, _ = tree.dev(*arguments, NEW=str(new), FOLDER=str(tree.javas), CI=ci)
+        assert out.startswith(str(tree.javas / "new"))
+        assert [call.split()[-1] for call in tree.calls("apt-get")] == [
+            "-qq",
+            "openjdk-17-jre-headless",
+            "openjdk-21-jre-headless",
+        ]
+        assert "--install-java" not in tree.calls("connectors.cli")[0]
+
+    def test_not_needed_for_check(self, tree: Tree) -> None:
+        tree.program("python3", PYTHON)
+        tree.dev("check")
+
+    def test_that_cannot_be_installed_is_an_error(self, tree: Tree) -> None:
+        tree.program("python3", PYTHON)
+        tree.program("id", "#!/bin/sh\necho 0\n")
+        tree.program("apt-get", "#!/bin/sh\nexit 100\n")
+        _, err = tree.dev("demo", status=1, CI="true")
+        assert "apt-get could not install openjdk-17-jre-headless" in err
+
+
+class TestEnvironment:
+    def test_made_once(self, ready: Tree) -> None:
+        for _ in range(3):
+            ready.dev("demo")
+        assert len(ready.calls("requirements.lock")) == 1
+        assert len(ready.calls("--editable")) == 1
+        assert len(ready.calls("connectors.cli")) == 3
+
+    def test_made_anew_for_another_lock_and_package_only_for_another_pyproject(self, ready: Tree) -> None:
+        ready.dev("demo")
+        (ready.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+        ready.dev("demo")
+        assert [len(ready.calls(word)) for word in ("requirements.lock", "--editable")] == [1, 2]
+        (ready.root / "requirements.lock").write_text("numpy==2.0\n")
+        ready.dev("demo")
+        assert [len(ready.calls(word)) for word in ("requirements.lock", "--editable")] == [2, 3]
+
+    def test_made_anew_where_the_tree_was_moved(self, ready: Tree) -> None:
+        ready.dev("demo")
+        ready.root = ready.root.rename(ready.root.with_name("moved"))
+        ready.dev("demo")
+        assert len(ready.calls("requirements.lock")) == 2
+
+    def test_made_anew_for_another_interpreter_and_kept_without_a_wish(self, ready: Tree) -> None:
+        other = ready.program("other", PYTHON.replace('"$@" ;;', "-c \"import sys; sys.base_prefix = '/'; $2\" ;;"))
+        ready.dev("demo")
+        ready.dev("demo", PYTHON=str(other))
+        ready.dev("demo", PYTHON=str(other))
+        ready.dev("demo")
+        assert [call.split()[0] for call in ready.calls("-m venv")] == ["python3", "other"]
+
+    def test_made_anew_when_its_interpreter_is_gone(self, ready: Tree) -> None:
+        ready.dev("demo")
+        (ready.root / ".venv" / "bin" / "python").unlink()
+        ready.dev("demo")
+        assert len(ready.calls("requirements.lock")) == 2
+
+    @pytest.mark.parametrize(
+        ("broken", "works"),
+        [
+            ("", "-m venv .venv"),
+            ("--version", "-m ensurepip"),
+            ("--version ensurepip", "-m pip --python .venv/bin/python install --quiet pip"),
+            ("--version ensurepip --python", "-m virtualenv"),
+        ],
+    )
+    def test_first_way_that_works_is_taken(self, ready: Tree, broken: str, works: str) -> None:
+        ready.dev("demo", BROKEN=broken)
+        assert ready.calls(works)
+        ways = ["-m venv .venv", "-m ensurepip", "--python .venv/bin/python", "-m virtualenv"]
+        later = ways[[way in works for way in ways].index(True) + 1 :]
+        assert not [way for way in later if ready.calls(way)]
+
+    def test_uv_is_taken_where_it_is(self, ready: Tree) -> None:
+        ready.program("uv", UV)
+        ready.dev("demo")
+        assert len(ready.calls("uv pip install")) == 2
+        assert not ready.calls("-m pip")
+
+    @pytest.mark.parametrize("failing", ["venv", "pip"])
+    def test_uv_that_fails_is_followed_by_venv(self, ready: Tree, failing: str) -> None:
+        ready.program("uv", UV)
+        ready.dev("demo", UV_FAILS=failing)
+        assert len(ready.calls("-m pip install")) == 2
+
+    def test_next_interpreter_is_tried_when_one_cannot_make_environments(self, ready: Tree) -> None:
+        ready.program("python3.13", PYTHON.replace("venv | virtualenv) ", "venv | virtualenv) exit 1; "))
+        ready.dev("demo")
+        assert ready.calls("python3 -m venv .venv")
+
+    def test_no_way_gives_one_line(self, ready: Tree) -> None:
+        _, err = ready.dev("demo", status=1, BROKEN="venv virtualenv")
+        assert "no way to make .venv worked" in err
+        assert "python3-venv" in err
+
+    def test_failed_install_is_an_error_and_is_repaired(self, ready: Tree) -> None:
+        _, err = ready.dev("demo", status=1, BROKEN="requirements.lock")
+        assert "the install of requirements.lock failed" in err
+        _, err = ready.dev("demo", status=1, BROKEN="--editable")
+        assert "could not be installed" in err
+        ready.dev("demo")
+        assert len(ready.calls("connectors.cli")) == 1
+
+    @pytest.mark.parametrize("flock", [True, False], ids=["flock", "no flock"])
+    def test_killed_install_is_repaired(self, ready: Tree, flock: bool) -> None:
+        if not flock:
+            (ready.bin / "flock").unlink()
+        process = ready.start("demo", INSTALL_SECONDS="60")
+        while not ready.calls("requirements.lock"):
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        ready.dev("demo")
+        assert len(ready.calls("requirements.lock")) == 2
+        assert len(ready.calls("connectors.cli")) == 1
+
+    @pytest.mark.parametrize("flock", [True, False], ids=["flock", "no flock"])
+    def test_calls_at_once_install_once(self, ready: Tree, flock: bool) -> None:
+        if not flock:
+            (ready.bin / "flock").unlink()
+        processes = [ready.start("demo", INSTALL_SECONDS="0.5") for _ in range(4)]
+        for process in processes:
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+        assert len(ready.calls("requirements.lock")) == 1
+        assert len(ready.calls("--editable")) == 1
+        assert len(ready.calls("connectors.cli")) == 4
+        assert not list(ready.root.glob(".venv.lock.*"))
+
+
+class TestVerbs:
+    def test_demo_sees_the_environment_and_nothing_else(self, ready: Tree) -> None:
+        out, _ = ready.dev("demo", "--json", PYTHONPATH="somewhere", SPARK_HOME="elsewhere")
+        python = ready.root / ".venv" / "bin" / "python"
+        assert out == f"{ready.javas / 'jdk'} {python} 127.0.0.1 unset unset\n"
+        assert ready.calls("connectors.cli") == ["python -m connectors.cli demo --json"]
+
+    def test_arguments_are_passed_on(self, ready: Tree) -> None:
+        ready.dev("test", "-k", "a or b", "tests/unit")
+        ready.dev("bench", "fetch", "--rows", "3")
+        (ready.root / "tests" / "chaos" / "pubsub.py").touch()
+        ready.dev("chaos", "pubsub", "--trials", "3")
+        ready.dev("servers", "--port", "1")
+        assert ready.calls("pytest") == ["python -m pytest -n 2 --dist loadgroup -k a or b tests/unit"]
+        assert ready.calls("fetch") == ["python bench/fetch.py --rows 3"]
+        assert ready.calls("chaos") == ["python -m tests.chaos.pubsub --trials 3"]
+        assert ready.calls("emulator") == ["python -m connectors.testing.emulator --port 1"]
+
+    def test_status_of_the_tests_is_the_status(self, ready: Tree) -> None:
+        ready.dev("test", status=1, BROKEN="pytest")
+
+    def test_check_runs_every_step_and_fails_for_any(self, ready: Tree) -> None:
+        _, err = ready.dev("check", status=1, BROKEN="format mypy")
+        assert err.endswith("dev: check failed: ruff mypy\n")
+        assert len(ready.calls("-m ruff")) == 2
+        assert len(ready.calls("test_house_rules")) == 1
+
+    def test_benchmarks_are_listed(self, ready: Tree) -> None:
+        assert ready.dev("bench")[0] == "fetch\n"
+        out, err = ready.dev("bench", "fech", status=2)
+        assert (out, "no benchmark named fech" in err) == ("fetch\n", True)
+        assert ready.dev("chaos")[0] == "none yet\n"
+
+    def test_docs_writes_the_reference_pages(self, ready: Tree) -> None:
+        ready.dev("docs")
+        assert ready.calls("reference") == ["python -m tools.reference"]
