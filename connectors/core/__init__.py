@@ -1,0 +1,1 @@
+"""What all connectors share. Nothing here imports a vendor's SDK."""

@@ -1,0 +1,110 @@
+"""Arrow as Spark takes it: the schema of a StructType, and batches cut to a size.
+
+Spark compares the schema of what a reader yields with its own translation of the declared StructType and refuses
+anything else. That translation (``pyspark.sql.pandas.types``) is internal to PySpark and has changed its arguments
+between 4.2 and 4.3, so the types that connectors use are translated here; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["arrow_schema", "cut_batches"]
+
+# By the type's own name, so that nothing of PySpark is imported here.
+_ATOMS: Final[dict[str, pa.DataType]] = {
+    "binary": pa.binary(),
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "date": pa.date32(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "short": pa.int16(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects of a reader with this schema.
+
+    Needs no Spark session. Spark's TIMESTAMP is ``timestamp[us, tz=UTC]``, whatever the session's time zone.
+
+    Raises:
+        TypeError: a field has a type that no connector uses.
+    """
+    return pa.schema([_field(field.name, field.dataType, nullable=field.nullable) for field in struct])
+
+
+def _field(name: str, spark_type: DataType, *, nullable: bool) -> pa.Field:
+    return pa.field(name, _arrow_type(spark_type), nullable=nullable)
+
+
+def _arrow_type(spark_type: DataType) -> pa.DataType:
+    # Not needed to cut batches, and takes 200 ms.
+    from pyspark.sql.types import ArrayType, DecimalType, MapType, StructType  # noqa: PLC0415
+
+    if isinstance(spark_type, StructType):
+        return pa.struct([_field(field.name, field.dataType, nullable=field.nullable) for field in spark_type])
+    if isinstance(spark_type, ArrayType):
+        return pa.list_(_field("element", spark_type.elementType, nullable=spark_type.containsNull))
+    if isinstance(spark_type, MapType):
+        key = _field("key", spark_type.keyType, nullable=False)
+        return pa.map_(key, _field("value", spark_type.valueType, nullable=spark_type.valueContainsNull))
+    if isinstance(spark_type, DecimalType):
+        return pa.decimal128(spark_type.precision, spark_type.scale)
+    try:
+        return _ATOMS[spark_type.typeName()]
+    except KeyError:
+        raise TypeError(f"no connector has columns of the type {spark_type.simpleString()}") from None
+
+
+def cut_batches(
+    batches: Iterable[pa.RecordBatch], max_rows: int | None = None, max_bytes: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Cut batches so that none is larger than it may be; rows keep their order and nothing is copied.
+
+    Args:
+        batches: record batches; empty ones are left out.
+        max_rows: the most rows a batch may have; None for any.
+        max_bytes: the most bytes its columns may take, as ``RecordBatch.nbytes`` counts them; None for any. A row
+            that alone is larger passes alone.
+
+    Raises:
+        ValueError: a limit is less than 1.
+    """
+    if (max_rows is not None and max_rows < 1) or (max_bytes is not None and max_bytes < 1):
+        raise ValueError(f"limits are at least 1, not max_rows={max_rows}, max_bytes={max_bytes}")
+    for batch in batches:
+        start = 0
+        while start < batch.num_rows:
+            rows = batch.num_rows - start
+            if max_rows is not None:
+                rows = min(rows, max_rows)
+            if max_bytes is not None:
+                rows = _rows_within(batch, start, rows, max_bytes)
+            yield batch.slice(start, rows)
+            start += rows
+
+
+def _rows_within(batch: pa.RecordBatch, start: int, rows: int, max_bytes: int) -> int:
+    """The most rows from ``start`` on, at least 1 and at most ``rows``, that stay within ``max_bytes``."""
+    if batch.slice(start, rows).nbytes <= max_bytes:
+        return rows
+    fits, too_many = 1, rows
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        if batch.slice(start, middle).nbytes <= max_bytes:
+            fits = middle
+        else:
+            too_many = middle
+    return fits

@@ -1,0 +1,123 @@
+"""The one retry policy: exponential backoff with full jitter, a cap and a deadline.
+
+Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
+see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015. Clock, sleep and randomness are arguments, so
+that tests need no waiting.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from connectors.core.errors import ConnectorError
+
+__all__ = ["Backoff", "RetryPolicy", "is_transient", "retry"]
+
+T = TypeVar("T")
+
+# From here on the ceiling has long reached any cap, and a larger power would overflow.
+_LARGEST_EXPONENT: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long to try again; all in seconds.
+
+    Attributes:
+        initial_seconds: the ceiling of the first delay.
+        multiplier: what the ceiling grows by with each failure.
+        cap_seconds: the largest ceiling.
+        deadline_seconds: no new attempt begins later than this after the first; None means for ever.
+    """
+
+    initial_seconds: float = 0.1
+    multiplier: float = 2.0
+    cap_seconds: float = 10.0
+    deadline_seconds: float | None = 60.0
+
+    def __post_init__(self) -> None:
+        """Refuse values that would make delays negative or shrinking.
+
+        Raises:
+            ValueError: a value is out of its range.
+        """
+        if not 0 < self.initial_seconds <= self.cap_seconds:
+            raise ValueError(f"initial_seconds {self.initial_seconds} is not in (0, cap_seconds {self.cap_seconds}]")
+        if self.multiplier < 1:
+            raise ValueError(f"multiplier {self.multiplier} is less than 1")
+
+    def ceiling_seconds(self, failures: int) -> float:
+        """The largest delay after so many failures in a row, counted from 1."""
+        exponent = min(failures - 1, _LARGEST_EXPONENT)
+        return float(min(self.cap_seconds, self.initial_seconds * self.multiplier**exponent))
+
+
+class Backoff:
+    """Counts failures in a row and gives the delay before the next attempt; for loops that never end.
+
+    Args:
+        policy: the policy; its deadline is not looked at.
+        uniform: gives a number in [0, 1).
+    """
+
+    def __init__(self, policy: RetryPolicy, uniform: Callable[[], float] = random.random) -> None:
+        self._policy = policy
+        self._uniform = uniform
+        self.failures = 0
+
+    def next_delay_seconds(self) -> float:
+        """Count one more failure; the time to wait before the next attempt."""
+        self.failures += 1
+        return self._uniform() * self._policy.ceiling_seconds(self.failures)
+
+    def reset(self) -> None:
+        """An attempt succeeded: the next failure counts as the first."""
+        self.failures = 0
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether trying again later can help without a change by the user."""
+    return isinstance(error, ConnectorError) and error.transient
+
+
+def retry(
+    attempt: Callable[[], T],
+    policy: RetryPolicy,
+    *,
+    retryable: Callable[[BaseException], bool] = is_transient,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+    uniform: Callable[[], float] = random.random,
+) -> T:
+    """Call ``attempt`` until it succeeds, fails for good, or the deadline of the policy is passed.
+
+    Args:
+        attempt: what to try.
+        policy: how often and how long.
+        retryable: whether an error may be tried again.
+        clock: monotonic time in seconds.
+        sleep: waits for a number of seconds; if it returns True, nothing more is tried. So the ``wait`` of a
+            `threading.Event` ends the retries when the event is set.
+        uniform: gives a number in [0, 1).
+
+    Raises:
+        Exception: the last error of ``attempt``, as it was raised.
+    """
+    backoff = Backoff(policy, uniform)
+    started = clock()
+    while True:
+        try:
+            return attempt()
+        except Exception as error:
+            if not retryable(error):
+                raise
+            delay = backoff.next_delay_seconds()
+            limit = policy.deadline_seconds
+            if limit is not None and clock() - started + delay > limit:
+                raise
+            if sleep(delay) is True:
+                raise

@@ -1,0 +1,160 @@
+"""Every error this pack raises on purpose.
+
+    ConnectorError                    has a stable code, says what, where and what to do
+    ├── OptionError                   an option is unknown, missing or has an illegal value
+    ├── CredentialsError              credentials cannot be read, or are refused
+    ├── AccessDeniedError             the service says that a role is missing
+    ├── SourceGoneError               a subscription, topic, stream or shard is not there any more
+    ├── ServiceUnavailableError       the service cannot be reached now (transient)
+    ├── OffsetError                   an offset of the checkpoint does not fit the source
+    ├── DataLossError                 rows the query needs are not there any more
+    └── SpoolError                    the spool cannot be used as it is
+        ├── SpoolInUseError           another query holds it (transient: that query may end)
+        ├── SpoolFencedError          another writer took it over; this one must stop
+        ├── SpoolDamagedError         a file is missing, damaged or foreign
+        ├── SpoolFullError            no room on the disk, or a limit is reached (transient)
+        └── SpoolVersionError         written by another version of this pack
+
+Errors travel from Spark's Python workers as text, and between our own processes as pickles or JSON: so the
+code stands first in the message, and every error survives pickle.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AccessDeniedError",
+    "ConnectorError",
+    "CredentialsError",
+    "DataLossError",
+    "OffsetError",
+    "OptionError",
+    "ServiceUnavailableError",
+    "SourceGoneError",
+    "SpoolDamagedError",
+    "SpoolError",
+    "SpoolFencedError",
+    "SpoolFullError",
+    "SpoolInUseError",
+    "SpoolVersionError",
+    "error_from_json",
+]
+
+
+class ConnectorError(Exception):
+    """The base of all errors of this pack.
+
+    Args:
+        code: stable name in capitals, for example ``PUBSUB_SUBSCRIPTION_NOT_FOUND``; documented, never reused.
+        what: one sentence that says what is wrong.
+        where: the thing it is wrong with (an option, a subscription, a file); may be empty.
+        action: what the user can do about it, as an instruction.
+
+    The text of the error is ``[CODE] what (where). action``.
+    """
+
+    transient: ClassVar[bool] = False
+    """True when trying again later can help without a change by the user."""
+
+    def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
+        self.code = code
+        self.what = what
+        self.where = where
+        self.action = action
+        place = f" ({where})" if where else ""
+        advice = f" {action}" if action else ""
+        super().__init__(f"[{code}] {what}{place}.{advice}")
+
+    def __reduce__(self) -> tuple[type[ConnectorError], tuple[str, str, str, str]]:
+        return type(self), (self.code, self.what, self.where, self.action)
+
+    def to_json(self) -> dict[str, str]:
+        """The error as a JSON object, for a pipe between processes; `error_from_json` reads it."""
+        kind = type(self).__name__
+        return {"kind": kind, "code": self.code, "what": self.what, "where": self.where, "action": self.action}
+
+
+class OptionError(ConnectorError):
+    """Raised before anything is started, when an option is unknown, missing or has an illegal value."""
+
+
+class CredentialsError(ConnectorError):
+    """Raised when credentials cannot be read, or when the service does not accept them."""
+
+
+class AccessDeniedError(ConnectorError):
+    """Raised when the service refuses a call for want of a role; names the role and the resource."""
+
+
+class SourceGoneError(ConnectorError):
+    """Raised when a subscription, topic, stream or shard was deleted, detached or made anew."""
+
+
+class ServiceUnavailableError(ConnectorError):
+    """Raised when the service does not answer after all retries."""
+
+    transient = True
+
+
+class OffsetError(ConnectorError):
+    """Raised when an offset from the checkpoint is malformed, unknown, or beyond the source's end."""
+
+
+class DataLossError(ConnectorError):
+    """Raised when rows that the query needs are not there any more, and ``failOnDataLoss`` is true."""
+
+
+class SpoolError(ConnectorError):
+    """Raised when the spool cannot be used as it is."""
+
+
+class SpoolInUseError(SpoolError):
+    """Raised when another live query holds the spool."""
+
+    transient = True
+
+
+class SpoolFencedError(SpoolError):
+    """Raised in a writer that another writer has replaced; it serves and deletes nothing more."""
+
+
+class SpoolDamagedError(SpoolError):
+    """Raised when a file of the spool is missing, damaged or does not belong there; nothing is skipped."""
+
+
+class SpoolFullError(SpoolError):
+    """Raised when the disk is full or a limit of the spool is reached."""
+
+    transient = True
+
+
+class SpoolVersionError(SpoolError):
+    """Raised when a file was written by a version of this pack that this one cannot read."""
+
+
+_KINDS: dict[str, type[ConnectorError]] = {
+    kind.__name__: kind
+    for kind in (
+        ConnectorError,
+        OptionError,
+        CredentialsError,
+        AccessDeniedError,
+        SourceGoneError,
+        ServiceUnavailableError,
+        OffsetError,
+        DataLossError,
+        SpoolError,
+        SpoolInUseError,
+        SpoolFencedError,
+        SpoolDamagedError,
+        SpoolFullError,
+        SpoolVersionError,
+    )
+}
+
+
+def error_from_json(value: dict[str, str]) -> ConnectorError:
+    """The error that `ConnectorError.to_json` wrote; an unknown kind becomes a plain `ConnectorError`."""
+    kind = _KINDS.get(value.get("kind", ""), ConnectorError)
+    return kind(value.get("code", "UNKNOWN"), value.get("what", ""), value.get("where", ""), value.get("action", ""))

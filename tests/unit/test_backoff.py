@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.core.backoff import Backoff, RetryPolicy, is_transient, retry
+from connectors.core.errors import OptionError, ServiceUnavailableError
+
+
+class Time:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def failing(times: int) -> Callable[[], str]:
+    """Fails so many times with a transient error, then answers."""
+    left = times
+
+    def attempt() -> str:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise ServiceUnavailableError("GONE_FOR_NOW", f"{left} failures left")
+        return "answer"
+
+    return attempt
+
+
+def test_ceiling_doubles_up_to_the_cap() -> None:
+    policy = RetryPolicy(initial_seconds=1.0, multiplier=2.0, cap_seconds=10.0)
+    assert [policy.ceiling_seconds(failures) for failures in range(1, 7)] == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+
+
+def test_ceiling_after_a_million_failures_is_the_cap() -> None:
+    assert RetryPolicy(cap_seconds=30.0).ceiling_seconds(1_000_000) == 30.0
+
+
+@given(st.integers(1, 200), st.floats(0, 1, exclude_max=True))
+def test_delay_is_between_zero_and_the_ceiling(failures: int, drawn: float) -> None:
+    policy = RetryPolicy(initial_seconds=0.1, cap_seconds=7.0)
+    backoff = Backoff(policy, lambda: drawn)
+    for failure in range(1, failures + 1):
+        assert 0 <= backoff.next_delay_seconds() <= policy.ceiling_seconds(failure) <= 7.0
+
+
+def test_success_starts_the_delays_anew() -> None:
+    backoff = Backoff(RetryPolicy(initial_seconds=1.0, cap_seconds=100.0), lambda: 0.5)
+    assert [backoff.next_delay_seconds() for _ in range(3)] == [0.5, 1.0, 2.0]
+    backoff.reset()
+    assert backoff.failures == 0
+    assert backoff.next_delay_seconds() == 0.5
+
+
+def test_transient_failures_are_tried_again_until_the_answer() -> None:
+    time = Time()
+    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=4.0, deadline_seconds=None)
+    assert retry(failing(5), policy, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.5) == "answer"
+    assert time.slept == [0.5, 1.0, 2.0, 2.0, 2.0]
+
+
+def test_terminal_failure_is_raised_at_once() -> None:
+    def attempt() -> None:
+        raise OptionError("OPTION_ILLEGAL", "It is wrong")
+
+    time = Time()
+    with pytest.raises(OptionError):
+        retry(attempt, RetryPolicy(), clock=time.clock, sleep=time.sleep)
+    assert time.slept == []
+
+
+def test_no_attempt_begins_after_the_deadline_and_the_last_error_is_raised() -> None:
+    time = Time()
+    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=4.0, deadline_seconds=10.0)
+    with pytest.raises(ServiceUnavailableError, match="96 failures left"):
+        retry(failing(100), policy, clock=time.clock, sleep=time.sleep, uniform=lambda: 0.999)
+    assert sum(time.slept) <= 10.0
+    assert len(time.slept) == 3
+
+
+def test_event_that_is_set_ends_the_retries() -> None:
+    stopped = threading.Event()
+    stopped.set()
+    with pytest.raises(ServiceUnavailableError, match="99 failures left"):
+        retry(failing(100), RetryPolicy(deadline_seconds=None), sleep=stopped.wait)
+
+
+def test_only_transient_errors_of_this_pack_are_transient() -> None:
+    assert is_transient(ServiceUnavailableError("X", "x"))
+    assert not is_transient(OptionError("X", "x"))
+    assert not is_transient(ConnectionError())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"initial_seconds": 0.0}, {"initial_seconds": 5.0, "cap_seconds": 4.0}, {"multiplier": 0.5}],
+)
+def test_policy_that_makes_no_sense_is_refused(arguments: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"_seconds|multiplier"):
+        RetryPolicy(**arguments)

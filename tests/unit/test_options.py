@@ -1,0 +1,419 @@
+from __future__ import annotations
+
+import contextlib
+import pickle
+import subprocess
+import sys
+import traceback
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import (
+    BOOLEAN,
+    BYTES,
+    DURATION,
+    FLOAT,
+    INTEGER,
+    PATH,
+    SECRET,
+    STRING,
+    Kind,
+    Secret,
+    choice,
+    duration_or,
+)
+from connectors.core.options import option, option_rows, options_json_schema, parse_options, redacted_options
+
+
+class Mode(StrEnum):
+    FAST = "fast"
+    SAFE = "safe"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShopOptions:
+    shop_id: str = option("shopId", STRING, "Which shop.")
+    pages: int = option("pages", INTEGER, "How many.", default="3", minimum="1", maximum="10", aliases=("pageCount",))
+    page_bytes: int = option("pageBytes", BYTES, "How large.", default="16mb", minimum="1kb")
+    ratio: float = option("ratio", FLOAT, "How much.", default="0.5", minimum="0", maximum="1")
+    strict: bool = option("strict", BOOLEAN, "Whether to be strict.", default="false")
+    wait: float = option("wait", DURATION, "How long.", default="10s", maximum="1h")
+    keep: float | None = option("keep", duration_or("auto"), "How long.", default="auto", minimum="10m", maximum="31d")
+    mode: Mode = option("mode", choice(Mode), "Which way.", default="safe")
+    folder: Path | None = option("folder", PATH, "Where.", default=None)
+    token: Secret | None = option("token", SECRET, "Token.", default=None, aliases=("apiToken",))
+    key_file: Path | None = option("keyFile", PATH, "Key.", default=None, instead_of=("privateKey",), sensitive=True)
+    derived: str = "not an option"
+
+
+def parse(raw: dict[str, str], environ: dict[str, str] | None = None) -> ShopOptions:
+    return parse_options(ShopOptions, {"shopid": "7"} | raw, environ or {}, "shop")
+
+
+def refused(raw: dict[str, str], environ: dict[str, str] | None = None) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        parse(raw, environ)
+    assert str(caught.value).count("\n") == 0
+    return caught.value
+
+
+# -- names ------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_parsed_values() -> None:
+    options = parse({})
+    assert options == ShopOptions(shop_id="7")
+    assert (options.page_bytes, options.wait, options.keep, options.mode) == (16 << 20, 10.0, None, Mode.SAFE)
+    assert options.derived == "not an option"
+
+
+@pytest.mark.parametrize("name", ["pageBytes", "pagebytes", "PAGEBYTES"])
+def test_names_match_in_any_case(name: str) -> None:
+    assert parse({name: "2k"}).page_bytes == 2048
+
+
+def test_alias_sets_the_option() -> None:
+    assert parse({"pagecount": "5"}).pages == 5
+
+
+def test_option_and_alias_with_one_value_pass() -> None:
+    assert parse({"pagecount": "5", "pages": " 5 "}).pages == 5
+
+
+def test_option_and_alias_with_two_values_are_a_conflict_that_names_both() -> None:
+    error = refused({"pagecount": "5", "pages": "6"})
+    assert error.code == "OPTION_CONFLICT"
+    for part in ("pageCount", "pages", "'5'", "'6'"):
+        assert part in str(error)
+
+
+@pytest.mark.parametrize(
+    ("given", "nearest"), [("pageByte", "pageBytes"), ("shop", "shopId"), ("pagecuont", "pageCount")]
+)
+def test_unknown_option_is_refused_with_the_nearest_name(given: str, nearest: str) -> None:
+    error = refused({given: "do-not-show"})
+    assert error.code == "OPTION_UNKNOWN"
+    assert f"{given} is unknown" in str(error)
+    assert f"Did you mean {nearest}?" in str(error)
+    assert "do-not-show" not in str(error)
+
+
+def test_option_like_no_other_is_refused_with_all_names() -> None:
+    assert "shopId, pages, pageBytes" in str(refused({"zzz": "1"}))
+
+
+def test_name_that_another_product_uses_is_refused_with_ours() -> None:
+    error = refused({"privatekey": "-----BEGIN do-not-show"})
+    assert "Use keyFile instead." in str(error)
+    assert "do-not-show" not in str(error)
+
+
+@pytest.mark.parametrize("key", ["path", "checkpointLocation", "checkpointlocation", "queryName"])
+def test_keys_of_spark_itself_pass(key: str) -> None:
+    assert parse({key: "anything"}) == parse({})
+
+
+def test_required_option_that_is_missing_is_named() -> None:
+    with pytest.raises(OptionError, match=r"\[OPTION_MISSING\] The option shopId is required"):
+        parse_options(ShopOptions, {}, {}, "shop")
+
+
+# -- values -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("1024", 1024),
+        ("1b", 1),
+        ("64kb", 64 << 10),
+        ("64K", 64 << 10),
+        ("64MB", 64 << 20),
+        ("64 mb", 64 << 20),
+        ("1g", 1 << 30),
+        ("2tb", 2 << 40),
+        ("1p", 1 << 50),
+    ],
+)
+def test_sizes_are_read_as_spark_reads_them(text: str, value: int) -> None:
+    assert BYTES.parse(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5g", "g", "1gib", "1 2", "9999999999g", "٣"])
+def test_text_that_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"size|64 bits"):
+        BYTES.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("500ms", 0.5),
+        ("10s", 10),
+        ("10 seconds", 10),
+        ("1.5s", 1.5),
+        ("5m", 300),
+        ("5min", 300),
+        ("5 minutes", 300),
+        ("12h", 43_200),
+        ("7D", 604_800),
+        ("31d", 2_678_400),
+        ("0", 0),
+    ],
+)
+def test_durations_are_read_with_their_unit(text: str, seconds: float) -> None:
+    assert DURATION.parse(text) == seconds
+
+
+def test_plain_number_is_no_duration() -> None:
+    with pytest.raises(ValueError, match="no unit"):
+        DURATION.parse("10")
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "1e3s", "1y", "10s5", "1..5s"])
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration"):
+        DURATION.parse(text)
+
+
+@pytest.mark.parametrize("text", ["", "1.0", "1_000", "0x1", "ten", "99999999999999999999", "9223372036854775808"])
+def test_text_that_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"whole number|64 bits"):
+        INTEGER.parse(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("TRUE", True), ("false", False)])
+def test_booleans_are_true_or_false(text: str, value: bool) -> None:
+    assert BOOLEAN.parse(text) is value
+
+
+@pytest.mark.parametrize("text", ["", "1", "yes", "on", "tru"])
+def test_text_that_is_no_boolean_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="neither"):
+        BOOLEAN.parse(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e999", "x", ""])
+def test_text_that_is_no_finite_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="number"):
+        FLOAT.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a b/ü", "/a b/ü"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a%20b", "/a b"),
+        ("FILE://localhost/a", "/a"),
+    ],
+)
+def test_paths_are_absolute_or_file_urls(text: str, path: str) -> None:
+    assert PATH.parse(text) == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a/b", "relative"),
+        ("./a", "relative"),
+        ("~/a", "relative"),
+        ("", "relative"),
+        ("file:a", "relative"),
+        ("file://host/a", "localhost"),
+        ("s3://bucket/a", "s3 locations are not supported yet"),
+        ("gs://bucket/a", "gs locations"),
+        ("abfs://container@account/a", "abfs locations"),
+        ("hdfs://name/a", "hdfs locations"),
+        ("dbfs:/a", "dbfs locations"),
+        ("/a\0b", "zero byte"),
+    ],
+)
+def test_other_locations_are_refused_with_the_reason(text: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        PATH.parse(text)
+
+
+@given(
+    st.sampled_from([STRING, INTEGER, FLOAT, BOOLEAN, BYTES, DURATION, PATH, duration_or("auto"), choice(Mode)]),
+    st.text(),
+)
+def test_parsing_any_text_gives_a_value_or_a_value_error(kind: Kind[object], text: str) -> None:
+    with contextlib.suppress(ValueError):
+        kind.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("raw", "parts"),
+    [
+        ({"pages": "0"}, ("pages", "'0'", "a whole number, from 1 to 10")),
+        ({"pagecount": "11"}, ("pages", "'11'", "from 1 to 10")),
+        ({"pages": "x"}, ("pages", "'x'", "not a whole number")),
+        ({"pagebytes": "1023"}, ("pageBytes", "'1023'", "at least 1kb")),
+        ({"wait": "61m"}, ("wait", "'61m'", "at most 1h")),
+        ({"keep": "9m"}, ("keep", "'9m'", "auto, or a duration", "from 10m to 31d")),
+        ({"ratio": "1.01"}, ("ratio", "'1.01'", "from 0 to 1")),
+        ({"mode": "slow"}, ("mode", "'slow'", "fast or safe")),
+        ({"shopid": "  "}, ("shopId", "''", "empty")),
+        ({"folder": "data"}, ("folder", "'data'", "relative")),
+    ],
+)
+def test_bad_value_is_refused_with_option_value_and_what_is_legal(raw: dict[str, str], parts: tuple[str, ...]) -> None:
+    error = refused(raw)
+    assert error.code == "OPTION_ILLEGAL"
+    for part in parts:
+        assert part in str(error)
+
+
+def test_word_of_a_duration_is_none_and_choices_match_in_any_case() -> None:
+    assert parse({"keep": "AUTO"}).keep is None
+    assert parse({"mode": "FAST"}).mode is Mode.FAST
+
+
+def test_long_value_is_cut_in_the_error() -> None:
+    assert len(str(refused({"pages": "9" * 10_000}))) < 400
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------
+
+CANARY = "canary-9f27c1"
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token.txt"
+    path.write_text(f"{CANARY}\n")
+    return path
+
+
+@pytest.fixture(params=["value", "environment", "file", "file URL", "alias"])
+def secretive(request: pytest.FixtureRequest, secret_file: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Raw options and environment that hold the secret, in each of the ways there are."""
+    return {
+        "value": ({"token": CANARY}, {}),
+        "environment": ({"token": "env:SHOP_TOKEN"}, {"SHOP_TOKEN": CANARY}),
+        "file": ({"token": f"file:{secret_file}"}, {}),
+        "file URL": ({"token": f"file://{secret_file}"}, {}),
+        "alias": ({"apitoken": CANARY}, {}),
+    }[request.param]
+
+
+def test_secret_is_there_and_never_shows(secretive: tuple[dict[str, str], dict[str, str]]) -> None:
+    options = parse(*secretive)
+    assert options.token is not None
+    assert options.token.reveal() == CANARY
+    copy = pickle.loads(pickle.dumps(options))
+    assert copy == options
+    shown = [
+        repr(options),
+        str(options),
+        f"{options}",
+        f"{options.token}",
+        repr([options.token]),
+        repr(copy),
+        str(copy),
+    ]
+    shown += [repr(option_rows(ShopOptions)), repr(options_json_schema(ShopOptions))]
+    shown += [repr(redacted_options(ShopOptions, secretive[0]))]
+    assert "***" in repr(options)
+    assert not [text for text in shown if CANARY in text]
+
+
+def test_secret_never_shows_in_an_error(secretive: tuple[dict[str, str], dict[str, str]]) -> None:
+    raw, environ = secretive
+    for wrong in ({"pages": "x"}, {"nothing": "x"}, {"token": CANARY, "apitoken": "other"}, {"keyfile": CANARY}):
+        with pytest.raises(OptionError) as caught:
+            parse(raw | wrong, environ)
+        whole = "".join(traceback.format_exception(caught.value)) + repr(caught.value) + repr(caught.value.to_json())
+        assert CANARY not in whole
+
+
+@pytest.mark.parametrize(
+    ("reference", "names"),
+    [
+        ("env:NOT_THERE", ("NOT_THERE", "not set")),
+        ("env:", ("not set",)),
+        ("env:EMPTY", ("EMPTY", "not set")),
+        ("file:/nowhere/token", ("/nowhere/token", "No such file")),
+        ("file:token", ("token", "relative")),
+        ("file:/dev/zero", ("/dev/zero", "not a regular file")),
+    ],
+)
+def test_secret_that_cannot_be_read_names_its_source(reference: str, names: tuple[str, ...]) -> None:
+    error = refused({"token": reference}, {"EMPTY": ""})
+    assert error.code == "OPTION_SECRET_UNREADABLE"
+    for name in ("token", *names):
+        assert name in str(error)
+
+
+def test_secret_file_that_is_no_text_or_empty_is_refused_without_its_contents(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(b"\xff" + CANARY.encode())
+    error = refused({"token": f"file:{path}"})
+    assert "UTF-8" in str(error)
+    assert CANARY not in "".join(traceback.format_exception(error))
+    path.write_text("\n")
+    assert "is empty" in str(refused({"token": f"file:{path}"}))
+
+
+def test_empty_secret_is_refused() -> None:
+    assert refused({"token": " "}).code == "OPTION_ILLEGAL"
+
+
+def test_value_of_a_sensitive_option_is_not_shown() -> None:
+    error = refused({"keyfile": '{"private_key": "do-not-show"}'})
+    assert "keyFile cannot be ***" in str(error)
+    assert "do-not-show" not in str(error)
+
+
+def test_password_in_a_url_is_not_shown() -> None:
+    assert "do-not-show" not in str(refused({"pages": "https://user:do-not-show@host/"}))
+
+
+def test_redacted_options_show_only_what_is_declared_and_harmless() -> None:
+    raw = {"pages": "5", "TOKEN": "a", "keyfile": "/b", "unheard": "c", "path": "/d", "shopid": "e"}
+    hidden = dict.fromkeys(("TOKEN", "keyfile", "unheard", "path"), "***")
+    assert redacted_options(ShopOptions, raw) == hidden | {"pages": "5", "shopid": "e"}
+
+
+# -- documentation and workers ----------------------------------------------------------------------------------
+
+
+def test_rows_of_the_reference_page_say_all_of_an_option() -> None:
+    rows = {row.name: row for row in option_rows(ShopOptions)}
+    assert list(rows)[:3] == ["shopId", "pages", "pageBytes"]
+    assert "derived" not in rows
+    pages = rows["pages"]
+    assert (pages.type, pages.default, pages.aliases, pages.doc) == ("integer", "3", "pageCount", "How many.")
+    assert pages.legal == "a whole number, from 1 to 10"
+    assert (rows["shopId"].default, rows["folder"].default) == ("(required)", "(none)")
+
+
+def test_json_schema_has_the_names_that_users_write() -> None:
+    schema = options_json_schema(ShopOptions)
+    assert set(schema["properties"]) == {row.name for row in option_rows(ShopOptions)}
+    assert schema["required"] == ["shopId"]
+    assert schema["properties"]["pages"]["minimum"] == 1
+
+
+def test_default_that_is_not_legal_is_refused_where_it_is_declared() -> None:
+    with pytest.raises(ValueError, match="not a size"):
+        option("size", BYTES, "Size.", default="big")
+
+
+def test_unpickled_options_import_no_pydantic() -> None:
+    code = (
+        "import sys\n"
+        "from connectors.core.option_kinds import Secret\n"
+        "from connectors.core import options\n"
+        "assert 'pydantic' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
