@@ -1,0 +1,33 @@
+"""Servers that the integration tests share: each is started once a run, by the first test that asks for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from connectors.testing.emulator import Emulator, find_emulator
+from connectors.testing.pubsub import PubSubServer
+
+
+@pytest.fixture(scope="session")
+def pubsub_emulator() -> Iterator[str]:
+    """``HOST:PORT`` of the official Pub/Sub emulator: the one that PUBSUB_EMULATOR_HOST names, or one of our own.
+
+    Tests share it, so they use names of their own for projects, topics and subscriptions.
+    """
+    if named := os.environ.get("PUBSUB_EMULATOR_HOST"):
+        yield named
+        return
+    if reason := find_emulator().reason:
+        pytest.skip(reason)
+    with Emulator() as emulator:
+        yield emulator.endpoint
+
+
+@pytest.fixture(scope="session")
+def embedded_pubsub() -> Iterator[str]:
+    """``HOST:PORT`` of a `PubSubServer` without faults, to be held against the emulator; shared as that is."""
+    with PubSubServer() as server:
+        yield server.endpoint

@@ -1,0 +1,149 @@
+"""The official emulator is found where the documentation says, and a program bound to another dies with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from connectors.core.errors import ServiceUnavailableError
+from connectors.testing.emulator import find_emulator
+from connectors.testing.processes import ServerProcess
+
+NAME = "cloud-pubsub-emulator-0.8.20-all.jar"
+
+
+def make(path: Path, *, executable: bool = False) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o755 if executable else 0o644)
+    return path
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Path:
+    return make(tmp_path / "java" / "bin" / "java", executable=True)
+
+
+class TestFinding:
+    def test_jar_that_is_named(self, tmp_path: Path, java: Path) -> None:
+        jar = make(tmp_path / "any.jar")
+        found = find_emulator({"PUBSUB_EMULATOR_JAR": str(jar), "JAVA_HOME": str(java.parents[1])})
+        assert (found.jar, found.java, found.reason) == (jar, java, "")
+
+    def test_named_jar_that_is_absent_is_not_replaced_by_another(self, tmp_path: Path) -> None:
+        found = find_emulator({"PUBSUB_EMULATOR_JAR": str(tmp_path / "absent.jar"), "PATH": os.environ["PATH"]})
+        assert found.jar is None
+        assert found.reason == f"PUBSUB_EMULATOR_JAR names no file: {tmp_path / 'absent.jar'}"
+
+    @pytest.mark.parametrize("below", ["platform/pubsub-emulator/lib", "lib", "."])
+    def test_folder_that_is_named(self, tmp_path: Path, java: Path, below: str) -> None:
+        make(tmp_path / "home" / below / "cloud-pubsub-emulator-0.8.9-all.jar")
+        jar = make(tmp_path / "home" / below / NAME)
+        found = find_emulator({"PUBSUB_EMULATOR_HOME": str(tmp_path / "home"), "PATH": str(java.parent)})
+        assert found.jar == jar
+        assert found.java == java
+
+    def test_named_folder_without_it_is_said(self, tmp_path: Path) -> None:
+        assert "PUBSUB_EMULATOR_HOME has no" in find_emulator({"PUBSUB_EMULATOR_HOME": str(tmp_path)}).reason
+
+    def test_sdk_that_gcloud_belongs_to(self, tmp_path: Path, java: Path) -> None:
+        jar = make(tmp_path / "sdk" / "platform" / "pubsub-emulator" / "lib" / NAME)
+        gcloud = make(tmp_path / "sdk" / "bin" / "gcloud", executable=True)
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "gcloud").symlink_to(gcloud)
+        path = os.pathsep.join([str(tmp_path / "bin"), str(java.parent)])
+        assert find_emulator({"PATH": path}).jar == jar
+
+
+SERVER = """
+import signal, subprocess, sys, time
+from connectors.testing.processes import announce, on_parent_death, on_termination, start_bound_process
+import threading
+ending = threading.Event()
+on_termination(ending.set)
+on_parent_death(ending.set)
+child = start_bound_process(["/bin/sleep", "600"])
+announce(str(child.pid))
+ending.wait()
+child.kill()
+child.wait()
+"""
+
+
+@pytest.fixture
+def bound_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a module that starts a bound program, and announces its pid in place of an endpoint."""
+    (tmp_path / "bound_program.py").write_text(SERVER)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, sys.path)]))
+    return "bound_program"
+
+
+def wait_until_gone(pid: int) -> None:
+    give_up_at = time.monotonic() + 10
+    while is_running(pid):
+        assert time.monotonic() < give_up_at, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
+def is_running(pid: int) -> bool:
+    """True while the process lives; a zombie that nobody has waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+class TestProcesses:
+    def test_bound_program_ends_with_its_supervisor(self, bound_program: str) -> None:
+        with ServerProcess(bound_program, []) as supervisor:
+            pid = int(supervisor.endpoint)
+            assert is_running(pid)
+        wait_until_gone(pid)
+
+    def test_bound_program_dies_when_its_supervisor_is_killed(self, bound_program: str) -> None:
+        supervisor = ServerProcess(bound_program, [])
+        pid = int(supervisor.endpoint)
+        # Only the supervisor: the bound program is in a group of its own.
+        os.kill(supervisor.pid, 9)
+        wait_until_gone(pid)
+        supervisor.stop()
+
+    def test_all_end_when_the_user_is_killed(self, bound_program: str) -> None:
+        code = (
+            "from connectors.testing.processes import ServerProcess\n"
+            f"server = ServerProcess({bound_program!r}, [])\n"
+            "print(server.pid, server.endpoint, flush=True)\n"
+            "import time; time.sleep(600)\n"
+        )
+        user = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert user.stdout is not None
+        pids = [int(pid) for pid in user.stdout.readline().split()]
+        assert all(is_running(pid) for pid in pids)
+        user.kill()
+        user.communicate()
+        for pid in pids:
+            wait_until_gone(pid)
+
+    def test_program_that_ends_at_once_says_what_it_wrote(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "failing_program.py").write_text("import sys\nsys.exit('no room for this')\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        with pytest.raises(ServiceUnavailableError, match=r"ended with status 1.*no room for this"):
+            ServerProcess("failing_program", [])
+
+    def test_program_that_never_listens_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "silent_program.py").write_text("import time\ntime.sleep(600)\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        with pytest.raises(ServiceUnavailableError, match="did not listen within"):
+            ServerProcess("silent_program", [], start_timeout=0.5)
+
+    def test_program_that_says_something_else_is_ended(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "chatty_program.py").write_text("import time\nprint('hello', flush=True)\ntime.sleep(600)\n")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        with pytest.raises(ServiceUnavailableError, match="printed 'hello'"):
+            ServerProcess("chatty_program", [])
