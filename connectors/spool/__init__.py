@@ -1,0 +1,10 @@
+"""Fetching ahead of the micro-batches: segments, a ledger that admits them once, and positions that never change.
+
+The rules R1 to R10 that the modules cite are in ``docs/explanation/spool.md``.
+"""
+
+from __future__ import annotations
+
+from connectors.spool.stats import SpoolStats, stats
+
+__all__ = ["SpoolStats", "stats"]

@@ -1,0 +1,216 @@
+"""The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
+
+Two threads, so that long merges of id runs never hold up admission. An error that a retry cannot mend is kept and
+raised to Spark by the next call; a full disk is waited out.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from connectors.core.errors import ConnectorError, SpoolError
+from connectors.spool.fetch_child import FetcherStatus
+from connectors.spool.ledger import Ledger
+from connectors.spool.plan import bytes_between
+from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.waiting import Arrivals
+
+__all__ = ["Admission", "Fetching", "StartFetching", "Started"]
+
+_logger = logging.getLogger(__name__)
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_POLL = 0.1
+_FULL_DISK_POLL = 1.0
+_EXPIRE_EVERY = 5.0
+_MERGE_EVERY = 1.0
+
+
+class Fetching(Protocol):
+    """The fetchers of a spool, as the stream sees them."""
+
+    def allow(self, free_bytes: int) -> None:
+        """Let the fetchers fetch this many bytes more, in all, from now."""
+
+    def status(self) -> Sequence[FetcherStatus]:
+        """How each of them stands, from memory."""
+
+    def terminal_error(self) -> ConnectorError | None:
+        """The error that stops the query, if there is one."""
+
+    def stop(self) -> None:
+        """End the fetchers; what they hold is published or handed back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What starting the fetchers gives.
+
+    Attributes:
+        fetching: the fetchers.
+        horizon: seconds for which ids are kept.
+    """
+
+    fetching: Fetching
+    horizon: float
+
+
+StartFetching = Callable[[Ledger, Callable[[], None]], Started]
+"""Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published."""
+
+
+class Admission:
+    """The background threads of one stream.
+
+    Args:
+        ledger: the spool's ledger.
+        start_fetching: called once, in a background thread, because it talks to the service.
+        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
+        upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
+    """
+
+    def __init__(
+        self, ledger: Ledger, start_fetching: StartFetching, max_spool_bytes: int, upkeep: UpkeepSettings
+    ) -> None:
+        self.arrivals = Arrivals()
+        self.changed = threading.Condition()
+        self._ledger = ledger
+        self._start_fetching = start_fetching
+        self._max_spool_bytes = max_spool_bytes
+        self._upkeep_settings = upkeep
+        self._upkeep: Upkeep | None = None
+        self._fetching: Fetching | None = None
+        self._highest_start = 0
+        self._error: ConnectorError | None = None
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._next_expiry = 0.0
+
+    def start(self) -> None:
+        """Start the threads."""
+        for name, target in (("spool-admission", self._admit_until_stopped), ("spool-upkeep", self._start_and_merge)):
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End the fetchers and the threads; nothing is admitted any more when this returns."""
+        self._stopping.set()
+        self._wake.set()
+        if self._fetching is not None:
+            self._fetching.stop()
+        for thread in self._threads:
+            thread.join()
+
+    def wake(self) -> None:
+        """Look for new segments, and do what is due, now."""
+        self._wake.set()
+
+    def seen_start(self, position: int) -> None:
+        """Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
+        if position > self._highest_start:
+            self._highest_start = position
+            self._wake.set()
+
+    def check(self) -> None:
+        """Raise the error that ended the background work or the fetchers, if there is one."""
+        self._ledger.check()
+        if self._error is not None:
+            raise self._error
+        error = None if self._fetching is None else self._fetching.terminal_error()
+        if error is not None:
+            raise error
+
+    def free_bytes(self) -> int:
+        """How many bytes more may be fetched: at least one when nothing above the highest start is left (rule R6)."""
+        with self._ledger.lock:
+            state = self._ledger.state
+            start = min(max(self._highest_start, state.oldest), state.head)
+            if start == state.head:
+                return max(self._max_spool_bytes, 1)
+            used = bytes_between(state, start, state.head, self._ledger.kept_sizes)
+            return max(self._max_spool_bytes - used, 0)
+
+    def _admit_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(_POLL)
+            self._wake.clear()
+            if not self._guarded(self._round):
+                return
+
+    def _start_and_merge(self) -> None:
+        if not self._guarded(self._start):
+            return
+        while not self._stopping.wait(_MERGE_EVERY):
+            if not self._guarded(self._merge):
+                return
+
+    def _start(self) -> None:
+        started = self._start_fetching(self._ledger, self._wake.set)
+        self._upkeep = Upkeep(self._ledger, replace(self._upkeep_settings, horizon=started.horizon))
+        self._fetching = started.fetching
+        if self._stopping.is_set():
+            started.fetching.stop()
+        self._wake.set()
+
+    def _merge(self) -> None:
+        while self._upkeep is not None and not self._stopping.is_set() and self._upkeep.merge():
+            pass
+
+    def _round(self) -> None:
+        """Admit what there is, keep the spool in order, and tell the fetchers how much room is left."""
+        fetching = self._fetching
+        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetching.status())
+        before = self._ledger.state.ordinal
+        self._ledger.admit()
+        now = time.monotonic()
+        with self.changed:
+            for entry in self._ledger.admitted_since(before):
+                self.arrivals.admitted(now, entry.published, entry.kept)
+            self.arrivals.round_ended(now, healthy=healthy)
+            self.changed.notify_all()
+        if self._upkeep is not None:
+            self._upkeep.step()
+            if now >= self._next_expiry:
+                self._next_expiry = now + _EXPIRE_EVERY
+                self._upkeep.expire()
+        if fetching is not None:
+            fetching.allow(self.free_bytes())
+
+    def _guarded(self, work: Callable[[], None]) -> bool:
+        """Do background work; False if it ended with an error that a retry cannot mend, which is kept."""
+        try:
+            work()
+        except ConnectorError as error:
+            self._keep(error)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                _logger.warning("[SPOOL_DISK_FULL] The disk of the spool %s is full; waiting.", self._ledger.store.root)
+                self._stopping.wait(_FULL_DISK_POLL)
+                return True
+            self._keep(_unexpected(error, self._ledger.store.root))
+        except BaseException as error:  # noqa: BLE001 - nothing may end in silence in a thread; it is raised to Spark
+            self._keep(_unexpected(error, self._ledger.store.root))
+        return self._error is None
+
+    def _keep(self, error: ConnectorError) -> None:
+        with self.changed:
+            self._error = self._error or error
+            self.changed.notify_all()
+
+
+def _unexpected(error: BaseException, root: str) -> SpoolError:
+    wrapped = SpoolError(
+        "SPOOL_BACKGROUND_FAILED",
+        f"The background work of the spool ended with {type(error).__name__}: {error}",
+        root,
+        "Restart the query. If it happens again, report it with the driver's log.",
+    )
+    wrapped.__cause__ = error
+    return wrapped

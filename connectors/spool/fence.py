@@ -1,0 +1,209 @@
+"""One writer: a lock for courtesy, epochs for correctness (rule R7).
+
+The lock keeps a second query away from a spool that is in use. It can fail: a process may be paused, a network file
+system may forget locks. Then epochs decide. Every writer claims the next epoch, seals all earlier ones, and only then
+serves; a writer that was sealed finds the seal at its own next number, and stops.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.core.errors import SpoolDamagedError, SpoolInUseError
+from connectors.core.failpoints import failpoint
+from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
+from connectors.spool.store import LocalStore
+
+__all__ = ["Claim", "SpoolLock", "claim_epoch", "claimed_epochs", "process_gone", "put_seal", "spark_pid"]
+
+_GRACE = 5.0
+_POLL = 0.05
+_LOCK_NAME = "lock"
+_NONCE_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A writer's claim: its epoch, and the nonce that only it knows before the claim is written."""
+
+    epoch: int
+    nonce: str
+
+
+class SpoolLock:
+    """A lock on a spool of a local disk, held by the reader process for its life; it goes with the process.
+
+    Args:
+        root: the folder of the spool, which exists.
+        jvm: pid of the Spark driver's JVM, or of whatever the reader process belongs to.
+    """
+
+    def __init__(self, root: str, jvm: int) -> None:
+        self._path = f"{root}/{_LOCK_NAME}"
+        self._jvm = jvm
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        A newcomer is refused at once while the holder's JVM lives, and waits up to 5 s when it is gone.
+
+        Raises:
+            SpoolInUseError: another query holds it; nothing was changed.
+        """
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + _GRACE
+        while not _try_lock(file):
+            holder = _read_holder(file)
+            if _alive(holder.get("jvm"), holder.get("jvm_start")) or time.monotonic() > deadline:
+                os.close(file)
+                raise _in_use(self._path, holder)
+            time.sleep(_POLL)
+        holder = {
+            "pid": os.getpid(),
+            "start": _start_time(os.getpid()),
+            "jvm": self._jvm,
+            "jvm_start": _start_time(self._jvm),
+        }
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(holder).encode(), 0)
+        self._file = file
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def claimed_epochs(store: LocalStore) -> list[int]:
+    """The epochs that were claimed, ascending.
+
+    Raises:
+        SpoolDamagedError: claims are missing, which are never deleted.
+    """
+    epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
+    if epochs != list(range(1, len(epochs) + 1)):
+        raise SpoolDamagedError(
+            "SPOOL_CLAIM_MISSING",
+            f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted",
+            f"{store.root}/epochs",
+            "Restore the spool from a backup.",
+        )
+    return epochs
+
+
+def claim_epoch(store: LocalStore, spool: str) -> Claim:
+    """Claim the next free epoch with a random nonce.
+
+    Raises:
+        SpoolDamagedError: claims are missing, or the newest one is damaged or belongs to another spool.
+    """
+    nonce = secrets.token_hex(_NONCE_BYTES)
+    epoch = len(claimed_epochs(store)) + 1
+    if epoch > 1:
+        _check_claim(store, spool, epoch - 1)
+    while True:
+        data = encode({"v": FORMAT_VERSION, "spool": spool, "epoch": epoch, "nonce": nonce})
+        failpoint("fence.before_claim")
+        name = f"epochs/{epoch}"
+        if store.put(name, data) or store.read(name) == data:
+            failpoint("fence.after_claim")
+            return Claim(epoch, nonce)
+        _check_claim(store, spool, epoch)
+        epoch += 1
+
+
+def _check_claim(store: LocalStore, spool: str, epoch: int) -> None:
+    where = f"{store.root}/epochs/{epoch}"
+    claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
+    if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
+        raise SpoolDamagedError(
+            "SPOOL_CLAIM_DAMAGED",
+            f"A claim says that it is of spool {claim.get('spool')}, epoch {claim.get('epoch')}",
+            where,
+            "Restore the spool from a backup.",
+        )
+
+
+def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Claim) -> bool:
+    """Put a seal at a number of an older epoch; False if the number is taken."""
+    seal = {
+        "v": FORMAT_VERSION,
+        "kind": "seal",
+        "spool": spool,
+        "epoch": epoch,
+        "number": number,
+        "by": [claim.epoch, claim.nonce],
+    }
+    failpoint("fence.before_seal")
+    put = store.put(record_name(epoch, number), encode(seal))
+    failpoint("fence.after_seal")
+    return put
+
+
+def spark_pid() -> int:
+    """The pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            if fields[0].partition("(")[2] == "java":
+                return pid
+            pid = int(fields[2].split()[1])
+        except (OSError, ValueError):
+            break
+    return os.getppid()
+
+
+def process_gone(pid: int) -> Callable[[], bool]:
+    """A function that tells whether a process that lives now has ended."""
+    start = _start_time(pid)
+    return lambda: _start_time(pid) != start
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_holder(file: int) -> dict[str, int]:
+    try:
+        value = json.loads(os.pread(file, 4096, 0) or b"{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _alive(pid: int | None, start: int | None) -> bool:
+    """Whether the process with this pid and start time lives, and is not a zombie."""
+    return pid is not None and start is not None and _start_time(pid) == start
+
+
+def _start_time(pid: int) -> int:
+    """When a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
+    return SpoolInUseError(
+        "SPOOL_IN_USE",
+        f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
+        path,
+        "Stop that query, or give this one a subscription and a spoolLocation of its own. One DataFrame in two queries "
+        "needs two subscriptions, or one query with foreachBatch that writes twice.",
+    )

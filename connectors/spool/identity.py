@@ -1,0 +1,107 @@
+"""The identity of a spool: ``spool.json``, written once (rules R4, R8 and R9)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.core.errors import SpoolDamagedError, SpoolError
+from connectors.spool.records import FORMAT_VERSION, decode, encode
+from connectors.spool.store import LocalStore
+
+__all__ = ["SpoolIdentity", "open_identity", "read_identity"]
+
+_NAME = "spool.json"
+_ID_BYTES = 8
+_HASH_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolIdentity:
+    """Who a spool is.
+
+    Attributes:
+        spool: its random id; offsets carry it.
+        connector: the format that fills it, for example ``pubsub``.
+        sources: full names of the subscriptions; segments refer to them by index.
+        location: the folder it was made in.
+        hash_key: key of the id hash, 16 bytes.
+        created: whether this call made it.
+    """
+
+    spool: str
+    connector: str
+    sources: tuple[str, ...]
+    location: str
+    hash_key: bytes
+    created: bool = False
+
+
+def read_identity(store: LocalStore) -> SpoolIdentity | None:
+    """The identity of a spool; None if the folder holds no spool.
+
+    Raises:
+        SpoolDamagedError: the file is damaged, or gone while other parts of a spool are there.
+    """
+    where = f"{store.root}/{_NAME}"
+    try:
+        value = decode(store.read(_NAME), where, "The identity of the spool")
+    except FileNotFoundError:
+        if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
+            raise SpoolDamagedError(
+                "SPOOL_IDENTITY_MISSING",
+                "The folder holds parts of a spool and its identity is missing",
+                where,
+                "Restore the file from a backup of the spool.",
+            ) from None
+        return None
+    return SpoolIdentity(
+        value["spool"],
+        value["connector"],
+        tuple(value["sources"]),
+        value["location"],
+        bytes.fromhex(value["hash_key"]),
+    )
+
+
+def open_identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
+    """The identity of the spool for these sources; made if the folder is empty.
+
+    Raises:
+        SpoolError: the spool belongs to other sources, or was moved or copied here.
+        SpoolDamagedError: see `read_identity`.
+    """
+    location = os.path.realpath(store.root)
+    identity = read_identity(store)
+    if identity is None:
+        value: dict[str, Any] = {
+            "v": FORMAT_VERSION,
+            "spool": secrets.token_hex(_ID_BYTES),
+            "connector": connector,
+            "sources": list(sources),
+            "location": location,
+            "hash_key": secrets.token_hex(_HASH_KEY_BYTES),
+        }
+        store.put(_NAME, encode(value))
+        return SpoolIdentity(
+            value["spool"], connector, sources, location, bytes.fromhex(value["hash_key"]), created=True
+        )
+    if (identity.connector, identity.sources) != (connector, sources):
+        raise SpoolError(
+            "SPOOL_OTHER_SOURCE",
+            f"The spool holds {identity.connector} {', '.join(identity.sources)} and the query reads "
+            f"{connector} {', '.join(sources)}",
+            store.root,
+            "Give each subscription a spoolLocation of its own.",
+        )
+    if identity.location != location:
+        raise SpoolError(
+            "SPOOL_MOVED",
+            f"The spool was made in {identity.location}; it was moved or copied here",
+            location,
+            "If it was moved, and nothing uses the old place, move it back to that path. Two copies of one spool "
+            "must never run.",
+        )
+    return identity

@@ -1,0 +1,202 @@
+"""Opening a spool's ledger: claim, seal, read, and clear away what crashes have left (rules R7 and R9)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from connectors.core.errors import SpoolDamagedError
+from connectors.core.failpoints import failpoint
+from connectors.spool.dedup import DedupIndex
+from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal
+from connectors.spool.identity import SpoolIdentity
+from connectors.spool.ledger import Ledger
+from connectors.spool.records import Place, read_record, record_name
+from connectors.spool.segment import SegmentReader, segment_name
+from connectors.spool.state import LedgerState, Start
+from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
+
+__all__ = ["open_ledger", "read_state"]
+
+
+def open_ledger(store: LocalStore, identity: SpoolIdentity) -> Ledger:
+    """Become the one writer of a spool.
+
+    The caller holds the lock, where there is one. Older writers are fenced: their next record fails.
+
+    Raises:
+        SpoolDamagedError: the ledger, a run or a segment is damaged or missing; nothing was changed but a claim and
+            seals, which lose nothing.
+        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    """
+    read_state(store, identity.spool)
+    claim = claim_epoch(store, identity.spool)
+    state = _seal_and_read(store, identity.spool, claim)
+    state.starts.append(Start(claim.nonce, state.head, state.head))
+    state.number = -1
+    index = DedupIndex()
+    index.load(store, state.runs)
+    _check_inbox(store, state)
+    _load_recent(store, state, index)
+    ledger = Ledger(store, identity, claim, state, index)
+    ledger.begin()
+    _clear_away(store, ledger)
+    return ledger
+
+
+def read_state(store: LocalStore, spool: str) -> LedgerState:
+    """The state of a ledger, without becoming its writer; also beside a running query.
+
+    Raises:
+        SpoolDamagedError: a record is damaged or missing.
+    """
+    while True:
+        epochs = claimed_epochs(store)
+        try:
+            return _read(store, spool, epochs[-1] if epochs else 0)[0]
+        except FileNotFoundError:
+            # A running query wrote a snapshot and deleted records below it while they were read.
+            if claimed_epochs(store) == epochs and not _moved_on(store, spool, epochs):
+                raise _missing(store, "A record of the ledger") from None
+
+
+def _moved_on(store: LocalStore, spool: str, epochs: list[int]) -> bool:
+    """Whether the newest epoch can be read now."""
+    with contextlib.suppress(FileNotFoundError):
+        _read(store, spool, epochs[-1])
+        return True
+    return False
+
+
+def _numbers(store: LocalStore, epoch: int) -> list[int]:
+    return sorted(int(name) for name in store.list(f"ledger/{epoch}") if name.isdigit())
+
+
+def _read(store: LocalStore, spool: str, last_epoch: int) -> tuple[LedgerState, dict[int, int]]:
+    """The state up to the last record of an epoch, and the highest number of each epoch that was read."""
+    for epoch in range(last_epoch, 0, -1):
+        numbers = _numbers(store, epoch)
+        records = _records_from_snapshot(store, spool, epoch, numbers)
+        if records:
+            return _replay(records), {
+                later: max(_numbers(store, later), default=-1) for later in range(epoch, last_epoch + 1)
+            }
+    if any(_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
+        raise _missing(store, "The newest snapshot of the ledger")
+    return LedgerState(spool), {epoch: max(_numbers(store, epoch), default=-1) for epoch in range(1, last_epoch + 1)}
+
+
+def _records_from_snapshot(store: LocalStore, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
+    """The records of an epoch from its newest snapshot on, without a seal; empty if it has no snapshot."""
+    records: list[dict[str, Any]] = []
+    for number in range(max(numbers, default=-1), -1, -1):
+        record = read_record(store, Place(spool, epoch, number))
+        if record["kind"] == "seal":
+            continue
+        records.append(record)
+        if record["kind"] == "snapshot":
+            return records[::-1]
+    if records:
+        raise _missing(store, "The newest snapshot of the ledger")
+    return []
+
+
+def _replay(records: list[dict[str, Any]]) -> LedgerState:
+    state = LedgerState.from_snapshot(records[0])
+    for record in records[1:]:
+        state.apply(record)
+    return state
+
+
+def _seal_and_read(store: LocalStore, spool: str, claim: Claim) -> LedgerState:
+    """Seal every earlier epoch that may still be written to, then read what they hold."""
+    _, highest = _read_earlier(store, spool, claim)
+    sealed = {}
+    for epoch, number in highest.items():
+        sealed[str(epoch)] = _seal(store, spool, epoch, number, claim)
+    state, _ = _read_earlier(store, spool, claim)
+    state.sealed = sealed
+    return state
+
+
+def _read_earlier(store: LocalStore, spool: str, claim: Claim) -> tuple[LedgerState, dict[int, int]]:
+    try:
+        return _read(store, spool, claim.epoch - 1)
+    except FileNotFoundError as error:
+        raise _missing(store, f"A record of the ledger ({error.filename})") from error
+
+
+def _seal(store: LocalStore, spool: str, epoch: int, highest: int, claim: Claim) -> int:
+    """Put a seal at the first free number of an epoch, unless it ends with one; the number of its last record."""
+    number = highest
+    if number < 0 or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
+        number += 1
+        while not put_seal(store, spool, epoch, number, claim):
+            if read_record(store, Place(spool, epoch, number))["kind"] == "seal":
+                break
+            number += 1
+    return number - 1
+
+
+def _load_recent(store: LocalStore, state: LedgerState, index: DedupIndex) -> None:
+    """Read the ids of admitted segments that no run holds yet."""
+    for entry in state.segments:
+        reader = SegmentReader(store, entry.name, entry.digest)
+        if entry.ordinal >= state.runs_through:
+            index.add(state.space(entry.source), reader.index()[0], entry.published)
+
+
+def _check_inbox(store: LocalStore, state: LedgerState) -> None:
+    """See that no segment is missing between the last admitted one and a later one."""
+    for fetcher in store.list("inbox"):
+        names = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))
+        highest = max((int(name) for name in names if name.isdigit()), default=-1)
+        for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
+            if not store.exists(segment_name(fetcher, number)):
+                SegmentReader(store, segment_name(fetcher, number))
+
+
+def _clear_away(store: LocalStore, ledger: Ledger) -> None:
+    """Delete what earlier writers left behind: old records, orphaned runs, freed segments, temporary files."""
+    failpoint("opening.before_clear")
+    for epoch in range(1, ledger.claim.epoch):
+        for number in _numbers(store, epoch)[:-1]:
+            store.delete(record_name(epoch, number))
+    live_runs = {run.name for run in ledger.state.runs}
+    for name in set(store.list("ids")) - live_runs:
+        store.delete(f"ids/{name}")
+    _clear_inbox(store, ledger.state)
+    _clear_temporary(store)
+    failpoint("opening.after_clear")
+
+
+def _clear_inbox(store: LocalStore, state: LedgerState) -> None:
+    """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
+    live = {entry.name for entry in state.segments}
+    for fetcher in store.list("inbox"):
+        highest = state.fetchers.get(fetcher)
+        if highest is None:
+            store.remove_unlocked_folder(f"inbox/{fetcher}")
+            continue
+        for file in store.list(f"inbox/{fetcher}"):
+            stem, name = file.partition(".")[0], f"inbox/{fetcher}/{file}"
+            if stem.isdigit() and int(stem) <= highest and name not in live:
+                store.delete(name)
+
+
+def _clear_temporary(store: LocalStore) -> None:
+    """Delete the temporary files of processes that are gone."""
+    running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
+    for name in store.list(TEMPORARY_FOLDER):
+        owner = name.partition("-")[0]
+        if owner != store.owner and owner not in running:
+            store.delete(f"{TEMPORARY_FOLDER}/{name}")
+
+
+def _missing(store: LocalStore, what: str) -> SpoolDamagedError:
+    return SpoolDamagedError(
+        "SPOOL_RECORD_MISSING",
+        f"{what} is missing",
+        f"{store.root}/ledger",
+        "Restore the spool from a backup; no record of the ledger is ever skipped.",
+    )

@@ -1,0 +1,255 @@
+"""What the ledger says, as plain values: the state after a record is a pure function of the state before it.
+
+Positions are dense: row number `p` is the p-th row kept since the spool was made, over all its fetchers (rule R4).
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from connectors.core.errors import SpoolDamagedError
+from connectors.spool.runs import RunEntry
+from connectors.spool.segment import SegmentInfo, segment_name
+
+__all__ = ["Layout", "LedgerState", "SegmentEntry", "Start", "pack_mask", "unpack_mask"]
+
+COMMITS_KEPT = 3
+"""How many commits are remembered: what the last two of their batches hold is not freed (rule R6)."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a writer: positions from `first` to `last` are known under its nonce. Kept for ever (rule R4)."""
+
+    nonce: str
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How batches that end above `position` are cut into partitions (rule R5)."""
+
+    position: int
+    partition_bytes: int
+    max_partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """An admitted segment.
+
+    Attributes:
+        fetcher, number, source, rows, digest, published: as in its footer.
+        kept: rows that dedup kept; they have the positions from `base` on.
+        bytes: bytes of the rows kept.
+        struck: which rows were struck out, packed by `pack_mask`; None if none was.
+        base: position of its first kept row.
+        bytes_before: bytes of all rows kept in the spool before it.
+        ordinal: how many segments were admitted before it.
+    """
+
+    fetcher: str
+    number: int
+    source: int
+    rows: int
+    digest: str
+    published: tuple[int, int] | None
+    kept: int
+    bytes: int
+    struck: str | None = None
+    base: int = 0
+    bytes_before: int = 0
+    ordinal: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return segment_name(self.fetcher, self.number)
+
+    @property
+    def end(self) -> int:
+        """The position after its last kept row."""
+        return self.base + self.kept
+
+    @classmethod
+    def admitted(cls, info: SegmentInfo, struck: Mask, kept_bytes: int) -> SegmentEntry:
+        """The entry of a segment that is being admitted; the ledger gives it its place."""
+        duplicates = int(np.count_nonzero(struck))
+        return cls(
+            info.fetcher,
+            info.number,
+            info.source,
+            info.rows,
+            info.digest,
+            info.published,
+            info.rows - duplicates,
+            kept_bytes,
+            pack_mask(struck) if duplicates else None,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
+        """The entry that `to_json` wrote."""
+        published = value["published"]
+        return cls(**{**value, "published": None if published is None else (published[0], published[1])})
+
+
+@dataclass(slots=True)
+class LedgerState:
+    """Everything the ledger knows after its last record.
+
+    Attributes:
+        spool: id of the spool.
+        epoch, nonce, number: of the last record.
+        head: the position after the last row kept.
+        bytes: bytes of all rows kept so far.
+        ordinal: how many segments were admitted so far.
+        commits: the highest committed positions, at most three, ascending.
+        published: the highest publish time admitted, microseconds: the service's time as far as it is known.
+        segments: admitted and not freed, in order.
+        starts, layouts: see there.
+        fetchers: highest admitted number of each fetcher whose folder is not forgotten.
+        runs: live id runs.
+        runs_through: ids of segments with a lower ordinal are in runs.
+        counters: running totals: ``delivered``, ``duplicates`` and those of the fetchers.
+        sealed: the last number of each epoch that the newest start sealed.
+        dedup_epoch: name space of ids; a seek begins a new one.
+    """
+
+    spool: str
+    epoch: int = 0
+    nonce: str = ""
+    number: int = -1
+    head: int = 0
+    bytes: int = 0
+    ordinal: int = 0
+    commits: list[int] = field(default_factory=list)
+    published: int | None = None
+    segments: list[SegmentEntry] = field(default_factory=list)
+    starts: list[Start] = field(default_factory=list)
+    layouts: list[Layout] = field(default_factory=list)
+    fetchers: dict[str, int] = field(default_factory=dict)
+    runs: list[RunEntry] = field(default_factory=list)
+    runs_through: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+    sealed: dict[str, int] = field(default_factory=dict)
+    dedup_epoch: int = 0
+
+    @property
+    def oldest(self) -> int:
+        """Position of the oldest row that is still in the spool; the head if there is none."""
+        return self.segments[0].base if self.segments else self.head
+
+    @property
+    def committed(self) -> int:
+        """The highest position that was committed; 0 before the first commit."""
+        return self.commits[-1] if self.commits else 0
+
+    def space(self, source: int) -> str:
+        """The name space of a source's ids."""
+        return f"{source}.{self.dedup_epoch}"
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state as a JSON object."""
+        return {
+            name: getattr(self, name)
+            for name in ("head", "bytes", "ordinal", "commits", "published", "fetchers", "runs_through")
+        } | {
+            "counters": self.counters,
+            "sealed": self.sealed,
+            "dedup_epoch": self.dedup_epoch,
+            "segments": [entry.to_json() for entry in self.segments],
+            "starts": [[start.nonce, start.first, start.last] for start in self.starts],
+            "layouts": [[layout.position, layout.partition_bytes, layout.max_partitions] for layout in self.layouts],
+            "runs": [run.to_json() for run in self.runs],
+        }
+
+    @classmethod
+    def from_snapshot(cls, record: Mapping[str, Any]) -> LedgerState:
+        """The state that a snapshot record holds."""
+        value = dict(record["state"])
+        value["segments"] = [SegmentEntry.from_json(entry) for entry in value["segments"]]
+        value["starts"] = [Start(*start) for start in value["starts"]]
+        value["layouts"] = [Layout(*layout) for layout in value["layouts"]]
+        value["runs"] = [RunEntry.from_json(run) for run in value["runs"]]
+        return cls(record["spool"], record["epoch"], record["nonce"], record["number"], **value)
+
+    def apply(self, record: Mapping[str, Any]) -> None:
+        """Go on to the state after an ordinary record.
+
+        Raises:
+            SpoolDamagedError: the record does not follow on this state.
+        """
+        if record["base"] != self.head:
+            raise SpoolDamagedError(
+                "SPOOL_RECORD_DAMAGED",
+                f"A record begins at position {record['base']} and the ledger ends at {self.head}",
+                f"epoch {record['epoch']}, number {record['number']}",
+                "Restore the spool from a backup; no record of the ledger is ever skipped.",
+            )
+        self.epoch, self.nonce, self.number = record["epoch"], record["nonce"], record["number"]
+        for value in record.get("admit", ()):
+            self._admit(SegmentEntry.from_json(value))
+        if "counters" in record:
+            self.counters = dict(record["counters"])
+        if "commit" in record:
+            self.commits = [*self.commits, record["commit"]][-COMMITS_KEPT:]
+        if "layout" in record:
+            self.layouts = _pruned([*self.layouts, Layout(self.head, *record["layout"])], self.oldest)
+        if "runs" in record:
+            self._swap_runs(record["runs"])
+        self._free(record.get("free", ()))
+        for fetcher in record.get("forget", ()):
+            self.fetchers.pop(fetcher, None)
+
+    def _admit(self, entry: SegmentEntry) -> None:
+        placed = replace(entry, base=self.head, bytes_before=self.bytes, ordinal=self.ordinal)
+        self.segments.append(placed)
+        self.fetchers[entry.fetcher] = entry.number
+        self.head, self.bytes, self.ordinal = placed.end, self.bytes + placed.bytes, self.ordinal + 1
+        if entry.published is not None:
+            self.published = max(self.published or 0, entry.published[1])
+        self.starts[-1] = replace(self.starts[-1], last=self.head)
+
+    def _free(self, names: Iterable[str]) -> None:
+        gone = set(names)
+        if gone:
+            self.segments = [entry for entry in self.segments if entry.name not in gone]
+            self.layouts = _pruned(self.layouts, self.oldest)
+
+    def _swap_runs(self, change: Mapping[str, Any]) -> None:
+        gone = set(change["remove"])
+        added = [RunEntry.from_json(value) for value in change["add"]]
+        self.runs = [run for run in self.runs if run.name not in gone] + added
+        self.runs_through = max(self.runs_through, change["through"])
+
+
+def pack_mask(mask: Mask) -> str:
+    """A boolean mask as text: its bits, compressed, in base 64."""
+    return base64.b64encode(zlib.compress(np.packbits(mask).tobytes())).decode()
+
+
+def unpack_mask(text: str, rows: int) -> Mask:
+    """The mask that `pack_mask` wrote, of this many rows."""
+    bits = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
+    return np.unpackbits(bits, count=rows).astype(np.bool_)
+
+
+def _pruned(layouts: list[Layout], oldest: int) -> list[Layout]:
+    """Without the layouts that no batch with rows still in the spool can have."""
+    last_below = max((index for index, layout in enumerate(layouts) if layout.position <= oldest), default=0)
+    return layouts[last_below:]

@@ -1,0 +1,318 @@
+"""Where a spool lives: named, immutable files that are either whole and durable, or absent.
+
+The interface is small so that an object store can stand behind it: `put` and `StoreWriter.publish` are
+put-if-absent, `map` reads a whole file, `list` names a folder's files, `delete` removes one. Names are relative,
+with ``/`` between at most three parts. Folders are made as they are needed.
+
+Durable means: the bytes were written to a file in ``tmp/`` and synced, the name was made with ``link``, which never
+replaces, and then the folder was synced (rule R1). Symbolic links are never followed below the root (rule R10).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFullError
+from connectors.core.failpoints import failpoint
+
+__all__ = ["TEMPORARY_FOLDER", "LocalStore", "StoreWriter", "full_disk_errors"]
+
+TEMPORARY_FOLDER = "tmp"
+_FOLDER_MODE = 0o700
+_FILE_MODE = 0o600
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+class LocalStore:
+    """A store in a folder of a local or shared POSIX file system.
+
+    Args:
+        root: the folder of the spool, absolute.
+        owner: a name of this process life, which no other uses; its temporary files begin with it.
+    """
+
+    def __init__(self, root: str, owner: str) -> None:
+        self.root = root
+        self.owner = owner
+        self._temporary_count = 0
+        self._made: set[str] = set()
+
+    def make_root(self) -> None:
+        """Make the root folder where it is absent, readable by its owner only.
+
+        Raises:
+            SpoolError: it cannot be made, or everyone may write to it.
+        """
+        try:
+            missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
+            for folder in reversed(missing):
+                with contextlib.suppress(FileExistsError):
+                    folder.mkdir(mode=_FOLDER_MODE)
+                _sync_path(str(folder.parent))
+            mode = Path(self.root).stat().st_mode
+        except OSError as error:
+            raise SpoolError(
+                "SPOOL_NOT_WRITABLE",
+                f"The folder of the spool cannot be made: {error.strerror}",
+                self.root,
+                "Choose a spoolLocation that the user of the driver may write to.",
+            ) from error
+        if mode & stat.S_IWOTH:
+            raise SpoolError(
+                "SPOOL_WORLD_WRITABLE",
+                "Everyone may write to the folder of the spool",
+                self.root,
+                "Take the right away (chmod o-w), or choose another spoolLocation.",
+            )
+
+    @contextlib.contextmanager
+    def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
+        """Open a folder of the spool, as a file descriptor; every part is opened without following links."""
+        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in filter(None, name.split("/")):
+                try:
+                    child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
+                except FileNotFoundError:
+                    if not make:
+                        raise
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(part, _FOLDER_MODE, dir_fd=descriptor)
+                    os.fsync(descriptor)
+                    child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = child
+            yield descriptor
+        except OSError as error:
+            if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                raise _foreign(self.root, name) from error
+            raise
+        finally:
+            os.close(descriptor)
+
+    def make_folder(self, name: str) -> None:
+        """Make a folder, durably; nothing happens if it is there."""
+        with self.folder(name, make=True):
+            pass
+
+    def put(self, name: str, data: bytes) -> bool:
+        """Write a file if its name is free, durably.
+
+        Returns:
+            False, and nothing is changed, if the name is taken.
+        """
+        with self.writer(name) as writer:
+            writer.write(data)
+            return writer.publish()
+
+    def writer(self, name: str) -> StoreWriter:
+        """Begin a file that gets its name only when it is published."""
+        self._temporary_count += 1
+        return StoreWriter(self, name, f"{self.owner}-{self._temporary_count}")
+
+    def map(self, name: str) -> memoryview:
+        """A whole file as read-only memory; empty for an empty file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            SpoolDamagedError: the name belongs to something that is not a file.
+        """
+        folder, _, base = name.rpartition("/")
+        with self.folder(folder) as descriptor:
+            try:
+                file = os.open(base, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise _foreign(self.root, name) from error
+                raise
+        try:
+            information = os.fstat(file)
+            if not stat.S_ISREG(information.st_mode):
+                raise _foreign(self.root, name)
+            if information.st_size == 0:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
+        finally:
+            os.close(file)
+
+    def read(self, name: str) -> bytes:
+        """A copy of a whole file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        with self.map(name) as view:
+            return bytes(view)
+
+    def lock_folder(self, name: str) -> int | None:
+        """Lock a folder for the life of this process, or until the returned descriptor is closed.
+
+        Returns:
+            A descriptor that holds the lock; None if another process holds it.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        with self.folder(name) as opened:
+            descriptor = os.dup(opened)
+        os.set_inheritable(descriptor, False)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def is_locked(self, name: str) -> bool:
+        """Whether a living process holds the lock on a folder; False if there is no such folder."""
+        try:
+            descriptor = self.lock_folder(name)
+        except FileNotFoundError:
+            return False
+        if descriptor is None:
+            return True
+        os.close(descriptor)
+        return False
+
+    def remove_unlocked_folder(self, name: str) -> None:
+        """Remove a folder if it is empty and no living process holds its lock."""
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = self.lock_folder(name)
+            if descriptor is not None:
+                try:
+                    self.delete_folder(name)
+                finally:
+                    os.close(descriptor)
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return os.path.lexists(f"{self.root}/{name}")
+
+    def list(self, folder: str) -> list[str]:
+        """The names in a folder, without their path, sorted; empty if there is no such folder."""
+        try:
+            with self.folder(folder) as descriptor:
+                return sorted(os.listdir(descriptor))  # noqa: PTH208 - of a descriptor, which pathlib cannot
+        except FileNotFoundError:
+            return []
+
+    def delete(self, name: str) -> None:
+        """Remove a file; nothing happens if it is not there."""
+        folder, _, base = name.rpartition("/")
+        with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
+            os.unlink(base, dir_fd=descriptor)
+
+    def delete_folder(self, name: str) -> None:
+        """Remove an empty folder; nothing happens if it is not there or not empty."""
+        folder, _, base = name.rpartition("/")
+        with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
+            try:
+                os.rmdir(base, dir_fd=descriptor)
+            except OSError as error:
+                if error.errno != errno.ENOTEMPTY:
+                    raise
+
+
+class StoreWriter:
+    """A file that is being written under a temporary name; `publish` gives it its own."""
+
+    def __init__(self, store: LocalStore, name: str, temporary: str) -> None:
+        self._store = store
+        self._name = name
+        self._temporary = temporary
+        self.length = 0
+        with store.folder(TEMPORARY_FOLDER, make=True) as folder:
+            self._file = os.open(
+                temporary,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+                _FILE_MODE,
+                dir_fd=folder,
+            )
+        self._open = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.discard()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append bytes; any buffer of bytes does."""
+        view = memoryview(data).cast("B")
+        while view:
+            written = os.write(self._file, view)
+            self.length += written
+            view = view[written:]
+
+    def publish(self) -> bool:
+        """Make the file durable under its name if that is free.
+
+        Returns:
+            False, and the file is gone, if the name is taken.
+        """
+        failpoint("store.before_sync")
+        os.fsync(self._file)
+        folder, _, base = self._name.rpartition("/")
+        store = self._store
+        failpoint("store.before_link")
+        with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
+            try:
+                os.link(self._temporary, base, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+            except FileExistsError:
+                return False
+            failpoint("store.before_folder_sync")
+            os.fsync(target)
+        failpoint("store.after_publish")
+        return True
+
+    def discard(self) -> None:
+        """Close the file and remove its temporary name; a published file stays."""
+        if self._open:
+            self._open = False
+            os.close(self._file)
+            self._store.delete(f"{TEMPORARY_FOLDER}/{self._temporary}")
+
+
+@contextlib.contextmanager
+def full_disk_errors(root: str) -> Iterator[None]:
+    """Turn the operating system's "no room" into `SpoolFullError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise SpoolFullError(
+            "SPOOL_DISK_FULL",
+            "The disk of the spool is full; nothing unsaved was acked",
+            root,
+            "Make room on that disk; the query goes on by itself.",
+        ) from error
+
+
+def _foreign(root: str, name: str) -> SpoolDamagedError:
+    return SpoolDamagedError(
+        "SPOOL_FOREIGN_FILE",
+        "A link or another thing stands where the spool keeps a file or folder of its own; it was not followed",
+        f"{root}/{name}",
+        "Find out who put it there, and remove it or restore the spool.",
+    )
+
+
+def _sync_path(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

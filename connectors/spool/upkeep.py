@@ -1,0 +1,217 @@
+"""Upkeep of a spool: writing id runs, freeing segments, forgetting fetchers and old ids (rules R2, R6 and R8).
+
+The order is always: make durable, record, delete. A crash in between leaves files that the next start deletes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.core.errors import SpoolFullError
+from connectors.core.failpoints import failpoint
+from connectors.spool.ledger import Ledger
+from connectors.spool.runs import IdRun, RunEntry, merge_runs, run_name
+from connectors.spool.state import COMMITS_KEPT, LedgerState, SegmentEntry
+
+__all__ = ["Upkeep", "UpkeepSettings", "expired_runs", "free_limit", "freeable", "runs_to_merge"]
+
+_MICROSECONDS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """What upkeep goes by.
+
+    Attributes:
+        retention: seconds, by publish time, for which committed rows are kept.
+        horizon: seconds, by publish time, for which ids are kept.
+        free_segments: committed segments that are freed together, so that one run holds their ids.
+        free_bytes: or as soon as they hold this many bytes.
+        recent_ids: ids in memory at which they are written as a run.
+        merge: how many runs of one size are merged into one.
+        max_id_bytes: bytes of id runs at which the query stops; no id is forgotten early.
+    """
+
+    retention: float = 0.0
+    horizon: float = 31 * 86_400.0
+    free_segments: int = 16
+    free_bytes: int = 256 << 20
+    recent_ids: int = 1 << 20
+    merge: int = 8
+    max_id_bytes: int = 64 << 30
+
+
+class Upkeep:
+    """Upkeep of one ledger, by its writer."""
+
+    def __init__(self, ledger: Ledger, settings: UpkeepSettings) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        self._names = itertools.count()
+
+    def step(self) -> None:
+        """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
+
+        Raises:
+            SpoolFencedError: another writer took the spool over.
+            OSError: the disk refused; nothing was lost, and the next step tries again.
+        """
+        with self._ledger.lock:
+            self._ledger.settle()
+            state, settings = self._ledger.state, self._settings
+            due = freeable(state, settings.retention)
+            recent = sum(len(self._ledger.index.recent(space)) for space in self._ledger.index.spaces())
+            enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
+            if enough or recent >= settings.recent_ids:
+                self._write_recent()
+                self._free(due if enough else [])
+            self._forget_fetchers()
+            self._check_size()
+
+    def expire(self) -> None:
+        """Drop the runs whose ids cannot come again. The caller has just admitted all that there was."""
+        with self._ledger.lock:
+            gone = expired_runs(self._ledger.state, self._settings.horizon)
+            if gone:
+                self._swap([], gone, None)
+
+    def merge(self) -> bool:
+        """Merge runs of one size, if there are enough. May take long; admission goes on meanwhile.
+
+        Returns:
+            Whether runs were merged.
+        """
+        ledger = self._ledger
+        with ledger.lock:
+            chosen = runs_to_merge(ledger.state.runs, self._settings.merge, self._settings.horizon)
+            loaded = {run.entry.name: run for entry in chosen for run in ledger.index.runs(entry.space)}
+        if not chosen:
+            return False
+        entry = merge_runs(ledger.store, self._name(), [loaded[run.name] for run in chosen])
+        new = IdRun.load(ledger.store, entry)
+        with ledger.lock:
+            live = {run.name for run in ledger.state.runs}
+            self._swap([entry], [run for run in chosen if run.name in live], new)
+        return True
+
+    def _swap(self, add: Sequence[RunEntry], gone: Sequence[RunEntry], new: IdRun | None) -> None:
+        """Record that runs are replaced, then use the new one and delete the old ones."""
+        ledger = self._ledger
+
+        def drop() -> None:
+            failpoint("ids.after_swap_record")
+            for space in {run.space for run in gone}:
+                ledger.index.swap(space, [run.name for run in gone], new)
+            for run in gone:
+                ledger.store.delete(run_name(run.name))
+
+        failpoint("ids.before_swap_record")
+        ledger.append({"runs": _change(add, gone, ledger.state.runs_through)}, drop)
+
+    def _write_recent(self) -> None:
+        """Write the ids in memory as runs, and record them."""
+        ledger = self._ledger
+        spaces = ledger.index.spaces()
+        if not spaces and ledger.state.runs_through == ledger.state.ordinal:
+            return
+        entries = [ledger.index.recent(space).write(ledger.store, self._name(), space) for space in spaces]
+
+        def take() -> None:
+            failpoint("ids.after_record")
+            for space, entry in zip(spaces, entries, strict=True):
+                ledger.index.take_recent(space, IdRun.load(ledger.store, entry))
+
+        ledger.append({"runs": _change(entries, [], ledger.state.ordinal)}, take)
+
+    def _free(self, due: Sequence[SegmentEntry]) -> None:
+        """Record that segments are freed, then delete them; their ids are in runs that a record names."""
+        ledger = self._ledger
+
+        def delete() -> None:
+            failpoint("free.after_record")
+            for entry in due:
+                ledger.store.delete(entry.name)
+            failpoint("free.after_delete")
+
+        if due:
+            failpoint("free.before_record")
+            ledger.append({"free": [entry.name for entry in due]}, delete)
+
+    def _forget_fetchers(self) -> None:
+        """Remove the folders of fetchers that are gone, once all their segments are freed."""
+        ledger, state = self._ledger, self._ledger.state
+        busy = {entry.fetcher for entry in state.segments}
+        names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
+        for fetcher in (names & state.fetchers.keys()) - busy:
+            self._ledger.store.remove_unlocked_folder(f"inbox/{fetcher}")
+        gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]
+        if gone:
+            ledger.append({"forget": gone})
+
+    def _check_size(self) -> None:
+        size = sum(run.bytes for run in self._ledger.state.runs)
+        if size > self._settings.max_id_bytes:
+            raise SpoolFullError(
+                "SPOOL_ID_INDEX_FULL",
+                f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {self._settings.max_id_bytes}",
+                f"{self._ledger.store.root}/ids",
+                "Raise maxIdIndexBytes, or shorten the retention of the subscription and with it dedupHorizon.",
+            )
+
+    def _name(self) -> str:
+        return f"{self._ledger.claim.epoch}-{next(self._names)}"
+
+
+def free_limit(state: LedgerState) -> int:
+    """Rows below this position are committed and not of the last two committed batches (rule R6)."""
+    return state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
+
+
+def freeable(state: LedgerState, retention: float) -> list[SegmentEntry]:
+    """The oldest segments that lie wholly below the free limit and are out of retention."""
+    limit = free_limit(state)
+    newest = (state.published or 0) - int(retention * _MICROSECONDS)
+
+    def may_go(entry: SegmentEntry) -> bool:
+        return entry.end <= limit and (not retention or entry.published is None or entry.published[1] <= newest)
+
+    return list(itertools.takewhile(may_go, state.segments))
+
+
+def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:
+    """The runs whose last message was published longer than the horizon before the service's time."""
+    if state.published is None:
+        return []
+    newest = state.published - int(horizon * _MICROSECONDS)
+    return [run for run in state.runs if run.published is not None and run.published[1] < newest]
+
+
+def runs_to_merge(runs: Sequence[RunEntry], count: int, horizon: float) -> list[RunEntry]:
+    """Runs of one name space and size class that make one run, none spanning more than an eighth of the horizon.
+
+    The span is limited so that ids expire in portions, not only when all of them are old.
+    """
+    classes: dict[tuple[str, int], list[RunEntry]] = {}
+    for run in sorted(runs, key=lambda run: run.published or (0, 0)):
+        size = 0
+        while count ** (size + 1) <= run.ids:
+            size += 1
+        classes.setdefault((run.space, size), []).append(run)
+    for same in classes.values():
+        for first in range(len(same) - count + 1):
+            chosen = same[first : first + count]
+            if _span(chosen) <= horizon * _MICROSECONDS / 8:
+                return chosen
+    return []
+
+
+def _span(runs: Sequence[RunEntry]) -> int:
+    ranges = [run.published for run in runs if run.published is not None]
+    return max(high for _, high in ranges) - min(low for low, _ in ranges) if ranges else 0
+
+
+def _change(add: Sequence[RunEntry], remove: Sequence[RunEntry], through: int) -> dict[str, Any]:
+    return {"add": [run.to_json() for run in add], "remove": [run.name for run in remove], "through": through}
