@@ -1,0 +1,188 @@
+"""What a fetcher has received and not yet made durable, in order of arrival, and when reading must pause.
+
+Everything held is in one of four stages, which follow one another in the order of arrival::
+
+    publishing (a closed segment) < writing (the open segment) < decoding < queue
+
+so "everything held after it" (rule R1) is a matter of joining lists.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Held", "HeldIntake"]
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A delivery, or the block that some deliveries became.
+
+    Attributes:
+        token: the delivery itself, or the block's token.
+        wire_bytes: as received.
+        rows: an estimate for a delivery, exact for a block.
+        received_at: `time.monotonic` of the (first) arrival.
+        row_bytes: bytes of rows of a block; None for a delivery.
+    """
+
+    token: object
+    wire_bytes: int
+    rows: int
+    received_at: float
+    row_bytes: int | None = None
+
+
+class HeldIntake:
+    """The `Intake` of a fetcher, and the stages behind it.
+
+    Reading pauses at either cap, and when all that was received uses up the allowance. What is not decoded counts
+    with its bytes as received, which are more than those of its rows. A reader that is let in may bring one more
+    delivery, however large: so one that is larger than every limit still passes.
+
+    Args:
+        max_bytes: cap on bytes held, as received.
+        max_rows: cap on rows held.
+        allowance: bytes of rows that may be fetched in this life; None for no limit.
+    """
+
+    def __init__(self, max_bytes: int, max_rows: int, allowance: int | None) -> None:
+        self.lock = threading.Lock()
+        self.work = threading.Condition(self.lock)
+        self._may_read = threading.Condition(self.lock)
+        self._max_bytes = max_bytes
+        self._max_rows = max_rows
+        self._allowance = allowance
+        self._wake_at_bytes = 0
+        self.queue: deque[Held] = deque()
+        self.decoding: list[Held] = []
+        self.writing: list[Held] = []
+        self.publishing: list[Held] = []
+        self.queued_bytes = 0
+        self.held_bytes = 0
+        self.held_rows = 0
+        self.fetched_bytes = 0
+        self.fetched_rows = 0
+        self._undecoded_bytes = 0
+        self._kept_bytes = 0
+
+    # What targets call.
+
+    def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
+        """See `Intake.put`."""
+        held = Held(delivery, wire_bytes, rows, time.monotonic())
+        with self.lock:
+            before = self.queued_bytes
+            self.queue.append(held)
+            self.queued_bytes += wire_bytes
+            self._undecoded_bytes += wire_bytes
+            self.held_bytes += wire_bytes
+            self.held_rows += rows
+            self.fetched_bytes += wire_bytes
+            # Waking the writer for every delivery would cost more than the delivery.
+            if len(self.queue) == 1 or before < self._wake_at_bytes <= self.queued_bytes or self.full:
+                self.work.notify_all()
+
+    def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        """See `Intake.wait`."""
+        with self.lock:
+            self._may_read.wait_for(lambda: self.open or cancelled(), timeout)
+            return self.open and not cancelled()
+
+    def wake(self) -> None:
+        """See `Intake.wake`."""
+        with self.lock:
+            self._may_read.notify_all()
+            self.work.notify_all()
+
+    # What the process calls, in any thread.
+
+    def allow(self, allowance: int) -> None:
+        """Change the allowance: bytes of rows in this whole life."""
+        with self.lock:
+            self._allowance = allowance
+            self._may_read.notify_all()
+
+    # What the pipeline calls while it holds `lock`.
+
+    @property
+    def full(self) -> bool:
+        """Whether a cap is reached."""
+        return self.held_bytes >= self._max_bytes or self.held_rows >= self._max_rows
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the allowance is used up."""
+        return self._allowance is not None and self._kept_bytes + self._undecoded_bytes >= self._allowance
+
+    @property
+    def open(self) -> bool:
+        """Whether reading may go on."""
+        return not self.full and not self.exhausted
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is held."""
+        return not (self.queue or self.decoding or self.writing or self.publishing)
+
+    def wake_at(self, queued_bytes: int) -> None:
+        """Notify `work` when so many bytes are in the queue."""
+        self._wake_at_bytes = queued_bytes
+
+    def take(self, most_bytes: int) -> list[Held]:
+        """Move deliveries from the queue to decoding: at least one, if there is one, and up to so many bytes."""
+        taken = 0
+        while self.queue and (not self.decoding or taken + self.queue[0].wire_bytes <= most_bytes):
+            held = self.queue.popleft()
+            taken += held.wire_bytes
+            self.decoding.append(held)
+        self.queued_bytes -= taken
+        return list(self.decoding)
+
+    def decoded(self, block: Held) -> None:
+        """Replace what is in decoding by the block it became: it is being written, or let go of if it has no rows."""
+        self.held_rows += block.rows - sum(held.rows for held in self.decoding)
+        self.fetched_rows += block.rows
+        self._undecoded_bytes -= block.wire_bytes
+        self._kept_bytes += block.row_bytes or 0
+        self.decoding.clear()
+        if block.rows:
+            self.writing.append(block)
+            self._may_read.notify_all()
+        else:
+            self._release([block])
+
+    def hand_over(self) -> None:
+        """Move what was written to publishing, which must be empty."""
+        self.publishing, self.writing = self.writing, []
+
+    def published(self) -> list[Held]:
+        """Let go of what was published."""
+        durable, self.publishing = self.publishing, []
+        self._release(durable)
+        return durable
+
+    def give_up(self) -> list[Held]:
+        """Let go of everything, in order of arrival."""
+        lost = [*self.publishing, *self.writing, *self.decoding, *self.queue]
+        self.publishing, self.writing = [], []
+        self.decoding.clear()
+        self.queue.clear()
+        self.queued_bytes = 0
+        for held in lost:
+            if held.row_bytes is None:
+                self._undecoded_bytes -= held.wire_bytes
+            else:
+                self._kept_bytes -= held.row_bytes
+        self._release(lost)
+        return lost
+
+    def _release(self, gone: list[Held]) -> None:
+        self.held_bytes -= sum(held.wire_bytes for held in gone)
+        self.held_rows -= sum(held.rows for held in gone)
+        self._may_read.notify_all()
+        self.work.notify_all()

@@ -1,0 +1,295 @@
+"""The process a fetcher runs in: ``python -m connectors.spool.fetch_process``, started by `connectors.spool.fetcher`.
+
+It knows no connector. Its first line of standard input is a JSON object with the plan, the later ones are
+``{"allow": bytes}`` and ``{"stop": true}``; the end of input means that the parent is gone, however it went. On
+standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``, ``error`` and ``ended``.
+Logs go to standard error. Secrets come by the first line only, and are in no argument, no environment and no report.
+
+At the end it stops receiving, publishes and acks what it holds, hands back what it cannot keep, and is gone within five
+seconds, whatever hangs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from typing import Any, BinaryIO
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError, SpoolFullError
+from connectors.spool.fetch_intake import HeldIntake
+from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
+from connectors.spool.fetch_report import Reporter
+from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget
+from connectors.spool.segment import SegmentInfo
+from connectors.spool.store import full_disk_errors
+
+__all__ = ["FetchProcess", "main"]
+
+_log = logging.getLogger(__name__)
+
+_HARD_LIMIT = 4.7
+"""Seconds after the end of input at which the kernel ends this process."""
+
+_PUBLISH_LIMIT = 1.2
+"""Seconds to make durable what is held; the rest of the time belongs to handing it back."""
+
+_CLOSE_LIMIT = 4.0
+"""Seconds until acks and nacks that nobody answers are dropped."""
+
+_TICK = 0.5
+_SOONEST_HEALTH = 0.02
+
+
+class FetchProcess:
+    """One process life.
+
+    Args:
+        control: where the first line and all others come from.
+        reporter: where reports go.
+    """
+
+    def __init__(self, control: BinaryIO, reporter: Reporter) -> None:
+        self._control = control
+        self._reporter = reporter
+        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._disk_error: OSError | None = None
+        self._next_health = 0.0
+        self._published_bytes = 0
+
+    def run(self) -> int:
+        """Live until the parent wants no more; the exit code."""
+        first = self._control.readline()
+        if not first:
+            return 0
+        start = json.loads(first)
+        plan = FetchPlan.from_json(start["plan"])
+        self._parent = int(start["parent"])
+        self._intake = HeldIntake(plan.max_held_bytes, plan.max_held_rows, start["allow"])
+        threading.Thread(target=self._read_control, name="control", daemon=True).start()
+        signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
+        try:
+            folder = self._make_folder(plan)
+            if folder is None:
+                return 0
+            target = _load(plan.target)(plan.settings, self._context(int(start["index"])))
+            return self._fetch(plan, folder, target)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the parent hears of it
+            return self._report_fault(error)
+
+    def _fetch(self, plan: FetchPlan, folder: FetcherFolder, target: FetchTarget) -> int:
+        pipeline = Pipeline(plan, folder, target, self._intake, self)
+        pipeline.start()
+        self._reporter.send("ready", {"fetcher": folder.fetcher, "pid": os.getpid()})
+        fault: BaseException | None = None
+        try:
+            self._watch(folder, target)
+        except (ConnectorError, FetcherEndedError, _FaultError) as error:
+            fault = error.__cause__ if isinstance(error, _FaultError) else error
+        self._arm_hard_limit()
+        began = time.monotonic()
+        pipeline.stop_receiving()
+        if isinstance(fault, FetcherEndedError) or not pipeline.close(began + _PUBLISH_LIMIT):
+            pipeline.abandon()
+        target.close(began + _CLOSE_LIMIT)
+        self._report_health(target)
+        return 0 if fault is None else self._report_fault(fault)
+
+    def _watch(self, folder: FetcherFolder, target: FetchTarget) -> None:
+        """Report and look after things until it is time to end.
+
+        Raises:
+            ConnectorError: the query must stop.
+            FetcherEndedError: the folder is gone.
+            _FaultError: a thread of the pipeline failed.
+        """
+        while True:
+            kind, value = self._next_event()
+            if kind == "stop":
+                return
+            if kind == "fail":
+                raise value
+            if kind == "fault":
+                raise _FaultError from value
+            if kind == "disk":
+                self._disk_error = value
+            elif kind == "tick":
+                folder.check()
+            self._report_health(target)
+
+    def _next_event(self) -> tuple[str, Any]:
+        """The next event; a tick when there is none for a while; a stop when the parent is gone."""
+        pause = self._next_health - time.monotonic()
+        try:
+            event = self._events.get(timeout=_TICK)
+        except queue.Empty:
+            event = ("tick", None)
+        if event[0] == "changed" and pause > 0:
+            # Streams that open and close in a storm do not become a storm of reports.
+            time.sleep(pause)
+        # The pipe is how the parent's end is seen. This is the second way, if a stranger has inherited the other end.
+        if os.getppid() != self._parent:
+            self._arm_hard_limit()
+            return ("stop", None)
+        return event
+
+    def _read_control(self) -> None:
+        while line := self._control.readline():
+            command = json.loads(line)
+            if "allow" in command:
+                self._intake.allow(int(command["allow"]))
+            if command.get("stop"):
+                break
+        self._arm_hard_limit()
+        self._events.put(("stop", None))
+
+    def _arm_hard_limit(self) -> None:
+        """Let the kernel end this process in time, even if the interpreter hangs by then."""
+        if signal.getitimer(signal.ITIMER_REAL)[0] == 0:
+            signal.setitimer(signal.ITIMER_REAL, _HARD_LIMIT)
+
+    def _make_folder(self, plan: FetchPlan) -> FetcherFolder | None:
+        """The folder of this life, as soon as the disk has room; None if it is time to end before."""
+        while True:
+            try:
+                return FetcherFolder(plan.root)
+            except FileNotFoundError as error:
+                raise SpoolError(
+                    "SPOOL_MISSING",
+                    "The folder of the spool is not there any more",
+                    plan.root,
+                    "Restore it from a backup; acked messages were only there.",
+                ) from error
+            except OSError as error:
+                self._disk_error = error
+                self._reporter.send("health", self._health(None))
+                _log.warning("the folder of this fetcher cannot be made: %s", error)
+            if self._next_event()[0] == "stop":
+                return None
+
+    def _context(self, index: int) -> FetchContext:
+        return FetchContext(
+            index=index,
+            changed=lambda: self._events.put(("changed", None)),
+            fail=lambda error: self._events.put(("fail", error)),
+        )
+
+    # Reports.
+
+    def published(self, segment: SegmentInfo) -> None:
+        """See `PipelineObserver.published`."""
+        self._published_bytes += segment.bytes
+        self._reporter.send(
+            "published",
+            {
+                "number": segment.number,
+                "rows": segment.rows,
+                "bytes": segment.bytes,
+                "published": segment.published,
+                # Reports may be lost when the parent does not read; the sum is still right in the next one.
+                "total_bytes": self._published_bytes,
+            },
+        )
+
+    def disk_changed(self, error: OSError | None) -> None:
+        """See `PipelineObserver.disk_changed`."""
+        self._events.put(("disk", error))
+
+    def failed(self, error: BaseException) -> None:
+        """See `PipelineObserver.failed`."""
+        self._events.put(("fault", error))
+
+    def _report_health(self, target: FetchTarget) -> None:
+        self._next_health = time.monotonic() + _SOONEST_HEALTH
+        self._reporter.send("health", self._health(target))
+
+    def _health(self, target: FetchTarget | None) -> dict[str, Any]:
+        status = None if target is None else target.status()
+        error = _disk_error(self._disk_error) or (None if status is None else status.error)
+        last = None if status is None else status.last_response
+        with self._intake.lock:
+            held = {
+                "held_bytes": self._intake.held_bytes,
+                "held_rows": self._intake.held_rows,
+                "fetched_bytes": self._intake.fetched_bytes,
+                "fetched_rows": self._intake.fetched_rows,
+                "paused": not self._intake.open,
+            }
+        return {
+            **held,
+            "streams": 0 if status is None else status.streams,
+            "streams_open": 0 if status is None else status.streams_open,
+            "response_age": None if last is None else round(time.monotonic() - last, 3),
+            "error": None if error is None else error.to_json(),
+            "counters": {} if status is None else dict(status.counters),
+        }
+
+    def _report_fault(self, fault: BaseException) -> int:
+        """Say why this life ends; the exit code."""
+        if isinstance(fault, FetcherEndedError):
+            _log.warning("this fetcher ends: %s", fault)
+            return 0
+        if not isinstance(fault, ConnectorError):
+            _log.error("this fetcher fails", exc_info=fault)
+            fault = ServiceUnavailableError(
+                "FETCHER_FAILED",
+                f"A fetcher failed: {type(fault).__name__}",
+                f"pid {os.getpid()}",
+                "It is started anew; the driver's log has the stack.",
+            )
+        self._reporter.send("error", {"terminal": not fault.transient, "error": fault.to_json()})
+        return 0 if not fault.transient else 1
+
+
+class _FaultError(Exception):
+    """Raised for a thread of the pipeline that failed; its cause is what that thread raised."""
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def _disk_error(error: OSError | None) -> ConnectorError | None:
+    """The error that says what the disk refuses."""
+    if error is None:
+        return None
+    try:
+        with full_disk_errors(error.filename or "spoolLocation"):
+            raise error
+    except SpoolFullError as full:
+        return full
+    except OSError:
+        return ServiceUnavailableError(
+            "SPOOL_WRITE_FAILED",
+            f"The spool cannot be written to: {error.strerror}",
+            str(error.filename or "spoolLocation"),
+            "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
+        )
+
+
+def main() -> None:
+    """Run as a fetcher, with the pipes of `connectors.spool.fetcher`."""
+    # A terminal's Ctrl-C is for the parent: it decides, and this process still hands back what it holds.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.basicConfig(format="%(asctime)s %(levelname)s fetcher %(process)d %(name)s: %(message)s")
+    # What a library prints must not come among the reports.
+    reports = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    reporter = Reporter(reports)
+    code = FetchProcess(sys.stdin.buffer, reporter).run()
+    reporter.send("ended", {"code": code})
+    reporter.close()
+    sys.stderr.flush()
+    # Threads of libraries, and calls that hang, do not get to say when this process ends.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Targets without a service, for the tests of the process that fetchers run in.
+
+`NumberTarget` receives the numbers 0, 1, 2, ... as messages, a few in each delivery, and writes what becomes of them to
+a log: one line for each delivery, block that may be acked, and token that is given back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.core.errors import ConnectorError, SourceGoneError
+from connectors.core.failpoints import failpoint
+from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
+
+
+@dataclass(frozen=True)
+class Delivery:
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Token:
+    numbers: tuple[int, ...]
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def numbers_of(log: list[dict[str, Any]], kind: str) -> list[int]:
+    return [number for line in log if line["kind"] == kind for number in line["numbers"]]
+
+
+class NumberTarget:
+    """Settings: log (path), total, rows (a delivery), bytes (a row), gap (seconds between deliveries)."""
+
+    def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
+        self._settings = settings
+        self._context = context
+        self._log = os.open(settings["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._pending = list(range(settings["total"]))[::-1]
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
+        if settings.get("fail") == "start":
+            raise ImportError("a library is missing")
+
+    def start(self, intake: Intake) -> None:
+        self._write("start", ())
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._receive, args=(intake,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._write("stop", ())
+
+    def decode(self, deliveries: Sequence[object]) -> Block:
+        if self._settings.get("fail") == "decode":
+            raise ValueError("not to be decoded")
+        numbers = tuple(number for each in deliveries if isinstance(each, Delivery) for number in each.numbers)
+        ids = pa.array([str(number) for number in numbers], pa.string())
+        payloads = pa.array([b"x" * self._settings["bytes"]] * len(numbers), pa.binary())
+        rows = pa.record_batch({"messageId": ids, "payload": payloads})
+        sizes = np.full(len(numbers), self._settings["bytes"], np.int64)
+        return Block(rows, ids, sizes, (min(numbers), max(numbers)) if numbers else None, Token(numbers))
+
+    def on_durable(self, token: object) -> None:
+        assert isinstance(token, Token)
+        self._write("ack", token.numbers)
+        failpoint("fetch.after_ack")
+
+    def on_given_up(self, tokens: Sequence[object]) -> None:
+        numbers = [number for token in tokens if isinstance(token, Delivery | Token) for number in token.numbers]
+        self._write("nack", numbers)
+        self._pending += numbers[::-1]
+        failpoint("fetch.after_nack")
+
+    def status(self) -> TargetStatus:
+        receiving = self._thread is not None and not self._stopped.is_set()
+        return TargetStatus(1, int(receiving), time.monotonic() if receiving else None, None, {"left": 0})
+
+    def close(self, deadline: float) -> None:
+        if self._settings.get("hang_at_close"):
+            time.sleep(60)
+        self._write("close", ())
+        assert deadline > time.monotonic()
+
+    def _receive(self, intake: Intake) -> None:
+        if self._settings.get("fail") == "gone":
+            self._context.fail(_gone())
+        while self._pending and not self._stopped.is_set():
+            if intake.wait(0.05, self._stopped.is_set):
+                count = min(self._settings["rows"], len(self._pending))
+                delivery = Delivery(tuple(self._pending.pop() for _ in range(count)))
+                self._write("receive", delivery.numbers)
+                intake.put(delivery, count * self._settings["bytes"], count)
+                self._stopped.wait(self._settings.get("gap", 0))
+
+    def _write(self, kind: str, numbers: Sequence[int]) -> None:
+        line = {"kind": kind, "pid": os.getpid(), "time": time.monotonic(), "numbers": list(numbers)}
+        os.write(self._log, json.dumps(line).encode() + b"\n")
+
+
+def _gone() -> ConnectorError:
+    return SourceGoneError("NUMBERS_GONE", "There are no numbers any more", "numbers", "Count by hand.")
