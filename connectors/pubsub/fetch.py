@@ -1,0 +1,244 @@
+"""What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, keep and give back leases.
+
+It runs in the process of `connectors.spool.fetch_process`, and imports nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+from connectors.core.backoff import RetryPolicy
+from connectors.core.errors import AccessDeniedError, ConnectorError
+from connectors.pubsub.acks import AckSender
+from connectors.pubsub.client import PubSubClient, PullStream
+from connectors.pubsub.decode import make_decoder
+from connectors.pubsub.leases import Deadlines, Received
+from connectors.pubsub.rpc_errors import AckFailures
+from connectors.pubsub.streams import Service, StreamReader
+from connectors.pubsub.subscription import require_readable
+from connectors.pubsub.transport import Transport
+from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
+
+__all__ = ["TARGET", "PubSubFetch", "PubSubFetchSettings"]
+
+TARGET: Final = "connectors.pubsub.fetch:PubSubFetch"
+"""What `FetchPlan.target` is for Pub/Sub."""
+
+_STREAMS_A_CHANNEL: Final = 8
+_ONCE: Final = RetryPolicy(deadline_seconds=0.0)
+_LOOK_AGAIN_SECONDS: Final = 1.0
+
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+"""After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
+
+_PAUSE_POLL_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PubSubFetchSettings:
+    """What a fetcher of Pub/Sub is told; travels by pipe as `FetchPlan.settings`.
+
+    Attributes:
+        subscription: full path.
+        transport: where the service is.
+        credentials_file: key file, or None for application default credentials.
+        streams: how many pull streams.
+        ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
+        max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
+        max_outstanding_messages: likewise in messages.
+        ordered: the subscription keeps an order; or nothing is known of that.
+        look_every_seconds: how often the first fetcher looks whether the subscription can still be read.
+        plain: decode by protobuf only.
+    """
+
+    subscription: str
+    transport: Transport
+    credentials_file: str | None = None
+    streams: int = 4
+    ack_deadline_seconds: int = 60
+    max_outstanding_bytes: int = 0
+    max_outstanding_messages: int = 0
+    ordered: bool = False
+    look_every_seconds: float = 30.0
+    plain: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The settings that `to_json` wrote."""
+        return cls(**{**value, "transport": Transport(**value["transport"])})
+
+
+class PubSubFetch:
+    """The target of Pub/Sub; see `connectors.spool.fetch_target.FetchTarget`.
+
+    Args:
+        settings: a `PubSubFetchSettings` as JSON.
+        context: what the process gives.
+
+    Raises:
+        CredentialsError: the credentials cannot be read.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
+        told = self._settings = PubSubFetchSettings.from_json(settings)
+        self._context = context
+        key_file = None if told.credentials_file is None else Path(told.credentials_file)
+        channels = -(-told.streams // _STREAMS_A_CHANNEL)
+        self._clients = [PubSubClient(told.transport, key_file, retry_policy=_ONCE) for _ in range(channels)]
+        self._client_id = secrets.token_hex(16)
+        self._service = Service()
+        self._decoder = make_decoder(plain=told.plain)
+        self._acks = AckSender(told.subscription, self._acknowledge)
+        self._deadlines = Deadlines(
+            told.subscription,
+            told.ack_deadline_seconds,
+            self._modify_ack_deadline,
+            make_decoder(plain=told.plain),
+            ordered=told.ordered,
+        )
+        self._readers: list[StreamReader] = []
+        self._intake: Intake | None = None
+        self._closed = threading.Event()
+        for work in (self._look_at_subscription, self._close_streams_in_pauses):
+            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+
+    def start(self, intake: Intake) -> None:
+        """Open the streams."""
+        self._intake = intake
+        self._readers = [
+            StreamReader(
+                f"stream-{number}",
+                partial(self._open_stream, self._clients[number // _STREAMS_A_CHANNEL]),
+                self._deadlines,
+                self._service,
+                self._context,
+            )
+            for number in range(self._settings.streams)
+        ]
+        for reader in self._readers:
+            reader.start(intake)
+
+    def stop(self) -> None:
+        """Close the streams."""
+        for reader in self._readers:
+            reader.begin_stop()
+        for reader in self._readers:
+            reader.join()
+
+    def decode(self, deliveries: Sequence[object]) -> Block:
+        """The messages of these responses."""
+        received = cast("Sequence[Received]", deliveries)
+        messages = self._decoder.decode([each.response for each in received if each.response is not None])
+        token = self._deadlines.merge(received, messages.ack_ids)
+        ids = messages.rows.column("messageId")
+        return Block(messages.rows, ids, messages.sizes, messages.published(), token)
+
+    def on_durable(self, token: object) -> None:
+        """Ack a block."""
+        received = cast("Received", token)
+        self._deadlines.release(received)
+        self._acks.acknowledge(received.ack_ids)
+
+    def on_given_up(self, tokens: Sequence[object]) -> None:
+        """Nack blocks and responses."""
+        self._deadlines.give_back(cast("Sequence[Received]", tokens))
+
+    def status(self) -> TargetStatus:
+        """How it stands."""
+        return TargetStatus(
+            streams=self._settings.streams,
+            streams_open=sum(reader.is_open for reader in self._readers),
+            last_response=self._service.last_answer,
+            error=self._service.error,
+            counters={**self._acks.counters, **self._deadlines.counters},
+        )
+
+    def close(self, deadline: float) -> None:
+        """Send acks and nacks that wait, and close the channels."""
+        self._closed.set()
+        self._service.ask()
+        self._acks.close(deadline)
+        self._deadlines.close(deadline)
+        for client in self._clients:
+            client.close()
+
+    def _open_stream(self, client: PubSubClient) -> PullStream:
+        told = self._settings
+        return client.streaming_pull(
+            told.subscription,
+            ack_deadline_seconds=told.ack_deadline_seconds,
+            client_id=self._client_id,
+            max_outstanding_messages=_part(told.max_outstanding_messages, told.streams),
+            max_outstanding_bytes=_part(told.max_outstanding_bytes, told.streams),
+        )
+
+    def _acknowledge(self, request: bytes, timeout_seconds: float) -> AckFailures:
+        return self._heard(self._clients[0].acknowledge, request, timeout_seconds)
+
+    def _modify_ack_deadline(self, request: bytes, timeout_seconds: float) -> AckFailures:
+        return self._heard(self._clients[0].modify_ack_deadline, request, timeout_seconds)
+
+    def _heard(self, send: Callable[..., AckFailures], request: bytes, timeout_seconds: float) -> AckFailures:
+        try:
+            failures = send(self._settings.subscription, request, timeout_seconds=timeout_seconds)
+        except ConnectorError as error:
+            if error.transient:
+                self._service.failed(error)
+            raise
+        self._service.answered()
+        return failures
+
+    def _close_streams_in_pauses(self) -> None:
+        paused_since: float | None = None
+        while not self._closed.wait(_PAUSE_POLL_SECONDS):
+            if self._intake is None or self._intake.wait(0.0, self._closed.is_set):
+                paused_since = None
+                continue
+            now = time.monotonic()
+            paused_since = paused_since or now
+            if now - paused_since >= _LONGEST_PAUSE_SECONDS:
+                for reader in self._readers:
+                    reader.close_stream()
+
+    def _look_at_subscription(self) -> None:
+        """Ask for the subscription when a stream was opened, and now and then: a lost topic shows only there."""
+        pause: float | None = self._settings.look_every_seconds if self._context.index == 0 else None
+        while True:
+            timely = not self._service.asked.wait(pause)
+            self._service.asked.clear()
+            if self._closed.is_set():
+                return
+            if not timely and not any(reader.awaits_answer for reader in self._readers):
+                continue
+            try:
+                require_readable(self._clients[0].get_subscription(self._settings.subscription))
+            except AccessDeniedError:
+                # An answer, and no reason to stop: to pull needs another role than to look.
+                self._service.answered()
+                pause = None
+            except ConnectorError as error:
+                if not error.transient:
+                    self._context.fail(error)
+                    return
+                self._service.failed(error)
+                self._service.ask()
+                self._closed.wait(_LOOK_AGAIN_SECONDS)
+            else:
+                self._service.answered()
+            self._context.changed()
+
+
+def _part(total: int, streams: int) -> int:
+    """What each stream may have, at least 1; 0, which means no limit, stays."""
+    return max(total // streams, 1) if total else 0

@@ -1,0 +1,394 @@
+"""The options of the ``pubsub`` format, each declared once, and the schema of its rows.
+
+Parse in the data source's ``schema()`` and again in ``streamReader()``. ``schema()`` is called while ``load()`` runs,
+so a bad option fails there and not when the query starts; it costs that planner process one import of pydantic
+(about 70 ms, once a load). Constructors only keep the raw options: they also run where nothing needs parsing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, Kind, choice, duration_or
+from connectors.core.options import conflict, option, parse_options
+from connectors.pubsub.schema import STREAM_SCHEMA
+from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
+
+__all__ = [
+    "STREAM_SCHEMA",
+    "PubSubConnectionOptions",
+    "PubSubStreamOptions",
+    "SpoolDurability",
+    "StartingPosition",
+    "parse_stream_options",
+]
+
+_CONNECTOR: Final = "pubsub"
+
+
+class SpoolDurability(StrEnum):
+    """How durable the folder of the spool is."""
+
+    DURABLE = "durable"
+    EPHEMERAL = "ephemeral"
+
+
+class StartingPosition(StrEnum):
+    """Where a new checkpoint begins on a used spool."""
+
+    COMMITTED = "committed"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def _resource(collection: str) -> Kind[str]:
+    """The id of a resource, or its full path; the rules are those of Pub/Sub, less the length."""
+    pattern = re.compile(rf"(projects/[A-Za-z0-9.:-]+/{collection}/)?[A-Za-z0-9][A-Za-z0-9_.~+%-]*")
+
+    def parse(text: str) -> str:
+        if not pattern.fullmatch(text):
+            raise ValueError("it is neither an id nor a full path")
+        return text
+
+    return Kind("string", f"an id, or a full path: projects/PROJECT/{collection}/ID", str, parse)
+
+
+def _parse_project(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.:-]+", text):
+        raise ValueError("it is no project id")
+    return text
+
+
+_PROJECT: Final = Kind("string", "the id of a project, such as my-shop", str, _parse_project)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubSubConnectionOptions:
+    """What is needed to reach the service."""
+
+    project_id: str | None = option(
+        "projectId",
+        _PROJECT,
+        "Project of the subscription, and of a topic given by its id. May be left out when subscriptionId is a full "
+        "path.",
+        default=None,
+    )
+    endpoint: str | None = option(
+        "endpoint",
+        ENDPOINT,
+        "Where the service is; pubsub.googleapis.com when absent, or the emulator that PUBSUB_EMULATOR_HOST names "
+        "(set for the driver before the session starts). An address of this machine and the emulator are reached "
+        "without TLS and without credentials, unless it begins with https://; everything else by TLS with "
+        "credentials.",
+        default=None,
+    )
+    allow_insecure: bool = option(
+        "allowInsecure",
+        BOOLEAN,
+        "Reach an endpoint that is neither this machine nor an emulator without TLS, and without credentials. Only "
+        "acts together with endpoint.",
+        default="false",
+    )
+    credentials_file: Path | None = option(
+        "credentialsFile",
+        PATH,
+        "A key file of a service account, or another file of Google credentials, that the driver and the fetchers "
+        "can read. Application default credentials when absent.",
+        default=None,
+        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"),
+        sensitive=True,
+    )
+    transport: Transport = GOOGLE
+    """Derived from endpoint, allowInsecure and the environment."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubSubStreamOptions(PubSubConnectionOptions):
+    """The options of a stream; sizes in bytes, durations in seconds. Made by `parse_stream_options`."""
+
+    subscription_id: str = option(
+        "subscriptionId", _resource("subscriptions"), "The subscription to read: its id, or its full path."
+    )
+    topic_id: str | None = option(
+        "topicId",
+        _resource("topics"),
+        "Topic of the subscription, as id or full path. When given, a subscription that is absent is created, if the "
+        "spool is new; a subscription of another topic is refused.",
+        default=None,
+    )
+    spool_location: Path | None = option(
+        "spoolLocation",
+        PATH,
+        "Folder of the spool: after the ack it holds the only copy of a message, so it belongs beside the checkpoint "
+        "and must be as durable. Driver and executors must see it under this path. Required, unless spoolDurability "
+        "is ephemeral.",
+        default=None,
+    )
+    spool_durability: SpoolDurability = option(
+        "spoolDurability",
+        choice(SpoolDurability),
+        "ephemeral accepts that acked messages die with the disk of the spool; spoolLocation may then be absent and "
+        "a folder under the driver's temporary folder is used, the same for each start of this subscription.",
+        default="durable",
+    )
+    max_spool_bytes: int = option(
+        "maxSpoolBytes",
+        BYTES,
+        "Fetching pauses while the spool holds this much that no batch has begun on. Whatever it is, fetching goes on "
+        "when nothing is left to read.",
+        default="4g",
+        minimum="1",
+    )
+    spool_retention: float = option(
+        "spoolRetention",
+        DURATION,
+        "How long rows stay in the spool after their batch was committed.",
+        default="0",
+        minimum="0",
+    )
+    max_id_index_bytes: int = option(
+        "maxIdIndexBytes",
+        BYTES,
+        "The query stops when the ids kept against duplicates take more than this on disk, 8 bytes for each; none is "
+        "forgotten before dedupHorizon.",
+        default="64g",
+        minimum="1mb",
+    )
+    max_records_per_trigger: int | None = option(
+        "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        BYTES,
+        "The most bytes of a batch (payload, attributes and ordering key); a row that alone is larger passes alone.",
+        default=None,
+        minimum="1",
+    )
+    partition_bytes: int = option(
+        "partitionBytes", BYTES, "A batch gets one partition for each so many bytes.", default="16mb", minimum="1"
+    )
+    max_partitions: int = option(
+        "maxPartitions", INTEGER, "The most partitions of a batch.", default="8", minimum="1", maximum="100000"
+    )
+    dedup_horizon: float | None = option(
+        "dedupHorizon",
+        duration_or("auto"),
+        "How long the id of a message is kept, so that a redelivery gives no second row. auto is the larger of the "
+        "subscription's and the topic's retention, the only bound that can be proved; a shorter one is weaker.",
+        default="auto",
+        minimum="10m",
+        maximum="31d",
+    )
+    fetchers: int = option(
+        "fetchers",
+        INTEGER,
+        "How many processes fetch. A subscription with message ordering is fetched by one.",
+        default="1",
+        minimum="1",
+        maximum="64",
+        aliases=("numFetchPartitions",),
+    )
+    streams: int = option(
+        "streams",
+        INTEGER,
+        "How many pull streams each fetcher holds. The service gives about 10 MB/s a stream; about 16 streams of "
+        "1 KB messages keep one processor busy.",
+        default="4",
+        minimum="1",
+        maximum="100",
+    )
+    max_outstanding_bytes: int = option(
+        "maxOutstandingBytes",
+        BYTES,
+        "The most bytes of messages that a fetcher holds before they are durable. It is counted by the fetcher "
+        "itself, because emulators ignore flow control; one message that alone is larger passes alone.",
+        default="128mb",
+        minimum="1",
+    )
+    max_outstanding_messages: int | None = option(
+        "maxOutstandingMessages",
+        INTEGER,
+        "The most messages that a fetcher holds before they are durable.",
+        default=None,
+        minimum="1",
+    )
+    segment_bytes: int = option(
+        "segmentBytes",
+        BYTES,
+        "A fetcher writes a segment when it has gathered this much.",
+        default="64mb",
+        minimum="1",
+        maximum="1g",
+    )
+    segment_records: int | None = option(
+        "segmentRecords",
+        INTEGER,
+        "A fetcher writes a segment when it has gathered this many messages. Best left out: small segments cost one "
+        "flush to disk each.",
+        default=None,
+        minimum="1",
+        aliases=("maxRecordsPerFetch",),
+    )
+    max_fetch_period: float = option(
+        "maxFetchPeriod",
+        DURATION,
+        "A fetcher writes a segment at the latest this long after its first message arrived.",
+        default="100ms",
+        minimum="1ms",
+        maximum="10m",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        BOOLEAN,
+        "false goes on, with a warning, when the subscription of a used spool has vanished and topicId allows "
+        "to create it again: what it had not delivered is lost.",
+        default="true",
+    )
+    starting_position: StartingPosition = option(
+        "startingPosition",
+        choice(StartingPosition),
+        "Where a new checkpoint begins on a used spool: after the last commit that the spool knows of, at its oldest "
+        "kept row, or at its end.",
+        default="committed",
+    )
+    start_timeout: float = option(
+        "startTimeout",
+        DURATION,
+        "How long the first batch waits for the first messages.",
+        default="10s",
+        minimum="0",
+        maximum="1h",
+    )
+    available_now_quiet: float = option(
+        "availableNowQuiet",
+        DURATION,
+        "Trigger.AvailableNow ends when healthy streams have brought nothing that was published before its start for "
+        "this long.",
+        default="10s",
+        minimum="0",
+        maximum="1h",
+    )
+    available_now_max_wait: float = option(
+        "availableNowMaxWait",
+        DURATION,
+        "Trigger.AvailableNow waits no longer than this for messages published before its start.",
+        default="5m",
+        minimum="0",
+        maximum="1d",
+    )
+    delete_subscription_on_stream_stop: bool = option(
+        "deleteSubscriptionOnStreamStop",
+        BOOLEAN,
+        "Only false is possible: the source cannot tell a stop from a crash, so it would delete the subscription of "
+        "a query that is about to be restarted.",
+        default="false",
+    )
+    spool_folder: Path = field(default=Path())
+    """Derived: spoolLocation, or the folder that is picked for an ephemeral spool."""
+
+    @property
+    def project(self) -> str:
+        """The project of the subscription."""
+        return self.subscription.split("/")[1]
+
+    @property
+    def subscription(self) -> str:
+        """The full path of the subscription."""
+        return _full_path(self.project_id, "subscriptions", self.subscription_id)
+
+    @property
+    def topic(self) -> str | None:
+        """The full path of the topic, when topicId was given."""
+        return None if self.topic_id is None else _full_path(self.project, "topics", self.topic_id)
+
+
+def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubStreamOptions:
+    """Parse and check the options of a stream; reads nothing but the arguments, and the environment's temp folder.
+
+    Args:
+        raw: what Spark hands over: names in any case to texts.
+        environ: the environment of the driver.
+
+    Raises:
+        OptionError: an option is unknown, missing, illegal, or in conflict with another.
+    """
+    options = parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR)
+    _check_project(options)
+    _check_deletion(options)
+    transport = decide_transport(
+        options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
+    )
+    if options.credentials_file is not None and not transport.secure and not transport.local:
+        raise conflict(
+            _CONNECTOR,
+            "credentialsFile",
+            "allowInsecure",
+            "credentials are never sent without TLS",
+            "Leave one of them out.",
+        )
+    options = dataclasses.replace(options, transport=transport)
+    return dataclasses.replace(options, spool_folder=_spool_folder(options, environ))
+
+
+def _full_path(project: str | None, collection: str, name: str) -> str:
+    return name if name.startswith("projects/") else f"projects/{project}/{collection}/{name}"
+
+
+def _check_project(options: PubSubStreamOptions) -> None:
+    if options.subscription_id.startswith("projects/"):
+        if options.project_id not in {None, options.project}:
+            raise conflict(
+                _CONNECTOR,
+                "projectId",
+                "subscriptionId",
+                f"one says {options.project_id}, the other {options.project}",
+                "With a full path in subscriptionId, leave projectId out.",
+            )
+    elif options.project_id is None:
+        raise OptionError(
+            "OPTION_MISSING",
+            "The option projectId is required",
+            _CONNECTOR,
+            "Give it, or give subscriptionId as a full path: projects/PROJECT/subscriptions/ID.",
+        )
+
+
+def _check_deletion(options: PubSubStreamOptions) -> None:
+    if options.delete_subscription_on_stream_stop:
+        name = options.subscription.rpartition("/")[2]
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            "The option deleteSubscriptionOnStreamStop cannot be 'true': the source is killed in the same way by a "
+            "stop and by a crash, so it would also delete the subscription of a query that is restarted",
+            _CONNECTOR,
+            "Leave it out, and delete the subscription when the query is done with for good: "
+            f"gcloud pubsub subscriptions delete {name} --project={options.project}",
+        )
+
+
+def _spool_folder(options: PubSubStreamOptions, environ: Mapping[str, str]) -> Path:
+    if options.spool_location is not None:
+        return options.spool_location
+    if options.spool_durability is SpoolDurability.DURABLE:
+        raise OptionError(
+            "OPTION_MISSING",
+            "The option spoolLocation is required",
+            _CONNECTOR,
+            "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
+            "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
+        )
+    # The same for each start, so that a query that is restarted finds what it has acked.
+    identity = f"{options.transport.target} {options.subscription}".encode()
+    name = hashlib.blake2b(identity, digest_size=12).hexdigest()
+    temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
+    return temporary / f"pyspark-stream-connectors-{os.getuid()}" / f"pubsub-{name}"

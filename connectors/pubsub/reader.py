@@ -1,0 +1,166 @@
+"""The ``pubsub`` format: a stream of a subscription's messages, each once, at positions that never change.
+
+Spark builds these classes in three kinds of process (the source process of the query, a planner, the tasks), so the
+constructors keep the raw options and nothing else. What the source process needs - options, ledger, fetchers - comes
+with its first call; what a task needs is in its partition.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from connectors.core.errors import OptionError
+from connectors.core.offsets import SENTINEL
+from connectors.spool.plan import Slice
+from connectors.spool.read import KeptRows, read_slices
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from connectors.pubsub.options import PubSubStreamOptions
+    from connectors.spool.stream import SpoolStream
+
+__all__ = ["PubSubDataSource", "PubSubPartition", "PubSubStreamReader"]
+
+_NO_LIMIT = (1 << 63) - 1
+
+
+@dataclass
+class PubSubPartition(InputPartition):
+    """A task's part of a batch.
+
+    Attributes:
+        root: the folder of the spool.
+        subscriptions: full names, by the index that the slices have.
+        slices: runs of rows of segments, in the order of their positions.
+    """
+
+    root: str
+    subscriptions: tuple[str, ...]
+    slices: tuple[Slice, ...]
+
+
+class PubSubDataSource(DataSource):
+    """The data source behind ``format("pubsub")``; see ``docs/reference/pubsub.md`` for its options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "pubsub"
+
+    def schema(self) -> StructType:
+        """The schema of the rows; bad options fail here, while ``load()`` runs."""
+        from connectors.pubsub.options import STREAM_SCHEMA  # noqa: PLC0415 - tasks need no options
+
+        _parse(self.options)
+        return STREAM_SCHEMA
+
+    def streamReader(self, schema: StructType) -> PubSubStreamReader:  # noqa: ARG002 - Spark's interface
+        """The reader of a stream."""
+        return PubSubStreamReader(dict(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
+        """Batch reads are not there yet.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(
+            "PUBSUB_NO_BATCH_READ",
+            "The pubsub format has no batch read yet",
+            "spark.read",
+            "Use spark.readStream with trigger(availableNow=True): it ends when everything published before its start "
+            "has been read.",
+        )
+
+
+class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The reader of a stream, as Spark calls it."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+        self._stream: SpoolStream | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """One constant: Spark calls this more than once, and keeps no answer."""
+        return dict(SENTINEL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """At most ``maxRecordsPerTrigger`` rows. Never "all": that is how Trigger.Once is told."""
+        return ReadMaxRows(_parse(self._options).max_records_per_trigger or _NO_LIMIT)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note where a bounded run begins."""
+        self._open().prepare_for_available_now()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """The end of the next batch; `start` itself if there is nothing new."""
+        return self._open().latest_offset(start, _max_rows(limit))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """The newest position in the spool, for Spark's progress reports."""
+        return None if self._stream is None else self._stream.report_latest_offset()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The partitions of a batch: a pure function of the two offsets and the ledger."""
+        options = _parse(self._options)
+        parts = self._open().partitions(start, end)
+        subscriptions = (options.subscription,)
+        return [PubSubPartition(str(options.spool_folder), subscriptions, tuple(slices)) for slices in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
+        part = cast("PubSubPartition", partition)
+        for kept in read_slices(part.root, part.slices):
+            yield _output(kept, part.subscriptions)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything below an offset."""
+        self._open().commit(end)
+
+    def stop(self) -> None:
+        """End the fetchers. Spark kills the process instead, as a rule; then the fetchers see their input end."""
+        if self._stream is not None:
+            self._stream.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_stream": None}
+
+    def _open(self) -> SpoolStream:
+        """The stream of this process; the first call opens the spool and starts the fetchers."""
+        if self._stream is None:
+            from connectors.pubsub.start import open_stream  # noqa: PLC0415 - only the source process needs it
+
+            self._stream = open_stream(_parse(self._options))
+        return self._stream
+
+
+def _parse(raw: Mapping[str, str]) -> PubSubStreamOptions:
+    from connectors.pubsub.options import parse_stream_options  # noqa: PLC0415 - tasks must not import pydantic
+
+    return parse_stream_options(raw, os.environ)
+
+
+def _max_rows(limit: ReadLimit) -> int | None:
+    if isinstance(limit, ReadAllAvailable):
+        return None
+    return limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT
+
+
+def _output(kept: KeptRows, subscriptions: tuple[str, ...]) -> pa.RecordBatch:
+    """The batch as Spark gets it: the columns of the segment, then the subscription and the position."""
+    rows = len(kept.rows)
+    columns = [
+        *kept.rows.columns,
+        pa.repeat(pa.scalar(subscriptions[kept.source], pa.string()), rows),
+        pa.array(np.arange(kept.position, kept.position + rows, dtype=np.int64)),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=[*kept.rows.schema.names, "subscription", "offset"])

@@ -1,0 +1,135 @@
+"""What the source process of a query starts: the spool's stream, and the fetchers of its subscription."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from connectors.core.errors import OptionError
+from connectors.pubsub.client import PubSubClient
+from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
+from connectors.pubsub.subscription import ensure_subscription
+from connectors.spool.admission import Started
+from connectors.spool.fetch_target import FetchPlan
+from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.stream import SpoolStream, StreamSettings
+from connectors.spool.upkeep import UpkeepSettings
+
+if TYPE_CHECKING:
+    from connectors.pubsub.options import PubSubStreamOptions
+    from connectors.pubsub.subscription import SubscriptionState
+    from connectors.spool.ledger import Ledger
+
+__all__ = ["open_stream"]
+
+_log = logging.getLogger(__name__)
+_SHORTEST_DEADLINE = 10
+_LONG_DEADLINE = 60
+_LONGEST_DEADLINE = 600
+
+
+def open_stream(options: PubSubStreamOptions) -> SpoolStream:
+    """Open the spool of a query and start its fetchers, in the background.
+
+    Raises:
+        SpoolError: the spool cannot be used; see `connectors.spool.stream.SpoolStream`.
+    """
+    settings = StreamSettings(
+        root=str(options.spool_folder),
+        connector="pubsub",
+        sources=(options.subscription,),
+        starting_position=options.starting_position.value,
+        partition_bytes=options.partition_bytes,
+        max_partitions=options.max_partitions,
+        max_bytes_per_trigger=options.max_bytes_per_trigger,
+        max_spool_bytes=options.max_spool_bytes,
+        publish_period=options.max_fetch_period,
+        start_timeout=options.start_timeout,
+        available_now_quiet=options.available_now_quiet,
+        available_now_max_wait=options.available_now_max_wait,
+        upkeep=UpkeepSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),
+    )
+    if options.spool_location is None:
+        _log.warning(
+            "[SPOOL_EPHEMERAL] The spool is %s: messages that were acked die with this disk. Give spoolLocation for "
+            "data that matters.",
+            options.spool_folder,
+        )
+
+    def start_fetching(ledger: Ledger, wake: Callable[[], None]) -> Started:
+        return _start_fetching(options, ledger, wake)
+
+    return SpoolStream(settings, start_fetching)
+
+
+def _start_fetching(options: PubSubStreamOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
+    """Look at the subscription, make it if that is asked for, and start the fetchers."""
+    with PubSubClient(options.transport, options.credentials_file) as client:
+        found = ensure_subscription(client, options, spool_is_new=ledger.state.ordinal == 0)
+    for warning in found.warnings:
+        _log.warning("%s", warning)
+    ordered = found.info is None or found.info.message_ordering
+    group = FetcherGroup(
+        _fetch_plan(options, found, ledger),
+        _fetcher_count(options, found),
+        on_published=lambda _fetcher, _number: wake(),
+        may_start=ledger.earlier_fetchers_done if ordered else lambda: True,
+        free_bytes=0,
+    )
+    group.start()
+    return Started(group, found.horizon.seconds)
+
+
+def _fetcher_count(options: PubSubStreamOptions, found: SubscriptionState) -> int:
+    """One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
+
+    Raises:
+        OptionError: more than one fetcher was asked for on a subscription with message ordering.
+    """
+    if options.fetchers == 1 or (found.info is not None and not found.info.message_ordering):
+        return options.fetchers
+    if found.info is None:
+        _log.warning(
+            "[PUBSUB_ONE_FETCHER] Whether %s keeps an order is not known, so one process fetches it instead of %d.",
+            options.subscription,
+            options.fetchers,
+        )
+        return 1
+    raise OptionError(
+        "PUBSUB_ORDERED_ONE_FETCHER",
+        f"The option fetchers is {options.fetchers}, and a subscription with message ordering is fetched by one "
+        "process, which keeps the order of each key",
+        options.subscription,
+        "Leave fetchers out, or raise streams.",
+    )
+
+
+def _fetch_plan(options: PubSubStreamOptions, found: SubscriptionState, ledger: Ledger) -> FetchPlan:
+    """What each fetcher is told."""
+    info = found.info
+    # A short deadline brings the messages of a crashed fetcher back soon; exactly-once delivery asks for 60 s.
+    deadline = _LONG_DEADLINE if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
+    count = options.max_outstanding_messages
+    settings = PubSubFetchSettings(
+        subscription=options.subscription,
+        transport=options.transport,
+        credentials_file=None if options.credentials_file is None else str(options.credentials_file),
+        streams=options.streams,
+        ack_deadline_seconds=min(max(deadline, _SHORTEST_DEADLINE), _LONGEST_DEADLINE),
+        max_outstanding_bytes=options.max_outstanding_bytes,
+        max_outstanding_messages=count or 0,
+        ordered=info is None or info.message_ordering,
+    )
+    return FetchPlan(
+        target=TARGET,
+        root=str(options.spool_folder),
+        spool=ledger.identity.spool,
+        hash_key=ledger.identity.hash_key,
+        settings=settings.to_json(),
+        publish_period=options.max_fetch_period,
+        segment_bytes=options.segment_bytes,
+        max_held_bytes=options.max_outstanding_bytes,
+        **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
+        **({} if count is None else {"max_held_rows": count}),
+    )
