@@ -1,0 +1,98 @@
+"""The command line: ``connectors demo``."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from connectors.core.errors import ConnectorError
+from connectors.demo.run import DemoPlan, DemoResult, Progress, run_demo
+
+__all__ = ["main"]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming sources and sinks for PySpark.")
+
+
+@app.callback()
+def commands() -> None:
+    """Streaming sources and sinks for PySpark, without a jar."""
+
+
+@app.command()
+def demo(
+    messages: Annotated[int, typer.Option(min=100, help="How many messages to publish.")] = 50_000,
+    endpoint: Annotated[str | None, typer.Option(help="An emulator, HOST:PORT; else a server of our own.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,  # noqa: FBT002 - a flag of the command line
+    plant_loss: Annotated[bool, typer.Option("--plant-loss", help="Drop one row before the count.")] = False,  # noqa: FBT002 - a flag of the command line
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with spool, checkpoint and sink.")] = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Publish, stream through Spark, redeliver, kill the query in the middle, restart it, and count by ids.
+
+    Ends with code 0 if nothing was lost or doubled, else with 1.
+    """
+    console = Console(stderr=json)
+    folder = Path(tempfile.mkdtemp(prefix="connectors-demo-"))
+    try:
+        with Live(console=console, refresh_per_second=5, transient=True) as live:
+            plan = DemoPlan(folder, messages, endpoint, plant_loss)
+            result = run_demo(plan, lambda progress: live.update(_progress(progress, messages)))
+    except ConnectorError as error:
+        Console(stderr=True).print(Text(str(error)))
+        raise typer.Exit(2) from None
+    finally:
+        if keep:
+            console.print(f"kept: {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    console.print(_result(result))
+    if json:
+        sys.stdout.write(result.to_json() + "\n")
+    raise typer.Exit(1 if result.lost or result.doubled else 0)
+
+
+def _progress(progress: Progress, messages: int) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_row(Text(progress.stage, style="bold"))
+    for label, value in (
+        ("published", progress.published),
+        ("in the sink", progress.rows),
+    ):
+        filled = 30 * min(value, messages) // messages
+        table.add_row(label, Text("━" * filled, style="green") + Text("━" * (30 - filled), style="dim"), f"{value:,}")
+    table.add_row("struck out", "", f"{progress.duplicates:,}")
+    return table
+
+
+def _result(result: DemoResult) -> Table:
+    table = Table(title="pubsub, killed in the middle", title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    good = "green" if not result.lost and not result.doubled else "red"
+    for label, value, style in (
+        ("published", result.published, ""),
+        ("delivered", result.delivered, ""),
+        ("duplicates struck out", result.duplicates, ""),
+        ("lost", result.lost, good),
+        ("doubled", result.doubled, good),
+        ("rows per second", result.rows_per_second, ""),
+    ):
+        table.add_row(label, Text(f"{value:,}", style=style))
+    return table
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""The demonstration: publish, stream, redeliver on purpose, kill in the middle, restart, and count by ids."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.ipc
+
+from connectors.core.errors import ConnectorError, SpoolError
+from connectors.demo.job import LOG_NAME, sink_files
+from connectors.spool.stats import stats
+from connectors.testing.pubsub import start_server_process
+from connectors.testing.pubsub_client import PubSubTestClient
+
+__all__ = ["DemoPlan", "DemoResult", "Progress", "run_demo"]
+
+_PROJECT = "demo"
+_TOPIC = "orders"
+_POLL = 0.2
+_PUBLISHERS_BATCH = 500
+_REDELIVERED = 0.15
+_LOG_SHOWN = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class DemoPlan:
+    """What the demonstration does.
+
+    Attributes:
+        folder: where spool, checkpoint and sink go; empty.
+        messages: how many are published.
+        endpoint: an emulator to use, ``host:port``; None for the embedded server.
+        plant_loss: drop one row from the sink before the count, to show that the count sees it.
+        kill_at: the query is killed when this share of the messages is in the sink.
+        timeout: seconds after which the count is made whatever has arrived.
+    """
+
+    folder: Path
+    messages: int = 50_000
+    endpoint: str | None = None
+    plant_loss: bool = False
+    kill_at: float = 0.4
+    timeout: float = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What came of it; lost and doubled are counted by the ids that were published."""
+
+    published: int
+    delivered: int
+    duplicates: int
+    lost: int
+    doubled: int
+    rows_per_second: int
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far it is; the same object is shown again and again.
+
+    Attributes:
+        stage: what is happening now, in a few words.
+        published: messages published so far.
+        fetched: messages fetched so far, copies too.
+        duplicates: copies struck out so far.
+        rows: rows in the sink.
+    """
+
+    stage: str = "starting"
+    published: int = 0
+    fetched: int = 0
+    duplicates: int = 0
+    rows: int = 0
+    uids: list[str] = field(default_factory=list, repr=False)
+
+
+def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
+    """Run the demonstration.
+
+    Args:
+        plan: what to do.
+        show: called with the progress several times a second.
+
+    Raises:
+        ConnectorError: the query ended by itself, or the server cannot be reached.
+    """
+    progress = Progress()
+    with contextlib.ExitStack() as stack:
+        endpoint = plan.endpoint or stack.enter_context(_embedded_server())
+        subscription = f"demo-{os.getpid()}-{time.time_ns()}"
+        client = stack.enter_context(PubSubTestClient(endpoint, _PROJECT))
+        topic = f"{_TOPIC}-{subscription}"
+        client.create(topic, subscription)
+        publishing = threading.Thread(target=_publish, args=(client, topic, plan.messages, progress), daemon=True)
+        options = {
+            "projectId": _PROJECT,
+            "subscriptionId": subscription,
+            "endpoint": endpoint,
+            "spoolLocation": str(plan.folder / "spool"),
+            "maxRecordsPerTrigger": str(max(plan.messages // 20, 1)),
+        }
+        query = _Query(plan.folder, options)
+        stack.callback(query.kill)
+        publishing.start()
+        _watch(plan, progress, show, query)
+        publishing.join()
+    return _count(plan, progress)
+
+
+@contextlib.contextmanager
+def _embedded_server() -> Iterator[str]:
+    """Our own server in a process of its own, which delivers some messages again after their ack."""
+    with start_server_process() as server:
+        server.redeliver_acked(_REDELIVERED, delay=1.0, to_other_stream=True)
+        yield server.endpoint
+
+
+def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Progress) -> None:
+    """Publish messages that carry an id of their own, over some seconds."""
+    for first in range(0, messages, _PUBLISHERS_BATCH):
+        uids = [f"order-{number:09d}" for number in range(first, min(first + _PUBLISHERS_BATCH, messages))]
+        client.publish(topic, [(f'{{"order": "{uid}"}}'.encode(), {"uid": uid}) for uid in uids])
+        progress.uids += uids
+        progress.published = len(progress.uids)
+
+
+class _Query:
+    """The query: a process that can be killed and started again on the same checkpoint and spool."""
+
+    def __init__(self, folder: Path, options: dict[str, str]) -> None:
+        self._folder = folder
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, failpoints: str = "") -> None:
+        """Start it, with failpoints for its fetchers."""
+        environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+        environment["CONNECTORS_FAILPOINTS"] = failpoints
+        with (self._folder / "query.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "connectors.demo.job"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        if self._process.stdin is not None:
+            plan = json.dumps({"folder": str(self._folder), "options": self._options})
+            self._process.stdin.write(plan.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def kill(self) -> None:
+        """Kill the query and its JVM at once, as a crash of the machine's driver would."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._end()
+
+    def finish(self) -> None:
+        """Let the query end by itself."""
+        if self._process is not None:
+            (self._folder / "stop").touch()
+            self._end()
+
+    def _end(self) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.wait()
+            self._process.stdin.close()
+            self._process = None
+
+    def check(self) -> None:
+        """Raise what ended the query, if it has ended."""
+        if self._process is not None and self._process.poll() is not None:
+            log = (self._folder / "query.log").read_text(errors="replace")
+            raise ConnectorError(
+                "DEMO_QUERY_ENDED",
+                f"The query ended with code {self._process.returncode}; the end of its log: ...{log[-_LOG_SHOWN:]}",
+                str(self._folder / "query.log"),
+                "Read the log; `connectors demo --keep` keeps the folder.",
+            )
+
+
+def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None], query: _Query) -> None:
+    """Run the query, kill it in the middle, run it again, and end it when all has arrived."""
+    deadline = time.monotonic() + plan.timeout
+    # On an emulator the copies are made by the client: a fetcher dies between durable and ack.
+    # It ends in good order, and not by a signal: an emulator goes on to serve the streams of a client that is gone.
+    died = plan.folder / "fetcher-died"
+    failure = f"raise_once:{died}:{errno.EIO}:4"
+    query.start(f"fetcher/fetch.after_publish_before_ack={failure}" if plan.endpoint else "")
+    progress.stage = "Spark starts"
+    killed, rows_at_kill = False, 0
+    while time.monotonic() < deadline:
+        query.check()
+        _look(plan.folder, progress)
+        show(progress)
+        if progress.rows and not killed:
+            progress.stage = "streaming"
+        if not killed and progress.rows >= plan.messages * plan.kill_at:
+            query.kill()
+            killed = True
+            query.start()
+            progress.stage = "killed with SIGKILL; Spark starts again"
+            rows_at_kill = progress.rows
+        elif killed and progress.rows > rows_at_kill:
+            progress.stage = "streaming again from the checkpoint"
+        if progress.rows >= plan.messages and progress.duplicates:
+            break
+        time.sleep(_POLL)
+    progress.stage = "stopping"
+    show(progress)
+    query.finish()
+    _look(plan.folder, progress)
+
+
+def _look(folder: Path, progress: Progress) -> None:
+    """Read the counters of the spool and the log of the sink, beside the running query."""
+    with contextlib.suppress(SpoolError):
+        seen = stats(str(folder / "spool"))
+        progress.fetched, progress.duplicates = seen.delivered, seen.duplicates
+    progress.rows = sum(entry["rows"] for entry in _batches(folder).values())
+
+
+def _batches(folder: Path) -> dict[int, dict[str, Any]]:
+    """The last run of each batch, by its id."""
+    try:
+        lines = (folder / LOG_NAME).read_text().splitlines()
+    except FileNotFoundError:
+        return {}
+    entries = [json.loads(line) for line in lines if line.endswith("}")]
+    return {entry["batch"]: entry for entry in entries}
+
+
+def _count(plan: DemoPlan, progress: Progress) -> DemoResult:
+    uids = [uid for path in sink_files(plan.folder / "sink") for uid in _uids(path)]
+    if plan.plant_loss and uids:
+        uids.pop(len(uids) // 2)
+    counts = Counter(uids)
+    return DemoResult(
+        progress.published,
+        progress.fetched,
+        progress.duplicates,
+        len(set(progress.uids) - counts.keys()),
+        sum(count - 1 for count in counts.values()),
+        _rate(list(_batches(plan.folder).values())),
+    )
+
+
+def _uids(path: Path) -> list[str]:
+    with pyarrow.ipc.open_file(path) as reader:
+        uids: list[str] = reader.read_all()["uid"].to_pylist()
+    return uids
+
+
+def _rate(batches: list[dict[str, Any]]) -> int:
+    """Rows per second while a query was running its batches: from the start of its first to the end of its last."""
+    seconds = 0.0
+    for run in {entry["run"] for entry in batches}:
+        own = [entry for entry in batches if entry["run"] == run]
+        seconds += max(entry["ended"] for entry in own) - min(entry["started"] for entry in own)
+    return round(sum(entry["rows"] for entry in batches) / seconds) if seconds else 0
