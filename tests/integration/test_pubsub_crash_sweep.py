@@ -1,0 +1,33 @@
+"""Every failpoint once: SIGKILL there loses nothing, doubles nothing, and replays are equal bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from connectors.testing.protocol import TaskWorkers
+from connectors.testing.pubsub import PubSubServer
+from tests.pubsub_rig import PubSubRig
+from tests.pubsub_sweep import READER_POINTS, Crash, all_crashes, points_in_code, sweep
+
+
+def run(tmp_path: Path, crashes: list[Crash]) -> None:
+    workers = TaskWorkers(1)
+    try:
+        with PubSubServer() as server:
+            missed = sweep(PubSubRig(server, server.endpoint, tmp_path, workers), crashes)
+    finally:
+        workers.close()
+    assert missed == []
+
+
+def test_the_sweep_knows_every_failpoint_of_the_code() -> None:
+    swept = {crash.point for crash in all_crashes()} | {"fetch.before_nack", "fetch.after_nack"}
+    assert points_in_code() == swept
+
+
+def test_a_fetcher_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, [crash for crash in all_crashes() if crash.role == "fetcher"])
+
+
+def test_a_reader_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    run(tmp_path, [Crash("reader", point) for point in READER_POINTS])

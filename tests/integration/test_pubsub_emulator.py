@@ -1,0 +1,102 @@
+"""The source on the official emulator: rows, redelivery at the deadline, restart, AvailableNow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from connectors.pubsub.reader import PubSubDataSource
+from connectors.spool import stats
+from connectors.testing.protocol import FolderSink, StreamingQuery, TaskWorkers
+from connectors.testing.pubsub_client import PubSubTestClient
+
+
+class EmulatorRig:
+    """A subscription on the emulator, and a query on it by the protocol driver."""
+
+    def __init__(self, endpoint: str, folder: Path, workers: TaskWorkers) -> None:
+        self.client = PubSubTestClient(endpoint, "shop")
+        self.name = f"orders-{uuid4().hex[:8]}"
+        self.client.create(self.name, self.name)
+        self.folder = folder
+        self.endpoint = endpoint
+        self.workers = workers
+        self.sink = FolderSink(folder / "sink")
+        self.published: list[str] = []
+
+    def publish(self, count: int) -> None:
+        self.published += self.client.publish(self.name, [(b"payload", {"n": str(n)}) for n in range(count)])
+
+    def query(self, failpoints: str = "", trigger: str = "default", streams: int = 4) -> StreamingQuery:
+        return StreamingQuery(
+            PubSubDataSource,
+            {
+                "projectId": "shop",
+                "subscriptionId": self.name,
+                "endpoint": self.endpoint,
+                "spoolLocation": str(self.folder / "spool"),
+                "availableNowQuiet": "2s",
+                "streams": str(streams),
+            },
+            checkpoint=self.folder / "checkpoint",
+            sink=self.sink,
+            trigger=trigger,
+            workers=self.workers,
+            reader_environment={"CONNECTORS_FAILPOINTS": failpoints},
+        )
+
+    def run_until_all(self, query: StreamingQuery) -> None:
+        query.run_until(lambda _: self.sink.rows() >= len(self.published))
+
+    def assert_each_once(self) -> None:
+        found = self.sink.lost_and_doubled(self.published, "messageId")
+        assert (found.lost, found.doubled) == ([], [])
+
+
+@pytest.fixture
+def rig(pubsub_emulator: str, tmp_path: Path) -> Iterator[EmulatorRig]:
+    workers = TaskWorkers(1)
+    made = EmulatorRig(pubsub_emulator, tmp_path, workers)
+    yield made
+    made.client.close()
+    workers.close()
+
+
+def test_rows_come_once_over_a_restart_on_the_official_emulator(rig: EmulatorRig) -> None:
+    rig.publish(300)
+    with rig.query() as query:
+        rig.run_until_all(query)
+        query.kill()
+        rig.publish(300)
+        query.restart()
+        rig.run_until_all(query)
+        query.idle(3)
+    rig.assert_each_once()
+
+
+def test_what_the_official_emulator_redelivers_at_the_deadline_is_struck_out(rig: EmulatorRig) -> None:
+    rig.publish(100)
+    flag = rig.folder / "died"
+    # The emulator hands messages to a stream whose client was killed until their deadline, stream by stream.
+    with rig.query(f"fetcher/fetch.after_publish_before_ack=kill_once:{flag}", streams=1) as query:
+        rig.run_until_all(query)
+        end = time.monotonic() + 40
+        while stats(str(rig.folder / "spool")).duplicates == 0:
+            assert time.monotonic() < end, "the emulator redelivered nothing"
+            query.run_trigger()
+            time.sleep(0.1)
+        query.idle(3)
+    assert flag.exists()
+    rig.assert_each_once()
+
+
+def test_available_now_ends_on_the_official_emulator(rig: EmulatorRig) -> None:
+    rig.publish(200)
+    with rig.query(trigger="available_now") as query:
+        query.process_available()
+        assert not query.is_running
+    rig.assert_each_once()

@@ -1,0 +1,127 @@
+"""The crash sweep: kill the reader or a fetcher at a named failpoint, restart, go on; in the end count by ids.
+
+Each death is followed by the next run on the same spool and checkpoint, so every recovery is itself interrupted by the
+next crash. A replayed batch must be equal bit for bit: the protocol driver compares its digest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from connectors.spool.fetch_target import FAILPOINTS as FETCHER_POINTS
+from connectors.testing.protocol import ReaderDiedError, StreamingQuery
+from tests.pubsub_rig import PubSubRig
+
+READER_POINTS = (
+    "fence.before_claim",
+    "fence.after_claim",
+    "fence.before_seal",
+    "fence.after_seal",
+    "ledger.before_put",
+    "ledger.after_put",
+    "ledger.after_first_snapshot",
+    "opening.before_clear",
+    "opening.after_clear",
+    "ledger.before_admit",
+    "ledger.after_admit",
+    "ledger.before_commit",
+    "ledger.after_commit",
+    "store.before_sync",
+    "store.before_link",
+    "store.before_folder_sync",
+    "store.after_publish",
+    "ids.before_write",
+    "ids.after_write",
+    "ids.after_record",
+    "free.before_record",
+    "free.after_record",
+    "free.after_delete",
+    "ids.before_swap_record",
+    "ids.after_swap_record",
+)
+"""Every failpoint that the reader process passes; those that need many runs of ids stand last."""
+
+_OPTIONS = {
+    "maxOutstandingMessages": "4",
+    "maxRecordsPerTrigger": "8",
+    "maxFetchPeriod": "1ms",
+    "streams": "1",
+}
+"""Small segments and batches: much happens to few messages."""
+
+_TIMEOUT = 40.0
+_PORTION = 40
+
+
+@dataclass(frozen=True)
+class Crash:
+    """One crash of the sweep: which process, at which failpoint, at which pass of it."""
+
+    role: str
+    point: str
+    passes: int = 1
+
+    def failpoints(self, flag: Path) -> str:
+        """As ``CONNECTORS_FAILPOINTS`` has it; the process that dies creates the flag."""
+        return f"{self.role}/{self.point}=kill_once:{flag}:{self.passes}"
+
+    @property
+    def messages(self) -> int:
+        """How many messages it takes until it happens: runs of ids are merged when there are many."""
+        return 400 if "swap" in self.point else 80
+
+
+def all_crashes(passes: int = 1) -> list[Crash]:
+    """One crash at each failpoint, fetchers first."""
+    fetchers = [Crash("fetcher", point, passes) for point in FETCHER_POINTS if not point.endswith("_nack")]
+    return fetchers + [Crash("reader", point, passes) for point in READER_POINTS]
+
+
+def points_in_code() -> set[str]:
+    """Every failpoint that the code of the spool and of Pub/Sub names."""
+    root = Path(__file__).parent.parent / "connectors"
+    files = [*root.glob("spool/*.py"), *root.glob("pubsub/*.py")]
+    return {point for file in files for point in re.findall(r'failpoint\(\s*"([^"]+)"', file.read_text())}
+
+
+def sweep(rig: PubSubRig, crashes: Sequence[Crash]) -> list[Crash]:
+    """Crash at each failpoint in turn, then run to the end; the crashes that did not happen."""
+    missed = []
+    with rig.query(_OPTIONS) as query:
+        for number, crash in enumerate(crashes):
+            flag = rig.folder / f"crash-{number}"
+            query.restart(reader_environment={"CONNECTORS_FAILPOINTS": crash.failpoints(flag)})
+            _run_into(rig, query, crash, flag)
+            if not flag.exists():
+                missed.append(crash)
+            # What a dead fetcher held comes again at its deadline.
+            rig.server.jump(15)
+        query.restart(reader_environment={"CONNECTORS_FAILPOINTS": ""})
+        rig.run_until_all(query, _TIMEOUT)
+        query.idle(3)
+    rig.assert_each_once()
+    return missed
+
+
+def _run_into(rig: PubSubRig, query: StreamingQuery, crash: Crash, flag: Path) -> None:
+    """Publish and run batches until the crash has happened, or all went through without it."""
+    rig.publish(_PORTION)
+    left = crash.messages - _PORTION
+    end = time.monotonic() + _TIMEOUT
+    with contextlib.suppress(ReaderDiedError):
+        while time.monotonic() < end and not (crash.role == "fetcher" and flag.exists()):
+            query.run_trigger()
+            if rig.sink.rows() < len(rig.published):
+                continue
+            if left > 0:
+                rig.publish(_PORTION)
+                left -= _PORTION
+            else:
+                # A last commit, and what follows from it, needs one more batch.
+                rig.publish(4)
+                end = min(end, time.monotonic() + 5)

@@ -1,0 +1,224 @@
+"""The Pub/Sub stream in a real Spark session, on our own server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from connectors import register
+from connectors.spool import stats
+from connectors.testing.protocol import descendants
+from connectors.testing.pubsub import PubSubServer
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PubSubServer]:
+    with PubSubServer() as running:
+        yield running
+
+
+class Stream:
+    """A subscription, and queries on it with one spool and one checkpoint."""
+
+    def __init__(self, spark: SparkSession, server: PubSubServer, folder: Path) -> None:
+        name = f"orders-{uuid4().hex[:8]}"
+        self.spark, self.server, self.folder = spark, server, folder
+        self.topic = f"projects/shop/topics/{name}"
+        self.subscription = f"projects/shop/subscriptions/{name}"
+        self.published: list[str] = []
+        self.rows: dict[int, list[str]] = {}
+        server.create_subscription(self.subscription, self.topic)
+
+    def publish(self, count: int) -> None:
+        self.published += self.server.publish(self.topic, [b"payload"] * count, {"kind": "test"})
+
+    def load(self, **options: str) -> DataFrame:
+        return (
+            self.spark.readStream.format("pubsub")
+            .option("projectId", "shop")
+            .option("subscriptionId", self.subscription.rpartition("/")[2])
+            .option("endpoint", self.server.endpoint)
+            .option("spoolLocation", str(self.folder / "spool"))
+            .option("availableNowQuiet", "1s")
+            .options(**options)
+            .load()
+        )
+
+    def start(self, trigger: dict[str, object] | None = None, **options: str) -> StreamingQuery:
+        """Start a query whose sink keeps the ids of each batch, keyed on the batch id."""
+
+        def write(batch: DataFrame, batch_id: int) -> None:
+            self.rows[batch_id] = batch.toArrow()["messageId"].to_pylist()
+
+        writer = self.load(**options).writeStream.foreachBatch(write)
+        if trigger is not None:
+            writer = writer.trigger(**trigger)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+
+    def found(self) -> list[str]:
+        return [row for rows in self.rows.values() for row in rows]
+
+    def assert_each_once(self) -> None:
+        assert sorted(self.found()) == sorted(self.published)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, server: PubSubServer, tmp_path: Path) -> Stream:
+    return Stream(spark, server, tmp_path)
+
+
+def wait_for(condition: Callable[[], bool], query: StreamingQuery | None = None, timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if query is not None and (error := query.exception()) is not None:
+            raise error
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.05)
+
+
+def test_the_schema_is_the_documented_one(stream: Stream) -> None:
+    assert stream.load().schema == StructType(
+        [
+            StructField("messageId", StringType()),
+            StructField("payload", BinaryType()),
+            StructField("attributes", MapType(StringType(), StringType())),
+            StructField("orderingKey", StringType()),
+            StructField("publishTimestamp", TimestampType()),
+            StructField("deliveryAttempt", IntegerType()),
+            StructField("subscription", StringType()),
+            StructField("offset", LongType()),
+        ]
+    )
+
+
+def test_an_unknown_option_fails_at_load_with_the_nearest_name(stream: Stream) -> None:
+    with pytest.raises(AnalysisException, match=r"OPTION_UNKNOWN.*maxRecordsPerTrigger"):
+        stream.load(maxRecordPerTrigger="5")
+
+
+def test_rows_arrive_once_over_a_stop_and_a_start_with_redelivery(stream: Stream) -> None:
+    stream.publish(300)
+    query = stream.start(maxRecordsPerTrigger="120")
+    wait_for(lambda: len(stream.found()) >= 300, query)
+    query.stop()
+    stream.server.redeliver(stream.subscription)
+    stream.publish(200)
+    query = stream.start(maxRecordsPerTrigger="120")
+    wait_for(lambda: len(stream.found()) >= 500, query)
+    wait_for(lambda: stats(str(stream.folder / "spool")).duplicates >= 300, query)
+    query.stop()
+    stream.assert_each_once()
+    assert max(map(len, stream.rows.values())) <= 120
+
+
+def test_available_now_ends_by_itself(stream: Stream) -> None:
+    stream.publish(250)
+    query = stream.start({"availableNow": True}, maxRecordsPerTrigger="100")
+    assert query.awaitTermination(60)
+    stream.assert_each_once()
+
+
+def test_a_union_of_the_stream_with_itself_reads_every_row_twice(stream: Stream) -> None:
+    stream.publish(50)
+    both = stream.load()
+    counted: list[int] = []
+    query = (
+        both.union(both)
+        .writeStream.foreachBatch(lambda batch, _: counted.append(batch.count()))
+        .option("checkpointLocation", str(stream.folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sum(counted) == 100
+
+
+def test_a_second_query_on_one_spool_fails_and_the_first_goes_on(stream: Stream) -> None:
+    stream.publish(50)
+    first = stream.start()
+    wait_for(lambda: len(stream.found()) >= 50, first)
+    second = (
+        stream.load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(stream.folder / "other checkpoint"))
+        .start()
+    )
+    wait_for(lambda: second.exception() is not None)
+    assert "SPOOL_IN_USE" in str(second.exception())
+    stream.publish(50)
+    wait_for(lambda: len(stream.found()) >= 100, first)
+    first.stop()
+    stream.assert_each_once()
+
+
+def test_no_fetcher_outlives_its_query_and_a_new_start_works_at_once(stream: Stream) -> None:
+    stream.publish(20)
+    query = stream.start()
+    wait_for(lambda: len(stream.found()) >= 20, query)
+    fetchers = [pid for pid in descendants(os.getpid()) if b"fetch_process" in _command(pid)]
+    assert fetchers
+    query.stop()
+    stream.publish(20)
+    query = stream.start()
+    wait_for(lambda: len(stream.found()) >= 40, query)
+    wait_for(lambda: not any(b"fetch_process" in _command(pid) for pid in fetchers), timeout=6)
+    query.stop()
+    stream.assert_each_once()
+
+
+def test_a_query_whose_source_process_is_killed_goes_on_after_a_restart(stream: Stream) -> None:
+    stream.publish(100)
+    query = stream.start()
+    wait_for(lambda: len(stream.found()) >= 100, query)
+    stream.publish(100)
+    (reader,) = {_parent(pid) for pid in descendants(os.getpid()) if b"fetch_process" in _command(pid)}
+    os.kill(reader, signal.SIGKILL)
+    wait_for(lambda: not query.isActive)
+    query = stream.start()
+    wait_for(lambda: len(stream.found()) >= 200, query)
+    query.stop()
+    stream.assert_each_once()
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
