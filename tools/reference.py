@@ -1,0 +1,67 @@
+"""Writes the reference pages in docs/reference from what the code declares: ``./dev docs``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from connectors.core.options import OptionRow, option_rows
+from connectors.pubsub.options import STREAM_SCHEMA, PubSubStreamOptions
+
+ROOT = Path(__file__).parent.parent
+
+_COLUMNS = {
+    "messageId": "the id that the service gave it; unique within its topic",
+    "payload": "the data, as published",
+    "attributes": "the attributes; an empty map when there are none",
+    "orderingKey": "the ordering key; an empty string when there is none",
+    "publishTimestamp": "when the service received it",
+    "deliveryAttempt": "how often it was delivered, where a dead-letter policy counts that; else null",
+    "subscription": "the full path of the subscription",
+    "offset": "the position that the spool gave it: dense, from 0, never changed",
+}
+
+
+def pages() -> dict[Path, str]:
+    """The pages: path below the root of the repository to text."""
+    return {Path("docs/reference/pubsub.md"): _pubsub()}
+
+
+def _pubsub() -> str:
+    columns = [f"| `{one.name}` | {one.dataType.simpleString()} | {_COLUMNS[one.name]} |" for one in STREAM_SCHEMA]
+    options = [text for row in option_rows(PubSubStreamOptions) for text in _option(row)]
+    return "\n".join(
+        [
+            "# `pubsub`: columns and options",
+            "",
+            "Generated from the code by `./dev docs`. What is promised: [the spool](../explanation/spool.md).",
+            "",
+            "## Columns of the stream",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *columns,
+            "",
+            "## Options of the stream",
+            "",
+            "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
+            "durations `ms`, `s`, `m`, `h`, `d`.",
+            *options,
+            "",
+        ]
+    )
+
+
+def _option(row: OptionRow) -> list[str]:
+    also = f" Also: `{row.aliases}`." if row.aliases else ""
+    return ["", f"### `{row.name}`", "", f"Default: {row.default}. Legal: {row.legal}.{also}", "", row.doc]
+
+
+def main() -> None:
+    """Write the pages."""
+    for path, text in pages().items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text)
+
+
+if __name__ == "__main__":
+    main()
