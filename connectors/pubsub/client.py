@@ -87,10 +87,7 @@ class PullStream:
         return response
 
     def finish(self) -> None:
-        """Ask the service to end the stream: what it had sent by then still comes, then the end.
-
-        After `cancel` the official emulator goes on to hand messages to the stream that is gone, for a deadline each.
-        """
+        """Ask the service to end the stream: what it had sent still comes. An emulator serves cancelled ones on."""
         self._finished.set()
 
     def cancel(self) -> None:
