@@ -1,0 +1,178 @@
+"""The record of a fault run: every trial with its seed and outcome, kept so that a stopped run goes on from it.
+
+It is one JSON file, replaced whole after each trial, and it is committed: it names versions and seeds, and no machine.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import secrets
+import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+
+_FORMAT = 1
+_CONFIDENCE = 0.95
+_CODE_CHARACTERS = 16
+
+
+class RecordMismatchError(Exception):
+    """Raised when a record was begun with other code, versions or settings than the run that would go on from it."""
+
+
+class Record:
+    """The record of one run, in a file.
+
+    Args:
+        path: the file; a run goes on from it when it is there.
+        what: name of the run.
+        settings: what must not change within a run, as JSON values.
+        packages: distributions whose versions are noted.
+        fresh: begin anew, whatever is in the file.
+        seed: of a new run; random by default.
+
+    Raises:
+        RecordMismatchError: what is in the file was made by other code, versions or settings.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        what: str,
+        settings: Mapping[str, Any],
+        packages: Sequence[str],
+        *,
+        fresh: bool = False,
+        seed: int | None = None,
+    ) -> None:
+        self.path = path
+        fixed = {
+            "format": _FORMAT,
+            "what": what,
+            "settings": dict(settings),
+            "versions": versions(packages),
+            "code": code_digest(ROOT / "connectors"),
+        }
+        if path.exists() and not fresh:
+            self._content: dict[str, Any] = json.loads(path.read_text())
+            self._check(fixed, seed)
+        else:
+            seed = secrets.randbits(32) if seed is None else seed
+            self._content = {**fixed, "seed": seed, "started": _today(), "ended": _today(), "trials": []}
+
+    def _check(self, fixed: Mapping[str, Any], seed: int | None) -> None:
+        wanted = {**fixed, "seed": self.seed if seed is None else seed}
+        differing = [key for key, value in wanted.items() if self._content.get(key) != value]
+        if differing:
+            raise RecordMismatchError(
+                f"{self.path} was begun with another {', another '.join(differing)}; --fresh begins anew"
+            )
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run; each trial has one of its own that follows from it."""
+        return int(self._content["seed"])
+
+    def trial_seed(self, trial: str) -> int:
+        """The seed of a trial, by its name: the same whatever ran before."""
+        return int.from_bytes(hashlib.blake2b(f"{self.seed} {trial}".encode(), digest_size=4).digest(), "big")
+
+    @property
+    def trials(self) -> list[dict[str, Any]]:
+        """All trials so far."""
+        return list(self._content["trials"])
+
+    def done(self, trial: str) -> bool:
+        """Whether a trial is in the record, with whatever outcome."""
+        return any(each["trial"] == trial for each in self._content["trials"])
+
+    def add(self, trial: str, part: str, outcome: Mapping[str, Any]) -> None:
+        """Add a trial, and write the file.
+
+        Args:
+            trial: its name in this run.
+            part: the part of the run that it belongs to.
+            outcome: JSON values; ``ok`` says whether all was as it must be, and numbers are summed up by part.
+        """
+        self._content["trials"].append({"trial": trial, "part": part, "seed": self.trial_seed(trial), **outcome})
+        self._content["ended"] = _today()
+        self._content["summary"] = summary(self._content["trials"])
+        self._write()
+
+    @property
+    def failed(self) -> list[str]:
+        """The names of the trials that failed."""
+        return [each["trial"] for each in self._content["trials"] if not each["ok"]]
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """By part: trials, failures, sums of what was counted, and the bound."""
+        return summary(self._content["trials"])
+
+    def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        new = self.path.with_name(f".{self.path.name}.new")
+        with new.open("w") as file:
+            file.write(json.dumps(self._content, indent=1) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+
+
+def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Trials, failures and sums of the counts of each part; victims and the bound, where it has victims."""
+    answer: dict[str, Any] = {}
+    for part in dict.fromkeys(each["part"] for each in trials):
+        own = [each for each in trials if each["part"] == part]
+        failed = sum(not each["ok"] for each in own)
+        counts: Counter[str] = Counter()
+        for each in own:
+            counts.update(each.get("counts", {}))
+        answer[part] = {"trials": len(own), "failed": failed, **counts}
+        if victims := Counter(each["victim"] for each in own if "victim" in each):
+            # A bound stands on random trials only.
+            answer[part]["victims"] = dict(sorted(victims.items()))
+            answer[part]["failure_rate_upper_bound_95"] = None if failed else upper_bound(len(own))
+    return answer
+
+
+def upper_bound(trials: int) -> float:
+    """The failure rate that no failure in so many independent trials excludes with 95% confidence: about 3/n."""
+    return round(1 - (1 - _CONFIDENCE) ** (1 / trials), 4)
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """The versions of Python, Java and distributions."""
+    found = {package: importlib.metadata.version(package) for package in packages}
+    return {"python": platform.python_version(), "java": java_version(), **found}
+
+
+def java_version() -> str:
+    """The version of the Java that Spark will use."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else "java"
+    text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    quoted = re.search(r'version "([^"]+)"', text)
+    return quoted[1] if quoted else text.splitlines()[0]
+
+
+def code_digest(folder: Path) -> str:
+    """A digest of all Python files below a folder: a run is about one state of the code."""
+    answer = hashlib.blake2b(digest_size=_CODE_CHARACTERS // 2)
+    for path in sorted(folder.rglob("*.py")):
+        answer.update(f"{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return answer.hexdigest()
+
+
+def _today() -> str:
+    return dt.datetime.now(dt.UTC).date().isoformat()

@@ -1,0 +1,154 @@
+"""A Spark process that runs one streaming query after the other: ``python -m tests.chaos._spark_job EVENTS``.
+
+Each line of standard input is a command: ``{"run": plan}``, ``{"stop": true}`` or ``{"end": true}``. What happens is
+appended to the file EVENTS, one JSON object a line. When standard input ends, whoever started this is gone, and so is
+this process with its JVM.
+
+The sink is keyed on the batch id: one file a batch, replaced by a replay. Each run of a batch also leaves a line with
+the digest of its rows in ``batches.jsonl``, before the file is replaced, so that replays can be compared.
+
+A query that ends by itself is started again on the same checkpoint, as whoever runs queries would do.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from connectors import register
+from connectors.testing.protocol import digest
+
+LOG_NAME = "batches.jsonl"
+SINK_NAME = "sink"
+
+_MASTER = "local[2,4]"
+"""Two cores, and four attempts a task, as a cluster has: a task whose worker dies is run again."""
+_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A JVM that lives for a minute starts two to three times as fast without its second compiler."""
+_POLL_SECONDS = 0.1
+_MOST_RESTARTS = 5
+
+
+class Events:
+    """The file of events."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, event: str, **fields: Any) -> None:
+        """Append one event."""
+        append(self._path, {"event": event, **fields})
+
+
+def append(path: Path, entry: Mapping[str, Any]) -> None:
+    """Append a line to a file by one write, so that a kill leaves no half line in between."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, json.dumps(entry).encode() + b"\n")
+    finally:
+        os.close(descriptor)
+
+
+def session(folder: Path) -> SparkSession:
+    """A Spark session that keeps its temporary files in a folder."""
+    return (
+        SparkSession.builder.master(_MASTER)
+        .appName("pyspark-stream-connectors chaos")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", _QUICK_JAVA)
+        .config("spark.local.dir", str(folder))
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .getOrCreate()
+    )
+
+
+def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
+    """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds."""
+    folder = Path(plan["folder"])
+    sink = folder / SINK_NAME
+    sink.mkdir(exist_ok=True)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        rows = batch.toArrow()
+        append(folder / LOG_NAME, {"batch": batch_id, "rows": len(rows), "digest": digest([rows])})
+        time.sleep(plan["sink_pause"])
+        _replace(sink / f"{batch_id}.arrow", rows)
+
+    return (
+        spark.readStream.format(plan["format"])
+        .options(**plan["options"])
+        .load()
+        .selectExpr("*", "spark_partition_id() AS partition")
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .start()
+    )
+
+
+def run(spark: SparkSession, plan: Mapping[str, Any], commands: queue.SimpleQueue[dict[str, Any]], log: Events) -> None:
+    """Run a query until a command comes; start it again when it ends by itself."""
+    for _ in range(_MOST_RESTARTS):
+        query = start_query(spark, plan)
+        log.write("started", folder=plan["folder"])
+        while commands.empty() and query.isActive:
+            time.sleep(_POLL_SECONDS)
+        error = query.exception()
+        if query.isActive:
+            query.stop()
+        if error is None:
+            break
+        log.write("query_ended", error=str(error))
+    commands.get()
+    log.write("stopped", folder=plan["folder"])
+
+
+def _replace(path: Path, rows: pa.Table) -> None:
+    """Write a file whole or not at all."""
+    temporary = path.with_suffix(".tmp")
+    with pa.ipc.new_file(temporary, rows.schema) as writer:
+        writer.write_table(rows)
+    temporary.replace(path)
+
+
+def _read_commands(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
+    """Pass on commands; at the end of input kill this process and its JVM."""
+    for line in sys.stdin:
+        commands.put(json.loads(line))
+    os.killpg(0, signal.SIGKILL)
+
+
+def main(events: Path) -> None:
+    """Serve commands until ``end`` comes."""
+    log = Events(events)
+    commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+    threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
+    spark = session(Path.cwd())
+    register(spark)
+    log.write("ready")
+    while "run" in (command := commands.get()):
+        run(spark, command["run"], commands, log)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]))
+    except BaseException:  # noqa: BLE001 - with a dead JVM nothing here can be ended in an orderly way
+        traceback.print_exc()
+        os._exit(1)

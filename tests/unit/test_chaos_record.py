@@ -1,0 +1,95 @@
+"""The record of a fault run goes on where it stopped, and its count of a sink sees every fault."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos._record import Record, RecordMismatchError, upper_bound
+from tests.chaos._sink import Findings, examine
+
+SETTINGS = {"messages": 10}
+
+
+def record(path: Path, settings: dict[str, int] = SETTINGS, **arguments: Any) -> Record:
+    return Record(path, "thing", settings, ["pyarrow"], **arguments)
+
+
+def test_a_record_goes_on_with_its_seed_and_its_trials(tmp_path: Path) -> None:
+    first = record(tmp_path / "faults" / "thing.json")
+    first.add("kill-1", "kills", {"ok": True, "victim": "jvm", "counts": {"lost": 0, "messages": 10}})
+    second = record(tmp_path / "faults" / "thing.json")
+    assert second.done("kill-1")
+    assert not second.done("kill-2")
+    assert (second.seed, second.trial_seed("kill-2")) == (first.seed, first.trial_seed("kill-2"))
+    second.add("kill-2", "kills", {"ok": False, "victim": "jvm", "counts": {"lost": 2, "messages": 10}})
+    third = record(tmp_path / "faults" / "thing.json")
+    assert third.failed == ["kill-2"]
+    summary = third.summary["kills"]
+    assert (summary["trials"], summary["failed"], summary["lost"], summary["messages"]) == (2, 1, 2, 20)
+    assert summary["victims"] == {"jvm": 2}
+    assert summary["failure_rate_upper_bound_95"] is None
+
+
+def test_a_record_of_other_settings_is_not_gone_on_from_unless_begun_anew(tmp_path: Path) -> None:
+    record(tmp_path / "r.json").add("a", "part", {"ok": True})
+    with pytest.raises(RecordMismatchError, match="another settings"):
+        record(tmp_path / "r.json", {"messages": 11})
+    with pytest.raises(RecordMismatchError, match="another seed"):
+        record(tmp_path / "r.json", seed=record(tmp_path / "r.json").seed + 1)
+    content = json.loads((tmp_path / "r.json").read_text())
+    (tmp_path / "r.json").write_text(json.dumps({**content, "code": "0"}))
+    with pytest.raises(RecordMismatchError, match="another code"):
+        record(tmp_path / "r.json")
+    assert record(tmp_path / "r.json", fresh=True).trials == []
+
+
+def test_a_record_names_no_machine(tmp_path: Path) -> None:
+    record(tmp_path / "r.json").add("a", "part", {"ok": True})
+    text = (tmp_path / "r.json").read_text()
+    assert str(tmp_path) not in text
+    assert str(Path.cwd()) not in text
+
+
+def test_the_bound_is_about_three_by_the_number_of_trials() -> None:
+    assert upper_bound(60) == pytest.approx(3 / 60, rel=0.05)
+    assert upper_bound(300) == pytest.approx(3 / 300, rel=0.01)
+
+
+def row(identity: str, offset: int, payload: bytes = b"x") -> dict[str, Any]:
+    return {"id": identity, "offset": offset, "payload": payload}
+
+
+PUBLISHED = {identity: {"payload": b"x"} for identity in "abc"}
+RIGHT = [row("a", 0), row("b", 1), row("c", 2)]
+RUNS = [{"batch": 0, "digest": "1"}, {"batch": 1, "digest": "2"}, {"batch": 1, "digest": "2"}]
+
+
+def count(rows: list[dict[str, Any]], runs: list[dict[str, Any]] = RUNS) -> Findings:
+    return examine(rows, runs, PUBLISHED, key="id", position="offset")
+
+
+def test_a_sink_that_is_right_has_no_faults_and_its_replays_are_counted() -> None:
+    found = count(RIGHT)
+    assert found.faults == {}
+    assert (found.batches, found.replayed_batches, found.replays_compared) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "runs", "fault"),
+    [
+        ([row("a", 0), row("b", 1)], RUNS, {"lost": 1}),
+        ([*RIGHT, row("b", 3)], RUNS, {"doubled": 1}),
+        ([*RIGHT, row("d", 3)], RUNS, {"phantom": 1}),
+        ([row("a", 0), row("b", 1, b"y"), row("c", 2)], RUNS, {"altered": 1}),
+        ([row("a", 0), row("b", 2), row("c", 1)], RUNS, {"misplaced": 2}),
+        (RIGHT, [*RUNS, {"batch": 0, "digest": "3"}], {"replays_differing": 1}),
+    ],
+)
+def test_each_fault_of_a_sink_is_counted_as_what_it_is(
+    rows: list[dict[str, Any]], runs: list[dict[str, Any]], fault: dict[str, int]
+) -> None:
+    assert count(rows, runs).faults == fault
