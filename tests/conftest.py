@@ -33,11 +33,12 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test with its tier, the name of its folder under tests/, and say what runs in one process.
 
     With pytest-xdist the tests of a file stay together, and so do all that start Spark: two cores carry one Spark.
-    They come first, because they take longest.
+    They come first, because they take longest. pytest-xdist looks at the groups in this hook too, so this is earlier.
     """
     here = Path(__file__).parent
     for item in items:
