@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -200,14 +199,9 @@ class PubSubFetch:
         return failures
 
     def _close_streams_in_pauses(self) -> None:
-        paused_since: float | None = None
         while not self._closed.wait(_PAUSE_POLL_SECONDS):
-            if self._intake is None or self._intake.wait(0.0, self._closed.is_set):
-                paused_since = None
-                continue
-            now = time.monotonic()
-            paused_since = paused_since or now
-            if now - paused_since >= _LONGEST_PAUSE_SECONDS:
+            # A saturated fetcher has room for moments only: what counts is that a stream was let in.
+            if self._intake is not None and self._intake.paused_seconds() >= _LONGEST_PAUSE_SECONDS:
                 for reader in self._readers:
                     reader.close_stream()
 

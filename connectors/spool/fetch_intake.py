@@ -69,6 +69,7 @@ class HeldIntake:
         self.fetched_rows = 0
         self._undecoded_bytes = 0
         self._kept_bytes = 0
+        self._last_room = time.monotonic()
 
     # What targets call.
 
@@ -91,7 +92,14 @@ class HeldIntake:
         """See `Intake.wait`."""
         with self.lock:
             self._may_read.wait_for(lambda: self.open or cancelled(), timeout)
+            if self.open:
+                self._last_room = time.monotonic()
             return self.open and not cancelled()
+
+    def paused_seconds(self) -> float:
+        """See `Intake.paused_seconds`."""
+        with self.lock:
+            return 0.0 if self.open else time.monotonic() - self._last_room
 
     def wake(self) -> None:
         """See `Intake.wake`."""

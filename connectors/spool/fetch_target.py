@@ -155,6 +155,9 @@ class Intake(Protocol):
             True if it may; False after `timeout` seconds, or as soon as `cancelled` is seen to be true.
         """
 
+    def paused_seconds(self) -> float:
+        """How long nobody was let in by `wait`; 0 while reading may go on."""
+
     def wake(self) -> None:
         """Make every `wait` look at its `cancelled` now."""
 
