@@ -1,0 +1,91 @@
+"""The query of bench/pubsub_stream.py, in a process of its own: ``pubsub`` to a noop sink, or to foreachBatch.
+
+It reads its plan as one line of JSON from standard input: ``options`` of the source, ``checkpoint``, ``sink`` and
+``configuration`` of Spark. For each batch it prints one line of JSON: with the sink ``noop`` the batch's number, rows,
+and the times at which it began and ended (seconds, wall clock, as Spark reports them); with the sink ``latency`` its
+number, the time at which ``toArrow`` returned (ns, monotonic clock), and the time since each row was sent (us). The
+first eight bytes of a payload are the time at which it was sent.
+
+When its input ends, it and all of its process group are killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from _pubsub_latency import SENT_BYTES, show
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from connectors import register
+
+_POLL_SECONDS = 0.2
+_REPORTS_KEPT = 10  # each look fetches all that are kept; batches at full speed take seconds
+
+
+def main(plan: Mapping[str, Any]) -> None:
+    """Run the query until this process is killed or the query fails."""
+    spark = _session(plan["configuration"])
+    register(spark)
+    writer = spark.readStream.format("pubsub").options(**plan["options"]).load().writeStream
+    writer = writer.option("checkpointLocation", plan["checkpoint"])
+    if plan["sink"] == "latency":
+        query = writer.foreachBatch(_show_latencies).start()
+        query.awaitTermination()
+        return
+    for batch in _batches(writer.format("noop").start()):
+        show(batch)
+
+
+def _show_latencies(batch: DataFrame, number: int) -> None:
+    rows = batch.toArrow()
+    now = time.monotonic_ns()
+    sent = b"".join(payload[:SENT_BYTES] for payload in rows["payload"].to_pylist())
+    latencies = (now - np.frombuffer(sent, "<i8")) // 1000
+    show({"batch": number, "ended": now, "latencies": latencies.tolist()})
+
+
+def _batches(query: StreamingQuery) -> Iterator[dict[str, Any]]:
+    """The batches with rows, as their reports come."""
+    last = -1
+    while not query.awaitTermination(_POLL_SECONDS):
+        for progress in query.recentProgress:
+            if progress["batchId"] > last:
+                last = progress["batchId"]
+                began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+                seconds = progress["durationMs"]["triggerExecution"] / 1e3
+                yield {"batch": last, "rows": progress["numInputRows"], "began": began, "ended": began + seconds}
+
+
+def _session(configuration: Mapping[str, str]) -> SparkSession:
+    return (
+        SparkSession.builder.master("local[2]")
+        .appName("bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.numRecentProgressUpdates", _REPORTS_KEPT)
+        .config("spark.log.level", "ERROR")
+        .config(map=dict(configuration))
+        .getOrCreate()
+    )
+
+
+def _end_with_parent() -> None:
+    """Kill this process and its JVM when the benchmark is gone."""
+    sys.stdin.read()
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    told = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    main(told)

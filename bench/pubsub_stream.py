@@ -1,0 +1,347 @@
+"""The `pubsub` stream in Spark: rows per second to a noop sink, and the time from publish to sink.
+
+`rows`: a canned server in Go (bench/servers/canned_pubsub) that sends as fast as it can, 1 KB a message; Spark with
+local[2] and default options; segments are durable. Counted are the rows of whole batches, as Spark reports them, in
+windows after a warm-up. Beside it, without Spark: the acks of Google's high-level client, and those of one of our
+fetch processes alone (`rows-fetcher`). On two cores 150,000 rows/s are asked for. Where the disk gives less than twice
+what is needed, a run on tmpfs stands beside it (`rows-tmpfs`).
+
+`latency`: our own server (connectors.testing), 1,000 messages of 1 KB a second, no trigger interval, the sink
+foreachBatch with toArrow. The latency of a row is the time from just before its publish request to the return of
+toArrow, by one clock. Beside it Google's high-level client, which writes nothing and has no batches: the floor of
+server, client and machine. p50 below 400 ms is asked for. `latency-emulator`: the same on the official emulator.
+
+Latency ratios are the client's p50 divided by ours; as everywhere, more is better.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self, cast
+
+import numpy as np
+from _canned_pubsub import CannedPubSub
+from _common import Benchmark, Side, disk_rate, file_system_of, fsync_milliseconds, interleaved, memory_folder, parser
+from _pubsub_latency import TICK_SECONDS
+from pubsub_fetch import ENOUGH, ours, theirs
+
+from connectors.testing.emulator import Emulator, find_emulator
+from connectors.testing.protocol import descendants
+from connectors.testing.pubsub import start_server_process
+from connectors.testing.pubsub_client import PubSubTestClient
+
+SIZE = 1024
+RATE = 1000
+ASKED_ROWS = 150_000
+ASKED_P50 = 400
+CASES = ("rows", "latency", "latency-emulator")
+LONGEST_RUN_SECONDS = 300
+_GONE_SECONDS = 8.0
+_TAIL_BYTES = 3000
+
+
+@dataclass(frozen=True)
+class Times:
+    """How long to measure.
+
+    Attributes:
+        windows: how many windows.
+        seconds: length of a window; one of whole batches is as much longer as its last batch takes.
+        warm_up: seconds from the first rows to the first window.
+    """
+
+    windows: int
+    seconds: float
+    warm_up: float
+
+
+class Program:
+    """A program beside this one, in a process group of its own; a context manager that ends all it has started.
+
+    Args:
+        name: its file in this folder.
+        arguments: its command line.
+        plan: its first line of input.
+    """
+
+    def __init__(self, name: str, *arguments: str, plan: Mapping[str, Any] | None = None) -> None:
+        command = [sys.executable, str(Path(__file__).with_name(name)), *arguments]
+        self._name = name
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env={"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **os.environ},
+            start_new_session=True,
+        )
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._input = cast("IO[bytes]", self._process.stdin)
+        threading.Thread(target=self._read, daemon=True).start()
+        if plan is not None:
+            self._input.write(json.dumps(plan).encode() + b"\n")
+            self._input.flush()
+
+    def reports(self) -> Iterator[dict[str, Any]]:
+        """What it prints, one JSON object a line.
+
+        Raises:
+            RuntimeError: it ended, or it ran for `LONGEST_RUN_SECONDS`.
+        """
+        give_up_at = time.monotonic() + LONGEST_RUN_SECONDS
+        while time.monotonic() < give_up_at:
+            with contextlib.suppress(queue.Empty):
+                line = self._lines.get(timeout=1)
+                if not line:
+                    raise RuntimeError(f"{self._name} ended: {self._wrote()}")
+                yield json.loads(line)
+        raise RuntimeError(f"{self._name} gave too little in {LONGEST_RUN_SECONDS} s: {self._wrote()}")
+
+    def close(self) -> None:
+        """Kill its process group, and wait for what is left of it: workers and fetchers see it and end."""
+        pid = self._process.pid
+        left = {(each, _started(each)) for each in descendants(pid)}
+        if self._process.poll() is None:
+            os.killpg(pid, signal.SIGKILL)
+        self._process.wait()
+        give_up_at = time.monotonic() + _GONE_SECONDS
+        while left := {each for each in left if each[1] and _started(each[0]) == each[1]}:
+            time.sleep(0.05)
+            if time.monotonic() > give_up_at:
+                for each, _ in left:
+                    print(f"pid {each} outlived {self._name} by {_GONE_SECONDS:g} s and is killed", flush=True)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(each, signal.SIGKILL)
+        for stream in (self._input, self._log):
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self) -> None:
+        with cast("IO[bytes]", self._process.stdout) as output:
+            for line in output:
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    def _wrote(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        return self._log.read().decode(errors="replace").strip()
+
+
+def _started(pid: int) -> str:
+    """When a process was started, so that another one with its pid is told apart; empty if it does not run."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] == "Z" else fields[19]
+
+
+@contextlib.contextmanager
+def query(sink: str, subscription: str, endpoint: str, folder: Path, told: Namespace) -> Iterator[Program]:
+    """A query of Spark in a process of its own, with default options of the format."""
+    root = Path(tempfile.mkdtemp(prefix="bench-stream-", dir=folder))
+    options = {"subscriptionId": subscription, "endpoint": endpoint, "spoolLocation": str(root / "spool")}
+    try:
+        checkpoint = str(root / "checkpoint")
+        plan = {"sink": sink, "options": options, "checkpoint": checkpoint, "configuration": dict(told.conf)}
+        with Program("_pubsub_query.py", plan=plan) as program:
+            yield program
+    finally:
+        shutil.rmtree(root)
+
+
+# Rows per second.
+
+
+def rows_per_second(folder: Path, told: Namespace) -> list[float]:
+    """What a noop sink gets from a saturating server, window by window."""
+    with (
+        CannedPubSub(size=SIZE) as server,
+        query("noop", server.subscription, server.address, folder, told) as program,
+    ):
+        found = row_windows(program.reports(), Times(told.rounds, told.seconds, told.warm_up))
+        counters = server.stats()
+    print(f"rows: the server has sent {counters['sent']:,}, {counters['acked']:,} are acked, load {load()}", flush=True)
+    return found
+
+
+def row_windows(batches: Iterator[Mapping[str, Any]], times: Times) -> list[float]:
+    """Rows per second in windows of whole batches: from the end of one batch to the end of another."""
+    warm_at = next(batches)["ended"] + times.warm_up
+    found: list[float] = []
+    begin, rows = 0.0, 0
+    for batch in batches:
+        if begin:
+            rows += batch["rows"]
+            if batch["ended"] - begin >= times.seconds:
+                found.append(rows / (batch["ended"] - begin))
+                begin, rows = batch["ended"], 0
+        elif batch["ended"] >= warm_at:
+            begin = batch["ended"]
+        if len(found) == times.windows:
+            break
+    return found
+
+
+def measure_rows(bench: Benchmark, told: Namespace, disk: Side) -> None:
+    """The cases `rows`, `rows-fetcher` and, on a slow disk, `rows-tmpfs`."""
+    client, fetcher = interleaved(
+        {
+            "high-level client, acked, no Spark": theirs(SIZE, told.seconds),
+            "one fetch process, acked, no Spark": ours(SIZE, told.folder, told.seconds, plain=False),
+        },
+        told.rounds,
+    )
+    found = Side("ours, rows of the sink", rows_per_second(told.folder, told))
+    bench.compare("rows", found, client, "rows/s")
+    bench.compare("rows-fetcher", found, fetcher, "rows/s")
+    memory = memory_folder()
+    if memory is not None and disk.median < ENOUGH * max(found.median, ASKED_ROWS) * SIZE / 1e6:
+        print(f"rows: the disk gives less than {ENOUGH:g} times what is needed; tmpfs stands beside it")
+        found = Side("ours, rows of the sink, tmpfs", rows_per_second(memory, told))
+        bench.compare("rows-tmpfs", found, client, "rows/s")
+    print(f"rows: asked for at least {ASKED_ROWS:,} rows/s on two cores, found {found.median:,.0f}\n", flush=True)
+
+
+# Latency.
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """What the windows gave, in ms, and the rows of a window per second."""
+
+    p50: list[float]
+    p99: list[float]
+    rates: list[float]
+
+
+def latency_windows(reports: Iterator[Mapping[str, Any]], times: Times) -> Latencies:
+    """Percentiles of windows of equal length; a row belongs to the one in which it arrived."""
+    windows: list[list[int]] = [[] for _ in range(times.windows)]
+    begin = 0.0
+    for report in reports:
+        if not report["latencies"]:
+            continue
+        begin = begin or report["ended"] / 1e9 + times.warm_up
+        number = int((report["ended"] / 1e9 - begin) // times.seconds)
+        if number >= times.windows:
+            break
+        if number >= 0:
+            windows[number] += report["latencies"]
+    p50, p99 = np.array([np.percentile(window, (50, 99)) for window in windows]).T / 1e3
+    return Latencies(p50.tolist(), p99.tolist(), [len(window) / times.seconds for window in windows])
+
+
+def measure_latency(bench: Benchmark, told: Namespace, case: str, endpoint: str) -> None:
+    """Our query and the high-level client, one after the other, each with a topic of its own."""
+    times = Times(told.rounds, told.seconds, told.latency_warm_up)
+    with (
+        published(endpoint, "ours") as subscription,
+        query("latency", subscription, endpoint, told.folder, told) as program,
+    ):
+        mine = latency_windows(program.reports(), times)
+    print(f"{case}: load {load()}", flush=True)
+    with (
+        published(endpoint, "client") as subscription,
+        Program("_pubsub_latency.py", "subscribe", endpoint, subscription) as program,
+    ):
+        other = latency_windows(program.reports(), times)
+    bench.compare(
+        case, Side("ours, p50", mine.p50), Side("high-level client, p50", other.p50), "ms", less_is_better=True
+    )
+    bench.show(case, Side("ours, p99", mine.p99), "ms")
+    bench.show(case, Side("high-level client, p99", other.p99), "ms")
+    bench.show(case, Side("ours, rows of the sink", mine.rates), "rows/s")
+    bench.show(case, Side("high-level client, messages", other.rates), "messages/s")
+
+
+@contextlib.contextmanager
+def published(endpoint: str, name: str) -> Iterator[str]:
+    """A subscription whose topic is published to evenly."""
+    with PubSubTestClient(endpoint, "bench") as client:
+        client.create(name, name)
+        topic, subscription = client.topic(name), client.subscription(name)
+    with Program("_pubsub_latency.py", "publish", endpoint, topic, str(RATE), str(SIZE)):
+        yield subscription
+
+
+def setting(text: str) -> tuple[str, str]:
+    """A setting of Spark as given on the command line."""
+    key, _, value = text.partition("=")
+    return key, value
+
+
+def load() -> str:
+    """The load average of the machine: numbers of a busy one are of little use."""
+    return ", ".join(f"{value:.1f}" for value in os.getloadavg())
+
+
+def main() -> None:
+    """Run the cases."""
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the spools go")
+    arguments.add_argument("--seconds", type=float, default=5.0, help="length of a window")
+    arguments.add_argument("--warm-up", type=float, default=30.0, help="seconds from the first batch of `rows`")
+    # Two minutes after its start the compiler of the JVM still takes a part of one of two cores.
+    arguments.add_argument("--latency-warm-up", type=float, default=60.0, help="seconds from the first row")
+    arguments.add_argument(
+        "--conf", type=setting, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
+    )
+    told = arguments.parse_args()
+    # So that everything is ended and removed also then.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    disk = disk_rate(told.folder)
+    bench = Benchmark("pubsub_stream")
+    bench.settings(
+        spark="local[2], default options of the format, no trigger interval, one query a process",
+        spark_settings=", ".join(map("=".join, told.conf)) or "none but those of local[2] without UI",
+        rows="canned server in Go (bench/servers/canned_pubsub), 1 KB, noop sink; counted by Spark's numInputRows",
+        latency=f"{RATE} messages/s of 1 KB, a request each {TICK_SECONDS * 1e3:g} ms; foreachBatch with toArrow",
+        theirs="google.cloud.pubsub_v1 SubscriberClient.subscribe, in a process of its own",
+        windows=f"{told.rounds} of {told.seconds:g} s, for rows of whole batches, "
+        f"after {told.warm_up:g} s (rows) and {told.latency_warm_up:g} s (latency) of warm-up",
+        disk=f"{file_system_of(told.folder)}, {disk.median:,.0f} MB/s in 64 MB files with fsync",
+        small_fsync=f"{fsync_milliseconds(told.folder).median:.2f} ms",
+    )
+    wanted = [case for case in CASES if case in (told.cases or CASES)]
+    if "rows" in wanted:
+        measure_rows(bench, told, disk)
+    if "latency" in wanted:
+        with start_server_process() as server:
+            measure_latency(bench, told, "latency", server.endpoint)
+        print(f"latency: asked for a p50 below {ASKED_P50} ms\n", flush=True)
+    if "latency-emulator" in wanted:
+        if reason := find_emulator().reason:
+            print(f"latency-emulator: skipped: {reason}")
+        else:
+            with Emulator() as emulator:
+                measure_latency(bench, told, "latency-emulator", emulator.endpoint)
+    bench.finish()
+
+
+if __name__ == "__main__":
+    main()
