@@ -25,11 +25,11 @@ from connectors import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LOG_NAME", "main", "sink_files"]
+__all__ = ["LOG_NAME", "QUICK_JAVA", "main", "sink_files"]
 
 LOG_NAME = "batches.jsonl"
 _POLL_SECONDS = 1
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A JVM that lives for half a minute starts sooner without its second compiler."""
 
 
@@ -83,7 +83,7 @@ def _session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", _QUICK_JAVA)
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .getOrCreate()
     )
 

@@ -160,7 +160,7 @@ class StreamReader:
                 self._stopped.wait(self._backoff.next_delay_seconds())
 
     def _read_one_stream(self, intake: Intake) -> tuple[ConnectorError | None, int]:
-        """Read a stream to its end, or until there is no room; why it ended, and how many responses it gave."""
+        """Read a stream to its end; why it ended, and how many responses it gave."""
         responses = 0
         try:
             self._leaving = False

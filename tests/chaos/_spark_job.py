@@ -29,6 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
+from connectors.demo.job import QUICK_JAVA
 from connectors.testing.protocol import digest
 
 LOG_NAME = "batches.jsonl"
@@ -36,8 +37,6 @@ SINK_NAME = "sink"
 
 _MASTER = "local[2,4]"
 """Two cores, and four attempts a task, as a cluster has: a task whose worker dies is run again."""
-_QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A JVM that lives for a minute starts two to three times as fast without its second compiler."""
 _POLL_SECONDS = 0.1
 _MOST_RESTARTS = 5
 
@@ -71,7 +70,7 @@ def session(folder: Path) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", _QUICK_JAVA)
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
         .getOrCreate()

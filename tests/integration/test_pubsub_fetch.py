@@ -29,6 +29,7 @@ from connectors.spool.fetcher import FetcherGroup
 from connectors.spool.segment import SegmentReader
 from connectors.spool.store import LocalStore
 from connectors.testing.pubsub import PubSubServer
+from tests.fetch_waiting import only, wait_for
 
 SUBSCRIPTION = "projects/project/subscriptions/subscription"
 TOPIC = "projects/project/topics/topic"
@@ -82,19 +83,6 @@ def fetching(tmp_path: Path) -> Iterator[Fetching]:
         yield made
         for group in made.groups:
             group.kill()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-    return value
-
-
-def only(group: FetcherGroup) -> FetcherStatus:
-    (status,) = group.status()
-    return status
 
 
 @pytest.fixture

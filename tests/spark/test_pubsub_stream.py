@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 )
 
 from connectors import register
+from connectors.demo.job import QUICK_JAVA
 from connectors.spool import stats
 from connectors.testing.protocol import descendants
 from connectors.testing.pubsub import PubSubServer
@@ -37,7 +38,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .getOrCreate()
     )
     register(session)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from connectors.spool.fetcher import FetcherGroup
 from connectors.spool.segment import SegmentReader
 from connectors.spool.store import LocalStore
 from tests.fetch_targets import numbers_of, read_log
+from tests.fetch_waiting import only, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 SECRET = "s3cr3t-of-a-service-account"
@@ -78,19 +79,6 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
     yield made
     for group in made.groups:
         group.kill()
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.01)
-    return value
-
-
-def only(group: FetcherGroup) -> FetcherStatus:
-    (status,) = group.status()
-    return status
 
 
 def ready(group: FetcherGroup) -> FetcherStatus:
