@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import CredentialsError
+from connectors.pubsub.messages import wire_message
 from connectors.pubsub.rpc_errors import AckFailures, RpcCall, ack_failures, connector_error
 from connectors.pubsub.subscription import SubscriptionInfo
 
@@ -159,9 +160,7 @@ class PubSubClient:
             max_outstanding_messages: messages not acked at which the service pauses; 0 for no limit.
             max_outstanding_bytes: likewise in bytes. The service takes both only here, at the beginning.
         """
-        from google.pubsub_v1.types import StreamingPullRequest  # noqa: PLC0415 - see the top
-
-        request = StreamingPullRequest.pb()(
+        request = wire_message("StreamingPullRequest")(
             subscription=subscription,
             stream_ack_deadline_seconds=ack_deadline_seconds,
             client_id=client_id,
@@ -199,11 +198,9 @@ class PubSubClient:
             AccessDeniedError: the role for that is missing.
             ConnectorError: any other failure, after the retries.
         """
-        from google.pubsub_v1.types import GetSubscriptionRequest, Subscription  # noqa: PLC0415 - see the top
-
-        request = GetSubscriptionRequest.pb()(subscription=subscription)
+        request = wire_message("GetSubscriptionRequest")(subscription=subscription)
         call = RpcCall("GetSubscription", subscription, self._transport)
-        return _subscription_info(Subscription.pb().FromString(self._admin(call, request.SerializeToString())))
+        return _subscription_info(self._admin(call, request.SerializeToString()))
 
     def create_subscription(self, subscription: str, topic: str) -> SubscriptionInfo:
         """Create a pull subscription with the service's defaults; both are full paths.
@@ -214,12 +211,10 @@ class PubSubClient:
             ConnectorError: with the code ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one already, also when an answer
                 was lost; or any other failure, after the retries.
         """
-        from google.pubsub_v1.types import Subscription  # noqa: PLC0415 - see the top
-
-        request = Subscription.pb()(name=subscription, topic=topic)
+        request = wire_message("Subscription")(name=subscription, topic=topic)
         project = "/".join(subscription.split("/")[:2])
         call = RpcCall("CreateSubscription", f"{subscription} on {topic}", self._transport, granted_on=project)
-        return _subscription_info(Subscription.pb().FromString(self._admin(call, request.SerializeToString())))
+        return _subscription_info(self._admin(call, request.SerializeToString()))
 
     def get_topic_retention(self, topic: str) -> float | None:
         """How many seconds a topic, given by its full path, keeps messages; None if it keeps none.
@@ -229,11 +224,9 @@ class PubSubClient:
             AccessDeniedError: the role for that is missing.
             ConnectorError: any other failure, after the retries.
         """
-        from google.pubsub_v1.types import GetTopicRequest, Topic  # noqa: PLC0415 - see the top
-
-        request = GetTopicRequest.pb()(topic=topic)
+        request = wire_message("GetTopicRequest")(topic=topic)
         answer = self._admin(RpcCall("GetTopic", topic, self._transport), request.SerializeToString())
-        return _duration(Topic.pb().FromString(answer), "message_retention_duration")
+        return _duration(wire_message("Topic").FromString(answer), "message_retention_duration")
 
     def _admin(self, call: RpcCall, request: bytes) -> bytes:
         import grpc  # noqa: PLC0415 - see the top
@@ -290,8 +283,8 @@ def _duration(message: Any, field: str) -> float | None:
     return float(value.seconds + value.nanos / 1e9)
 
 
-def _subscription_info(subscription: Any) -> SubscriptionInfo:
-    """From the protobuf message; fields that an older SDK does not know count as not set."""
+def _subscription_info(answer: bytes) -> SubscriptionInfo:
+    subscription = wire_message("Subscription").FromString(answer)
     delivery = "pull"
     for field, destination in (
         ("push_config", subscription.push_config.push_endpoint),
@@ -299,8 +292,7 @@ def _subscription_info(subscription: Any) -> SubscriptionInfo:
         ("cloud_storage_config", "Cloud Storage"),
         ("bigtable_config", "Bigtable"),
     ):
-        known = field in subscription.DESCRIPTOR.fields_by_name
-        if known and subscription.HasField(field) and destination:
+        if subscription.HasField(field) and destination:
             delivery = destination
     return SubscriptionInfo(
         name=subscription.name,

@@ -8,7 +8,8 @@ There are two ways, which give equal rows for equal bytes:
 `GuardedDecoder` uses the fast one, compares it with the plain one from time to time, and leaves it for good at the
 first difference or error. `make_decoder` builds what a fetcher should use.
 
-The wire format, and what becomes of a field that is left out, stand in `connectors.pubsub.wire`.
+The wire format stands in `connectors.pubsub.messages`, what becomes of a field that is left out in
+`connectors.pubsub.rows`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.pubsub.decode_fast import load_fast_decoder
-from connectors.pubsub.wire import Columns, ReceivedMessages, assemble, wire_message
+from connectors.pubsub.messages import wire_message
+from connectors.pubsub.rows import Columns, ReceivedMessages, assemble
 
 __all__ = [
     "MAX_WIRE_BYTES",

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from connectors.pubsub.wire import Columns, ReceivedMessages, assemble, wire_message
+from connectors.pubsub.messages import wire_message
+from connectors.pubsub.rows import Columns, ReceivedMessages, assemble
 
 __all__ = ["FastDecoder", "load_fast_decoder"]
 

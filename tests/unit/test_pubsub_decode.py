@@ -29,8 +29,9 @@ from connectors.pubsub.decode import (
     make_decoder,
 )
 from connectors.pubsub.decode_fast import FastDecoder
+from connectors.pubsub.messages import wire_message
+from connectors.pubsub.rows import ROWS_SCHEMA, ReceivedMessages
 from connectors.pubsub.schema import STREAM_SCHEMA
-from connectors.pubsub.wire import ROWS_SCHEMA, ReceivedMessages, wire_message
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODERS = pytest.mark.parametrize("decoder", [PlainDecoder(), FastDecoder(), make_decoder()], ids=type)
@@ -542,21 +543,3 @@ def test_missing_or_unusable_library_means_the_plain_path(library: str, level: s
     (line,) = ran.stderr.splitlines()
     assert line.startswith(level)
     assert said in line
-
-
-def test_wire_descriptor_agrees_with_the_service_s_own() -> None:
-    ours = {
-        name: wire_message(name).DESCRIPTOR for name in ("StreamingPullResponse", "ReceivedMessage", "PubsubMessage")
-    }
-    theirs = {"StreamingPullResponse": StreamingPullResponse.pb().DESCRIPTOR}
-    theirs["ReceivedMessage"] = theirs["StreamingPullResponse"].fields_by_name["received_messages"].message_type
-    theirs["PubsubMessage"] = theirs["ReceivedMessage"].fields_by_name["message"].message_type
-    for name, descriptor in ours.items():
-        for field in descriptor.fields:
-            other = theirs[name].fields_by_name[field.name]
-            assert (field.number, field.type) == (other.number, other.type)
-            assert field.is_repeated == other.is_repeated
-            if field.name in {"attributes", "publish_time"}:
-                for part in field.message_type.fields:
-                    other_part = other.message_type.fields_by_name[part.name]
-                    assert (part.number, part.type) == (other_part.number, other_part.type)

@@ -1,19 +1,4 @@
-"""What all decoders of the Pub/Sub source share: the wire format of received messages, and the rows made of it.
-
-The wire format is given by a descriptor of our own, which names only the fields we use, with the numbers of
-google.pubsub.v1 (https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto)::
-
-    message StreamingPullResponse { repeated ReceivedMessage received_messages = 1; }   // PullResponse likewise
-    message ReceivedMessage { string ack_id = 1; PubsubMessage message = 2; int32 delivery_attempt = 3; }
-    message PubsubMessage {
-      bytes data = 1;
-      repeated AttributesEntry attributes = 2;   // map<string, string> on the wire; so its order is kept
-      string message_id = 3;
-      Timestamp publish_time = 4;
-      string ordering_key = 5;
-    }
-    message AttributesEntry { string key = 1; string value = 2; }
-    message Timestamp { int64 seconds = 1; int32 nanos = 2; }
+"""The rows that all decoders of the Pub/Sub source make of received messages.
 
 What the wire leaves out becomes: no payload an empty one, no attributes an empty map, no ordering key an empty
 string, no publish time NULL (also a zero one, and one outside of the years 1 to 9999), and no delivery attempt NULL:
@@ -24,9 +9,7 @@ An attribute that is there twice has its last value, at the place of its first.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +18,7 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble", "wire_message"]
+__all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble"]
 
 ROWS_SCHEMA = pa.schema(
     [
@@ -48,25 +31,6 @@ ROWS_SCHEMA = pa.schema(
     ]
 )
 """The columns of a received message, with the Arrow types that Spark gives to those of the source."""
-
-_PACKAGE = "connectors.pubsub.wire"
-_FIELDS = {
-    "Timestamp": {"seconds": (1, "INT64"), "nanos": (2, "INT32")},
-    "AttributesEntry": {"key": (1, "STRING"), "value": (2, "STRING")},
-    "PubsubMessage": {
-        "data": (1, "BYTES"),
-        "attributes": (2, "AttributesEntry[]"),
-        "message_id": (3, "STRING"),
-        "publish_time": (4, "Timestamp"),
-        "ordering_key": (5, "STRING"),
-    },
-    "ReceivedMessage": {
-        "ack_id": (1, "STRING"),
-        "message": (2, "PubsubMessage"),
-        "delivery_attempt": (3, "INT32"),
-    },
-    "StreamingPullResponse": {"received_messages": (1, "ReceivedMessage[]")},
-}
 
 # What google.protobuf.Timestamp allows: 0001-01-01T00:00:00Z to before 10000-01-01T00:00:00Z, in seconds since 1970.
 _FIRST_SECOND = -62_135_596_800
@@ -132,29 +96,6 @@ class Columns:
     attribute_offsets: npt.NDArray[np.int32]
     attribute_keys: pa.Array
     attribute_values: pa.Array
-
-
-@cache
-def wire_message(name: str) -> Any:
-    """The class of a message of our wire descriptor (see the top of this module), by its name."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415 - protobuf comes with an extra
-
-    field_type = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="connectors/pubsub/wire.proto", package=_PACKAGE, syntax="proto3")
-    for message, fields in _FIELDS.items():
-        declared = file.message_type.add(name=message)
-        for field, (number, kind) in fields.items():
-            target = declared.field.add(name=field, number=number)
-            target.label = field_type.LABEL_REPEATED if kind.endswith("[]") else field_type.LABEL_OPTIONAL
-            if kind.isupper():
-                target.type = field_type.Type.Value(f"TYPE_{kind}")
-            else:
-                target.type = field_type.TYPE_MESSAGE
-                target.type_name = f".{_PACKAGE}.{kind.removesuffix('[]')}"
-    # A pool of our own: in the default one, two versions of a file would clash.
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
 def assemble(columns: Columns) -> ReceivedMessages:
