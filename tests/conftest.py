@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.processes import RUN_MARK, orphans
 
@@ -33,20 +34,32 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, the name of its folder under tests/, and say what runs in one process.
-
-    With pytest-xdist the tests of a file stay together, and so do all that start Spark: two cores carry one Spark.
-    They come first, because they take longest. pytest-xdist looks at the groups in this hook too, so this is earlier.
-    """
+    """Mark each test with its tier, the name of its folder under tests/."""
     here = Path(__file__).parent
     for item in items:
         tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if tier in TIERS:
             item.add_marker(tier)
-        item.add_marker(pytest.mark.xdist_group(tier if tier == "spark" else str(item.path)))
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+class OneSparkScheduling(LoadScopeScheduling):
+    """Which tests run in one process, where several run at a time.
+
+    All that start Spark, since two cores carry one Spark; all that ask for the emulator, since it takes seconds to
+    start. Each other test goes where there is room. The largest group comes first. (pytest-xdist's own ``loadgroup``
+    writes its groups into a field that pytest 9.2 no longer has, and groups nothing.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(("tests/spark/", "spark/")):
+            return "spark"
+        return "emulator" if "emulator" in nodeid else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Hand the tests out by `OneSparkScheduling`."""
+    return OneSparkScheduling(config, log)
 
 
 def _fail_skip_in_ci(report: Any) -> None:

@@ -39,9 +39,20 @@ def announce(endpoint: str) -> None:
 
 
 def on_termination(action: Callable[[], None]) -> None:
-    """Call ``action`` on SIGTERM and SIGINT; main thread only. The action must only set a flag."""
+    """Call ``action`` in a thread, once, on SIGTERM or SIGINT; to be called by the main thread.
+
+    In a thread, because a handler runs in the middle of what the main thread does: if that is about to wait for a
+    `threading.Event`, it holds the lock of the event, and a handler that sets the event waits for itself.
+    """
+    reading, writing = os.pipe()
+
+    def watch() -> None:
+        os.read(reading, 1)
+        action()
+
+    threading.Thread(target=watch, name="termination-watch", daemon=True).start()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: action())
+        signal.signal(number, lambda _number, _frame: os.write(writing, b"!"))
 
 
 def on_parent_death(action: Callable[[], None]) -> None:

@@ -363,7 +363,7 @@ class TestVerbs:
         (ready.root / "tests" / "chaos" / "pubsub.py").touch()
         ready.dev("chaos", "pubsub", "--trials", "3")
         ready.dev("servers", "--port", "1")
-        assert ready.calls("pytest") == ["python -m pytest -n 2 --dist loadgroup -k a or b tests/unit"]
+        assert ready.calls("pytest") == ["python -m pytest -n 4 -k a or b tests/unit"]
         assert ready.calls("fetch") == ["python bench/fetch.py --rows 3"]
         assert ready.calls("chaos") == ["python -m tests.chaos.pubsub --trials 3"]
         assert ready.calls("emulator") == ["python -m connectors.testing.emulator --port 1"]

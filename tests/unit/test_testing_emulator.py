@@ -147,3 +147,16 @@ class TestProcesses:
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
         with pytest.raises(ServiceUnavailableError, match="printed 'hello'"):
             ServerProcess("chatty_program", [])
+
+
+def test_a_signal_is_heard_while_the_main_thread_holds_the_lock_that_the_action_wants() -> None:
+    program = (
+        "import os, signal, threading, time\n"
+        "from connectors.testing.processes import on_termination\n"
+        "lock, done = threading.Lock(), threading.Event()\n"
+        "def action():\n    with lock:\n        done.set()\n"
+        "on_termination(action)\n"
+        "with lock:\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(0.1)\n"
+        "assert done.wait(10)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
