@@ -9,7 +9,8 @@ what is needed, a run on tmpfs stands beside it (`rows-tmpfs`).
 `latency`: our own server (connectors.testing), 1,000 messages of 1 KB a second, no trigger interval, the sink
 foreachBatch with toArrow. The latency of a row is the time from just before its publish request to the return of
 toArrow, by one clock. Beside it Google's high-level client, which writes nothing and has no batches: the floor of
-server, client and machine. p50 below 400 ms is asked for. `latency-emulator`: the same on the official emulator.
+server, client and machine. p50 below 400 ms is asked for. `latency-file-manager`: the same with the setting of Spark
+that docs/how-to/latency.md advises (`FILE_MANAGER`). `latency-emulator`: on the official emulator, which adds delays.
 
 Latency ratios are the client's p50 divided by ours; as everywhere, more is better.
 """
@@ -49,7 +50,12 @@ SIZE = 1024
 RATE = 1000
 ASKED_ROWS = 150_000
 ASKED_P50 = 400
-CASES = ("rows", "latency", "latency-emulator")
+CASES = ("rows", "latency", "latency-file-manager", "latency-emulator")
+FILE_MANAGER = (
+    "spark.sql.streaming.checkpointFileManagerClass",
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
+)
+"""Writes a file of the checkpoint without starting processes, as Spark's default does on a local disk."""
 LONGEST_RUN_SECONDS = 300
 _GONE_SECONDS = 8.0
 _TAIL_BYTES = 3000
@@ -334,6 +340,10 @@ def main() -> None:
         with start_server_process() as server:
             measure_latency(bench, told, "latency", server.endpoint)
         print(f"latency: asked for a p50 below {ASKED_P50} ms\n", flush=True)
+    if "latency-file-manager" in wanted:
+        with start_server_process() as server:
+            tuned = Namespace(**{**vars(told), "conf": [*told.conf, FILE_MANAGER]})
+            measure_latency(bench, tuned, "latency-file-manager", server.endpoint)
     if "latency-emulator" in wanted:
         if reason := find_emulator().reason:
             print(f"latency-emulator: skipped: {reason}")

@@ -44,7 +44,7 @@ class DemoPlan:
         messages: how many are published.
         endpoint: an emulator to use, ``host:port``; None for the embedded server.
         plant_loss: drop one row from the sink before the count, to show that the count sees it.
-        kill_at: the query is killed when this share of the messages is in the sink.
+        kill_at: the query is killed when this share of the messages is in the sink; above 1 it is not.
         timeout: seconds after which the count is made whatever has arrived.
     """
 

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from connectors.core.errors import OptionError
 from connectors.core.offsets import SENTINEL
+from connectors.core.worker import settle_worker
 from connectors.spool.plan import Slice
 from connectors.spool.read import KeptRows, read_slices
 
@@ -118,6 +119,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
+        settle_worker()
         part = cast("PubSubPartition", partition)
         for kept in read_slices(part.root, part.slices):
             yield _output(kept, part.subscriptions)

@@ -30,6 +30,17 @@ def parent(pid: int) -> int:
         return 0
 
 
+def describe(pid: int) -> str:
+    """Its pid, command line, and what it does: state, parent, age in seconds, where it waits in the kernel."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        threads = sorted((each / "wchan").read_text() for each in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return f"{pid} {command_line(pid)}"
+    return f"{pid} {command_line(pid)}state={fields[0]} parent={fields[1]} age={age:.1f} waits={','.join(threads)}"
+
+
 def _named(text: str) -> Callable[[int], bool]:
     return lambda pid: text in command_line(pid)
 
@@ -63,8 +74,8 @@ def kill(pid: int, *, group: bool = False) -> None:
 
 
 def still_running(pids: Iterable[int], timeout: float) -> dict[int, str]:
-    """Wait until processes are gone; the command lines of those that run when the time is over."""
+    """Wait until processes are gone; what those are and do that run when the time is over."""
     end = time.monotonic() + timeout
     while (left := [pid for pid in pids if is_running(pid)]) and time.monotonic() < end:
         time.sleep(_POLL_SECONDS)
-    return {pid: command_line(pid) for pid in left}
+    return {pid: describe(pid) for pid in left}

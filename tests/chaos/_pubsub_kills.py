@@ -228,7 +228,8 @@ class KillTrial:
         running = [pid for kind in ("source_runner", "fetcher") for pid in _processes.find(job.pid, kind)]
         job.stop_query()
         self._note_errors(job)
-        self._left_behind |= _processes.still_running(running, GONE_SECONDS)
+        left = _processes.still_running(running, GONE_SECONDS)
+        self._left_behind |= {pid: f"after the stop {process}" for pid, process in left.items()}
         self._server.redeliver_acked(0, subscription=self._subscription)
 
     def _outcome(self, killed_at: int) -> dict[str, Any]:
@@ -259,7 +260,7 @@ class KillTrial:
     def _faults(self, findings: Findings) -> list[str]:
         """What must not be; nothing if all is well."""
         faults = [f"{count} {name}" for name, count in findings.faults.items()]
-        faults += [f"left behind: {command}" for command in self._left_behind.values()]
+        faults += [f"left behind: {process}" for process in self._left_behind.values()]
         allowed = 1 if self._plan.victim == "source_runner" else 0
         ours = [error for error in self._query_errors if _OUR_ERRORS in error]
         faults += [f"the source raised: {_first_line(error)}" for error in ours]

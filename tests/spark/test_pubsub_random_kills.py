@@ -1,7 +1,7 @@
 """SIGKILL at a random moment, through Spark: nothing lost, nothing doubled, replays equal bit for bit.
 
 A few of the kills of ``./dev chaos pubsub``, with other seeds each time. The seed is printed, and CHAOS_SEED gives it
-again.
+again. The JVM is killed by the demonstration in test_demo.py.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.chaos._spark import SparkJobs
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkJobs]:
-    """One Spark process for all tests, and a second one after the death of its JVM."""
+    """One Spark process for all tests."""
     with SparkJobs(tmp_path_factory.mktemp("spark")) as running:
         yield running
 
 
-@pytest.mark.parametrize("victim", ["source_runner", "fetcher", "jvm"])
+@pytest.mark.parametrize("victim", ["source_runner", "fetcher"])
 def test_a_process_killed_at_a_random_moment_loses_and_doubles_nothing(
     victim: str, jobs: SparkJobs, tmp_path: Path
 ) -> None:
