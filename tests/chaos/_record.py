@@ -61,7 +61,7 @@ class Record:
             "what": what,
             "settings": dict(settings),
             "versions": versions(packages),
-            "code": code_digest(ROOT / "connectors"),
+            "code": code_digest(ROOT / "connectors", ("core", "spool", what)),
         }
         if path.exists() and not fresh:
             self._content: dict[str, Any] = json.loads(path.read_text())
@@ -166,10 +166,10 @@ def java_version() -> str:
     return quoted[1] if quoted else text.splitlines()[0]
 
 
-def code_digest(folder: Path) -> str:
-    """A digest of all Python files below a folder: a run is about one state of the code."""
+def code_digest(folder: Path, parts: Sequence[str]) -> str:
+    """A digest of all Python files in parts of a folder: a run is about one state of the code that it runs."""
     answer = hashlib.blake2b(digest_size=_CODE_CHARACTERS // 2)
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(path for part in parts for path in (folder / part).rglob("*.py")):
         answer.update(f"{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return answer.hexdigest()
 
