@@ -43,23 +43,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(tier)
 
 
-class OneSparkScheduling(LoadScopeScheduling):
+class ServerScheduling(LoadScopeScheduling):
     """Which tests run in one process, where several run at a time.
 
-    All that start Spark, since two cores carry one Spark; all that ask for the emulator, since it takes seconds to
-    start. Each other test goes where there is room. The largest group comes first. (pytest-xdist's own ``loadgroup``
-    writes its groups into a field that pytest 9.2 no longer has, and groups nothing.)
+    All that start Spark, since two cores carry one Spark, and all that share a server that takes seconds to start: the
+    Pub/Sub emulator, a Kafka broker. Each other test goes where there is room. The largest group comes first.
+    (pytest-xdist's own ``loadgroup`` writes its groups into a field that pytest 9.2 no longer has, and groups nothing.)
     """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(("tests/spark/", "spark/")):
             return "spark"
+        if "integration/test_kafka" in nodeid:
+            return "kafka"
         return "emulator" if "emulator" in nodeid else nodeid
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Hand the tests out by `OneSparkScheduling`."""
-    return OneSparkScheduling(config, log)
+    """Hand the tests out by `ServerScheduling`."""
+    return ServerScheduling(config, log)
 
 
 def _fail_skip_in_ci(report: Any) -> None:
