@@ -59,6 +59,7 @@ class ServerScheduling(LoadScopeScheduling):
         return "emulator" if "emulator" in nodeid else nodeid
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     """Hand the tests out by `ServerScheduling`."""
     return ServerScheduling(config, log)

@@ -87,6 +87,17 @@ def test_a_plan_is_the_same_after_a_restart_and_after_later_admissions(spool: Ha
     assert plan(ledger.state, 3, 27, ledger.kept_sizes) == before
 
 
+def test_positions_keep_their_rows_over_restarts_whatever_the_names_of_the_segments(spool: HandSpool) -> None:
+    ledger = spool.open()
+    for number in range(12):
+        spool.write([f"{number}-a", f"{number}-b"], fetcher=("f9", "f1", "f5")[number % 3])
+        ledger.admit()
+    wanted = spool.read(0, 24)
+    for _ in range(3):  # the first start after it reads records, the second one a snapshot
+        spool.open()
+        assert spool.read(0, 24) == wanted
+
+
 def test_partitions_are_near_equal_and_as_many_as_bytes_ask_for_up_to_the_limit(spool: HandSpool) -> None:
     spool.layout = (100, 4)
     ledger = spool.open()
@@ -187,6 +198,22 @@ def test_ids_outlive_their_segments_and_a_restart(spool: HandSpool) -> None:
     spool.write([*numbers(0, 120), "1"], fetcher="f9")
     ledger.admit()
     assert ledger.state.head == 121
+
+
+@pytest.mark.parametrize("point", ["free.before_record", "free.after_record", "free.after_delete", "ids.after_record"])
+def test_a_crash_while_segments_are_freed_forgets_no_id(point: str, spool: HandSpool) -> None:
+    ledger = spool.open()
+    commit_batches(spool, Upkeep(ledger, UpkeepSettings()), 5)
+    set_failpoints(f"{point}=raise:5")
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            Upkeep(ledger, UpkeepSettings(free_segments=1)).step()
+    finally:
+        set_failpoints("")
+    ledger = spool.open()
+    spool.write(numbers(0, 20), fetcher="f9")
+    ledger.admit()
+    assert ledger.state.head == 20
 
 
 def test_runs_of_one_size_are_merged_and_nothing_is_forgotten(spool: HandSpool) -> None:
