@@ -31,9 +31,11 @@ def register(spark: SparkSession) -> None:
             Python stream readers, which came with 4.2.
     """
     _require_spark(spark.version)
-    from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.kafka.reader import KafkaDataSource  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415
 
-    spark.dataSource.register(PubSubDataSource)
+    for source in (KafkaDataSource, PubSubDataSource):
+        spark.dataSource.register(source)
 
 
 def _require_spark(version: str) -> None:

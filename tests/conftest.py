@@ -45,8 +45,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if tier in TIERS:
             item.add_marker(tier)
-        item.add_marker(pytest.mark.xdist_group(tier if tier == "spark" else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(_group(tier, item.path)))
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
+def _group(tier: str, path: Path) -> str:
+    """Tests of one group run in one process: all that start Spark, all that share a Kafka broker, those of a file."""
+    if tier == "spark":
+        return tier
+    return "kafka" if tier == "integration" and path.name.startswith("test_kafka") else str(path)
 
 
 def _fail_skip_in_ci(report: Any) -> None:
