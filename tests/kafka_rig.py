@@ -38,6 +38,7 @@ class KafkaRig:
         self.admin = AdminClient(quiet)
         self.producer = Producer({**quiet, "linger.ms": 0, "acks": "all"})
         self._quiet = quiet
+        self.native_writes = "true"
 
     # Topics
 

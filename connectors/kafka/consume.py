@@ -132,12 +132,16 @@ _readers: dict[ReadSettings, list[_Reader]] = {}
 
 
 def _borrow(settings: ReadSettings, where: TopicPartition, position: int) -> _Reader:
-    """A consumer: one that stands there already, a new one, or the one that was used longest ago."""
+    """A consumer: one that stands there already, or elsewhere in the partition; a new one; or the one used longest ago.
+
+    Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
+    """
     kept = _readers.setdefault(settings, [])
-    for reader in kept:
-        if reader.stands_at(where, position):
-            kept.remove(reader)
-            return reader
+    fitting = [reader for reader in kept if reader.stands_at(where, position)]
+    fitting += [reader for reader in kept if reader.where == where]
+    if fitting:
+        kept.remove(fitting[0])
+        return fitting[0]
     for other in [other for other in _readers if other != settings]:
         for reader in _readers.pop(other):
             reader.close()

@@ -24,17 +24,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from connectors.core.errors import ConnectorError, OptionError
-from connectors.kafka.client import librdkafka_path
+from connectors.core.errors import ConnectorError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.decode import SCHEMA, time_column
 from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.librdkafka import library, new_client
 from connectors.kafka.offsets import TopicPartition
 
 __all__ = ["NativeRecords", "NativeSource", "native_reason"]
 
 _CONSUMER: Final = 1
-_TEXT_BYTES: Final = 512
 _ADDRESS_BITS: Final = 47
 """What a process of Linux on x86-64 can address."""
 _WORD: Final = 8
@@ -51,47 +50,6 @@ _TIME_TYPE, _TIME = 88, 96
 Pointers = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
-_POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
-_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
-    ("rd_kafka_conf_new", _POINTER, ()),
-    ("rd_kafka_conf_set", _INT, (_POINTER, _TEXT, _TEXT, _TEXT, _SIZE)),
-    ("rd_kafka_new", _POINTER, (_INT, _POINTER, _TEXT, _SIZE)),
-    ("rd_kafka_destroy_flags", None, (_POINTER, _INT)),
-    ("rd_kafka_poll_set_consumer", _INT, (_POINTER,)),
-    ("rd_kafka_queue_get_consumer", _POINTER, (_POINTER,)),
-    ("rd_kafka_queue_destroy", None, (_POINTER,)),
-    ("rd_kafka_consume_batch_queue", ctypes.c_ssize_t, (_POINTER, _INT, _POINTER, _SIZE)),
-    ("rd_kafka_topic_partition_list_new", _POINTER, (_INT,)),
-    ("rd_kafka_topic_partition_list_add", _POINTER, (_POINTER, _TEXT, ctypes.c_int32)),
-    ("rd_kafka_topic_partition_list_set_offset", _INT, (_POINTER, _TEXT, ctypes.c_int32, ctypes.c_int64)),
-    ("rd_kafka_topic_partition_list_destroy", None, (_POINTER,)),
-    ("rd_kafka_assign", _INT, (_POINTER, _POINTER)),
-    ("rd_kafka_err2name", _TEXT, (_INT,)),
-    ("rd_kafka_err2str", _TEXT, (_INT,)),
-    ("rd_kafka_query_watermark_offsets", _INT, (_POINTER, _TEXT, ctypes.c_int32, _POINTER, _POINTER, _INT)),
-)
-# Short, so the interpreter's lock is kept.
-_SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
-    ("rd_kafka_message_destroy", None, (_POINTER,)),
-    ("rd_kafka_message_timestamp", ctypes.c_int64, (_POINTER, _POINTER)),
-)
-
-
-@cache
-def _library() -> Any:
-    """The functions of librdkafka, with their types."""
-    path = str(librdkafka_path())
-    functions = ctypes.CDLL(path)
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(functions, name)
-        function.restype, function.argtypes = result, arguments
-    short = ctypes.PyDLL(path)
-    for name, result, arguments in _SHORT_FUNCTIONS:
-        function = getattr(short, name)
-        function.restype, function.argtypes = result, arguments
-        setattr(functions, name, function)
-    return functions
-
 
 @cache
 def _memory(kind: Any) -> Any:
@@ -107,9 +65,9 @@ def native_reason() -> str:
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         return "only Linux on x86-64 is tried"
     try:
-        _library()
+        library()
         column = _binary(*_addresses([b"a" * 20, b"", None, b"bc"]))
-    except (OSError, AttributeError, pa.ArrowException) as error:
+    except (OSError, AttributeError, ValueError, NotImplementedError) as error:
         return f"{type(error).__name__}: {error}"
     return "" if column.to_pylist() == [b"a" * 20, b"", None, b"bc"] else "Arrow gathers something else"
 
@@ -206,7 +164,7 @@ class NativeRecords(Fetched):
 
     def free(self) -> None:
         """Give them back to the client; none may be looked at any more."""
-        deque(map(_library().rd_kafka_message_destroy, self._pointers.tolist()), maxlen=0)
+        deque(map(library().rd_kafka_message_destroy, self._pointers.tolist()), maxlen=0)
         self._pointers = self._pointers[:0]
 
 
@@ -224,7 +182,7 @@ def _times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
 
 def _time_of(pointer: int) -> tuple[int, int]:
     kind = ctypes.c_int()
-    time = _library().rd_kafka_message_timestamp(pointer, ctypes.addressof(kind))
+    time = library().rd_kafka_message_timestamp(pointer, ctypes.addressof(kind))
     return time, kind.value
 
 
@@ -239,33 +197,26 @@ class NativeSource:
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self._library = library = _library()
-        text = ctypes.create_string_buffer(_TEXT_BYTES)
-        configuration = library.rd_kafka_conf_new()
-        for name, value in settings.items():
-            if library.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
-                raise _refused(text.value.decode(errors="replace"))
-        self._client = library.rd_kafka_new(_CONSUMER, configuration, text, _TEXT_BYTES)
-        if not self._client:
-            raise _refused(text.value.decode(errors="replace"))
-        library.rd_kafka_poll_set_consumer(self._client)
-        self._queue = library.rd_kafka_queue_get_consumer(self._client)
+        self._library = library()
+        self._client = new_client(_CONSUMER, settings)
+        self._library.rd_kafka_poll_set_consumer(self._client)
+        self._queue = self._library.rd_kafka_queue_get_consumer(self._client)
         self._pointers = np.zeros(0, np.uint64)
         self._known: set[TopicPartition] = set()
 
     def assign(self, where: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""
-        library, topic = self._library, where.topic.encode()
+        functions, topic = self._library, where.topic.encode()
         if where not in self._known:
             # Asks for the topic anew; else a partition that came since is looked for minutes later only.
             with contextlib.suppress(ConnectorError):
                 self.watermarks(where, _LOOK_SECONDS)
                 self._known.add(where)
-        partitions = library.rd_kafka_topic_partition_list_new(1)
-        library.rd_kafka_topic_partition_list_add(partitions, topic, where.partition)
-        library.rd_kafka_topic_partition_list_set_offset(partitions, topic, where.partition, position)
-        library.rd_kafka_assign(self._client, partitions)
-        library.rd_kafka_topic_partition_list_destroy(partitions)
+        partitions = functions.rd_kafka_topic_partition_list_new(1)
+        functions.rd_kafka_topic_partition_list_add(partitions, topic, where.partition)
+        functions.rd_kafka_topic_partition_list_set_offset(partitions, topic, where.partition, position)
+        functions.rd_kafka_assign(self._client, partitions)
+        functions.rd_kafka_topic_partition_list_destroy(partitions)
 
     def fetch(self, most: int, seconds: float) -> NativeRecords:
         """The next records and events. Returns when there are ``most``, or late."""
@@ -310,12 +261,3 @@ class NativeSource:
         """Close the connections; every record must have been given back."""
         self._library.rd_kafka_queue_destroy(self._queue)
         self._library.rd_kafka_destroy_flags(self._client, _NO_CONSUMER_CLOSE)
-
-
-def _refused(text: str) -> OptionError:
-    return OptionError(
-        "KAFKA_SETTING",
-        f"The client refuses a setting: {text}",
-        "kafka_py",
-        "Options that begin with kafka. are settings of librdkafka.",
-    )

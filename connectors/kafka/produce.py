@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING
 
+from connectors.kafka.native import native_reason
+from connectors.kafka.native_sink import NativeSink
 from connectors.kafka.rows import Columns, Record, records
 from connectors.kafka.sink import RecordSink
 
@@ -17,12 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["close_sinks", "produce_batches", "with_dedup_headers"]
 
-_sinks: dict[ClientSettings, RecordSink] = {}
-"""The producer that this worker keeps."""
+_sinks: dict[tuple[ClientSettings, bool], RecordSink | NativeSink] = {}
+"""The producer that this worker keeps, by its settings and whether it is the fast one."""
 
 
 def produce_batches(
-    batches: Iterable[pa.RecordBatch], columns: Columns, settings: ClientSettings, task: StreamTask | None = None
+    batches: Iterable[pa.RecordBatch],
+    columns: Columns,
+    settings: ClientSettings,
+    task: StreamTask | None = None,
+    *,
+    native: bool = True,
 ) -> int:
     """Write all rows of some batches, and wait until each is acknowledged.
 
@@ -31,6 +38,7 @@ def produce_batches(
         columns: what is read of them.
         settings: of the producer.
         task: adds headers that name it, query, batch and row.
+        native: take the fast way where it can do what is asked.
 
     Returns:
         The number of rows.
@@ -38,19 +46,24 @@ def produce_batches(
     Raises:
         ConnectorError: a row could not be written; others may have been.
     """
-    sink = _borrow(settings)
+    plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
+    fast = native and not plain and not native_reason()
+    sink = _borrow(settings, native=fast)
     numbers = count()
+    rows = 0
     try:
-        rows = 0
         for batch in batches:
-            found: Iterable[Record] = records(batch, columns)
-            sink.send(found if task is None else with_dedup_headers(found, task, numbers))
+            if isinstance(sink, NativeSink):
+                sink.send(batch, columns)
+            else:
+                found: Iterable[Record] = records(batch, columns)
+                sink.send(found if task is None else with_dedup_headers(found, task, numbers))
             rows += batch.num_rows
         sink.finish()
     except BaseException:
         sink.discard()
         raise
-    _sinks[settings] = sink
+    _sinks[settings, fast] = sink
     return rows
 
 
@@ -66,11 +79,11 @@ def with_dedup_headers(found: Iterable[Record], task: StreamTask, numbers: Itera
         yield topic, key, value, partition, time, own
 
 
-def _borrow(settings: ClientSettings) -> RecordSink:
+def _borrow(settings: ClientSettings, *, native: bool) -> RecordSink | NativeSink:
     """The producer of these settings; one of other settings is closed."""
-    kept = _sinks.pop(settings, None)
+    kept = _sinks.pop((settings, native), None)
     close_sinks()
-    return kept or RecordSink(settings)
+    return kept or (NativeSink(settings) if native else RecordSink(settings))
 
 
 def close_sinks() -> None:

@@ -117,7 +117,13 @@ class _Task:
         (found,) = self._call(lambda: consumer.committed(where, timeout=_CALL_SECONDS))
         if found.error is not None:
             raise connector_error(found.error, f"markerTopic {self._how.marker_topic}")
-        return Marker.read(found.offset, found.metadata, self._id)
+        marker = Marker.read(found.offset, found.metadata, self._id)
+        if marker is None:
+            # A group can have offsets of a topic that exists only; without one the commit would fail, after its rows.
+            topic = self._call(lambda: consumer.list_topics(self._how.marker_topic, timeout=_CALL_SECONDS)).topics
+            if (problem := topic[self._how.marker_topic].error) is not None:
+                raise connector_error(problem, f"markerTopic {self._how.marker_topic}")
+        return marker
 
     def _expect_marker(self, marker: Marker | None) -> int:
         """The width so far; fails if the marker of an earlier batch should be there and is not."""

@@ -37,6 +37,7 @@ _DEFAULTS: Final = {
     "queue.buffering.max.kbytes": "131072",
 }
 """What the JVM's producer does by itself, and librdkafka does not: keys land where the JVM client puts them."""
+_ALL: Final = frozenset({"all", "-1"})
 _TRANSACTION_DEFAULTS: Final = {"transaction.timeout.ms": "900000"}
 """The longest that brokers allow by default: a transaction lives as long as its task."""
 
@@ -115,6 +116,13 @@ class KafkaWriteOptions(KafkaClientOptions):
     include_headers: bool = option(
         "includeHeaders", BOOLEAN, "Changes nothing: a column headers is always written.", default="false"
     )
+    native_writes: bool = option(
+        "nativeWrites",
+        BOOLEAN,
+        "Rows go to the client in whole batches where that is possible: not with headers, timestamps, OAUTHBEARER or "
+        "exactly_once. false always takes the plain way, one row at a time.",
+        default="true",
+    )
     client: ClientSettings = field(default=ClientSettings())
     """Derived: the settings of librdkafka."""
 
@@ -176,6 +184,8 @@ def _check_exactly_once(
         )
     if client.get("enable.idempotence", "true").lower() != "true":
         raise illegal("deliveryGuarantee=exactly_once needs kafka.enable.idempotence", "Leave it out.")
+    if client.get("acks", "all") not in _ALL:
+        raise illegal("deliveryGuarantee=exactly_once needs kafka.acks=all", "Leave it out.")
 
 
 def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> ClientSettings:
@@ -201,7 +211,7 @@ def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> 
     if "max.request.size" in changed:
         changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     defaults = _DEFAULTS | (_TRANSACTION_DEFAULTS if options.exactly_once else {})
-    if changed.get("enable.idempotence", "true").lower() != "true" or changed.get("acks", "all") not in {"all", "-1"}:
+    if changed.get("enable.idempotence", "true").lower() != "true" or changed.get("acks", "all") not in _ALL:
         # As the JVM's producer: other acks without a word on idempotence switch it off.
         defaults = defaults | {"enable.idempotence": "false"}
     return common_settings(options, {**defaults, **changed})

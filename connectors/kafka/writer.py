@@ -85,10 +85,11 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
+        self._native = options.native_writes
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
-        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client))
+        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, native=self._native))
 
 
 def _exactly_once(options: KafkaWriteOptions, columns: Columns) -> ExactlyOnce:
@@ -110,6 +111,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
+        self._native = options.native_writes
         self._dedup_headers = options.dedup_headers
         self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
 
@@ -119,7 +121,9 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             task = stream_task()
             written = self._exactly_once.write(iterator, task)
             return KafkaCommitMessage(written.rows, task.query, written.skipped)
-        rows = produce_batches(iterator, self._columns, self._client, stream_task() if self._dedup_headers else None)
+        rows = produce_batches(
+            iterator, self._columns, self._client, stream_task() if self._dedup_headers else None, native=self._native
+        )
         return KafkaCommitMessage(rows)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

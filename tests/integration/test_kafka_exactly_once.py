@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from tests.kafka_rig import KafkaRig, text
 from tests.kafka_task import TaskPlan, exactly_once, run_commit, run_process, run_task, start_process
 
@@ -185,3 +188,42 @@ def test_a_topic_for_markers_that_is_not_there_is_an_error(kafka: KafkaRig) -> N
     sink = Sink(kafka, markerTopic="no-such-topic")
     assert sink.task(0, 0, "a") == "KAFKA_UNKNOWN_TOPIC_OR_PARTITION"
     assert sink.seen() == []
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker that tests may kill."""
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    with KafkaBroker() as broker:
+        yield broker
+
+
+def test_a_broker_restart_between_batches_changes_nothing(own_broker: KafkaBroker, tmp_path: Path) -> None:
+    sink = Sink(KafkaRig(own_broker, tmp_path))
+    assert sink.task(0, 0, "a b") == "written"
+    own_broker.restart()
+    assert sink.task(0, 0, "a b") == "skipped"
+    assert sink.task(1, 0, "c") == "written"
+    assert sink.commit(1, 1) == "committed"
+    assert sink.seen() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("point", ["kafka.marker_read", "kafka.rows_sent", "kafka.marked"])
+def test_a_broker_restart_inside_a_batch_writes_its_rows_once(
+    own_broker: KafkaBroker, tmp_path: Path, point: str
+) -> None:
+    sink = Sink(KafkaRig(own_broker, tmp_path))
+    flag = tmp_path / "paused"
+    task = start_process(sink.plan(0, 0, "a b c"), f"{point}=pause:{flag}")
+    while not flag.exists():
+        assert task.poll() is None
+        time.sleep(0.02)
+    own_broker.restart()
+    flag.unlink()
+    output, errors = task.communicate(timeout=100)
+    assert task.returncode == 0, errors
+    first = json.loads(output.splitlines()[-1])
+    again = sink.task(0, 0, "a b c")
+    assert (first, again) in {("written", "skipped"), ("KAFKA_UNAVAILABLE", "written"), ("KAFKA_ERROR", "written")}
+    assert sink.seen() == ["a", "b", "c"]

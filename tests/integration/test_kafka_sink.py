@@ -45,8 +45,18 @@ def struct(*names: str, **types: Any) -> StructType:
     return StructType([StructField(name, types.get(name, TYPES.get(name))) for name in (*names, *types)])
 
 
+@pytest.fixture(params=["true", "false"], ids=["native", "plain"], autouse=True)
+def way(request: pytest.FixtureRequest, kafka: KafkaRig) -> None:
+    """Every test goes both ways to write."""
+    kafka.native_writes = request.param
+
+
 def options(kafka: KafkaRig, **more: str) -> dict[str, str]:
-    found = {"kafka.bootstrap.servers": kafka.broker.endpoint, "kafka.topic.metadata.propagation.max.ms": "300"}
+    found = {
+        "nativeWrites": kafka.native_writes,
+        "kafka.bootstrap.servers": kafka.broker.endpoint,
+        "kafka.topic.metadata.propagation.max.ms": "300",
+    }
     return found | {key.replace("__", "."): value for key, value in more.items()}
 
 
@@ -191,6 +201,7 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
         ({"deliveryGuarantee": "twice"}, "at_least_once"),
         ({"asyncProgressTrackingEnabled": "true", "deliveryGuarantee": "exactly_once"}, "asyncProgressTrackingEnabled"),
         ({"kafka__enable__idempotence": "false", "deliveryGuarantee": "exactly_once"}, "enable.idempotence"),
+        ({"kafka__acks": "1", "deliveryGuarantee": "exactly_once"}, "kafka.acks=all"),
     ],
 )
 def test_52_bad_options_of_the_sink_are_refused(given: dict[str, str], said: str) -> None:
