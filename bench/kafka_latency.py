@@ -19,8 +19,8 @@ from _common import Benchmark, Side, parser
 from _kafka import JVM_VERSION, OURS, THEIRS, Rig, rig
 
 RATE = 1000
-WARM_SECONDS = 4.0
-SECONDS = 8.0
+WARM_SECONDS = 2.5
+SECONDS = 5.0
 
 
 def produce(endpoint: str, topic: str) -> None:
@@ -73,6 +73,7 @@ def main() -> None:
             for number in range(told.rounds):
                 for name in (OURS, THEIRS) if number % 2 else (THEIRS, OURS):
                     runs[name].append(measure(made, topic, name))
+                    print(f"{name}: p50 {runs[name][-1][0]:.0f} ms, p99 {runs[name][-1][1]:.0f} ms", flush=True)
             producer.kill()
         for index, word in enumerate(("p50", "p99")):
             ours, theirs = (Side(name, [each[index] for each in runs[name]]) for name in (OURS, THEIRS))

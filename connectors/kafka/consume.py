@@ -39,6 +39,8 @@ _DEFAULTS: Final = {
 }
 _KEPT: Final = 2
 """Consumers that a worker keeps; each may hold queued.max.messages.kbytes."""
+_PASSED_OVER: Final = 20_000
+"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms."""
 _FETCH_SECONDS: Final = 0.01
 """How long one fetch gathers records: it ends early only when it has all it asked for."""
 _MOST_RECORDS: Final = 10_000
@@ -98,27 +100,36 @@ class _Reader:
         return (self.where, self.position) == (where, position)
 
     def go(self, where: TopicPartition, position: int) -> None:
-        """Stand at a position; what was fetched ahead of it is kept."""
-        if not self.stands_at(where, position):
-            self._drop_ahead()
-            self.where, self.position = where, position
-            self.source.assign(where, position)
+        """Stand at a position, or a little before it; what was fetched ahead is kept.
+
+        Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
+        """
+        if self.where != where or not 0 <= position - self.position <= _PASSED_OVER:
+            self.jump(where, position)
+
+    def jump(self, where: TopicPartition, position: int) -> None:
+        """Stand at a position, and fetch from there."""
+        self._drop_ahead()
+        self.where, self.position = where, position
+        self.source.assign(where, position)
 
     def _drop_ahead(self) -> None:
         if self.ahead is not None:
             self.ahead.free()
         self.ahead = None
 
-    def fetch(self, most: int) -> Fetched:
-        """The next records and events, which were fetched ahead or come now."""
+    def fetch(self, end: int) -> Fetched:
+        """The next records before an offset, and events; they were fetched ahead, or come now."""
         if self.ahead is not None:
             found, self.ahead = self.ahead, None
+            self.position = int(found.offsets[-1]) + 1
             return found
         # Bytes are what memory is made of: few large records at a time.
-        most = min(most, _MOST_RECORDS, max(1, _BATCH_BYTES // self._record_bytes))
+        most = min(max(1, end - self.position), _MOST_RECORDS, max(1, _BATCH_BYTES // self._record_bytes))
         found = self.source.fetch(most, _FETCH_SECONDS)
         if len(found):
             self._record_bytes = max(1, found.size // len(found))
+            self.position = int(found.offsets[-1]) + 1
         return found
 
     def close(self) -> None:
@@ -188,7 +199,7 @@ class _Run:
         progress = time.monotonic()
         while self._position < self._end:
             before = self._position
-            part = self._accept(self._reader.fetch(self._end - self._position))
+            part = self._accept(self._reader.fetch(self._end))
             if part is not None:
                 self._parts.append(part)
                 rows, size = rows + len(part), size + part.size
@@ -263,6 +274,10 @@ class _Run:
 
     def _out_of_range(self) -> None:
         """The position is not there: go on at the first record there is, if rows may be lost; never backwards."""
+        if self._reader.position < self._position:
+            # What was to be passed over is gone, and nobody needs it.
+            self._reader.jump(self._where, self._position)
+            return
         low, high = self._watermarks()
         self._reader.where = None  # it stands nowhere now
         self._lost(
@@ -273,7 +288,7 @@ class _Run:
             self._position = self._end
         else:
             self._position = max(low, self._position)
-            self._reader.go(self._where, self._position)
+            self._reader.jump(self._where, self._position)
 
     def _watermarks(self) -> tuple[int, int]:
         try:

@@ -93,6 +93,17 @@ def test_ranges_one_after_the_other_go_on_where_the_last_ended(mock: MockKafka) 
     assert [row["value"] for row in found] == [b"%d" % number for number in range(1000)]
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka, native: bool) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(60_000):
+        producer.produce("t", b"%d" % number, partition=0)
+    producer.flush(10)
+    for start, end in ((0, 10), (20, 30), (25, 40), (39, 41), (30_000, 30_010), (5, 7), (59_990, 60_000), (7, 8)):
+        found = [row["value"] for row in rows(mock, OffsetRange("t", 0, start, end), native=native)]
+        assert found == [b"%d" % number for number in range(start, end)]
+
+
 TEXTS = st.one_of(st.none(), st.text(max_size=20))
 
 
