@@ -36,7 +36,7 @@ class KafkaRig:
         self.workers = InProcessWorkers()
         quiet = {"bootstrap.servers": broker.endpoint, "log_level": 0}
         self.admin = AdminClient(quiet)
-        self.producer = Producer({**quiet, "linger.ms": 0, "acks": "all"})
+        self.producer = Producer({**quiet, "linger.ms": 0, "acks": "all", "message.max.bytes": 4_000_000})
         self._quiet = quiet
         self.native_writes = "true"
 

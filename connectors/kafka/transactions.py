@@ -114,14 +114,15 @@ class _Task:
 
     def _read_marker(self, consumer: Any) -> Marker | None:
         where = [sdk().TopicPartition(self._how.marker_topic, 0)]
-        (found,) = self._call(lambda: consumer.committed(where, timeout=_CALL_SECONDS))
+        (found,) = self._call(lambda: consumer.committed(where, timeout=_CALL_SECONDS), asks=True)
         if found.error is not None:
             raise connector_error(found.error, f"markerTopic {self._how.marker_topic}")
         marker = Marker.read(found.offset, found.metadata, self._id)
         if marker is None:
             # A group can have offsets of a topic that exists only; without one the commit would fail, after its rows.
-            topic = self._call(lambda: consumer.list_topics(self._how.marker_topic, timeout=_CALL_SECONDS)).topics
-            if (problem := topic[self._how.marker_topic].error) is not None:
+            name = self._how.marker_topic
+            topics = self._call(lambda: consumer.list_topics(name, timeout=_CALL_SECONDS), asks=True).topics
+            if (problem := topics[name].error) is not None:
                 raise connector_error(problem, f"markerTopic {self._how.marker_topic}")
         return marker
 
@@ -207,8 +208,13 @@ class _Task:
             self._call(self._sink.producer.begin_transaction)
             self._began = True
 
-    def _call(self, step: Callable[[], Any]) -> Any:
-        """Do a step; where the client says that it can be tried again, with the same meaning, it is."""
+    def _call(self, step: Callable[[], Any], *, asks: bool = False) -> Any:
+        """Do a step; where the client says that it can be tried again, with the same meaning, it is.
+
+        Args:
+            step: what to do.
+            asks: it only asks, so that any error that may pass can be waited out.
+        """
         refused = client_exception()
         give_up_at = time.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -216,8 +222,10 @@ class _Task:
                 return step()
             except refused as error:
                 problem = error.args[0]
-                if not problem.retriable() or problem.txn_requires_abort() or time.monotonic() > give_up_at:
-                    raise connector_error(problem, self._id) from None
+                known = connector_error(problem, self._id)
+                again = problem.retriable() or (asks and known.transient)
+                if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
+                    raise known from None
 
     def _abort(self) -> None:
         """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
