@@ -66,6 +66,8 @@ def rig() -> Iterator[Rig]:
             .config("spark.jars", ",".join(class_path("kafka-spark").jars))
             .config("spark.ui.enabled", "false")
             .config("spark.driver.memory", "2g")
+            # A query that is stopped inside of foreachBatch has a long error, and Spark's pattern for it recurses.
+            .config("spark.driver.extraJavaOptions", "-Xss64m")
             .getOrCreate()
         )
         spark.sparkContext.setLogLevel("OFF")

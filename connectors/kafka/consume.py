@@ -7,6 +7,7 @@ compaction has taken away (as in risingwave's issues 25121 and 25258).
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -33,10 +34,13 @@ _DEFAULTS: Final = {
     "queued.min.messages": "200000",
     "queued.max.messages.kbytes": "65536",
     "fetch.message.max.bytes": "4194304",
-    "fetch.wait.max.ms": "100",
+    # A consumer that turns to another partition waits for the answer that is under way, as long as this.
+    "fetch.wait.max.ms": "10",
     "fetch.error.backoff.ms": "20",
     "reconnect.backoff.max.ms": "1000",
 }
+_IDLE_SECONDS: Final = 30.0
+"""A consumer that nobody wanted for so long is closed: as long as it is open, it asks the brokers for more."""
 _KEPT: Final = 2
 """Consumers that a worker keeps; each may hold queued.max.messages.kbytes."""
 _PASSED_OVER: Final = 20_000
@@ -93,6 +97,7 @@ class _Reader:
         self.where: TopicPartition | None = None
         self.position = -1
         self.ahead: Fetched | None = None
+        self.idle_since = 0.0
         self._record_bytes = 1000
 
     def stands_at(self, where: TopicPartition, position: int) -> bool:
@@ -140,6 +145,8 @@ class _Reader:
 
 _readers: dict[ReadSettings, list[_Reader]] = {}
 """The consumers that this worker keeps, by their settings; the one used last stands last."""
+_lock = threading.Lock()
+_reapers: list[threading.Thread] = []
 
 
 def _borrow(settings: ReadSettings, where: TopicPartition, position: int) -> _Reader:
@@ -147,16 +154,44 @@ def _borrow(settings: ReadSettings, where: TopicPartition, position: int) -> _Re
 
     Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
     """
-    kept = _readers.setdefault(settings, [])
-    fitting = [reader for reader in kept if reader.stands_at(where, position)]
-    fitting += [reader for reader in kept if reader.where == where]
-    if fitting:
-        kept.remove(fitting[0])
-        return fitting[0]
-    for other in [other for other in _readers if other != settings]:
-        for reader in _readers.pop(other):
+    with _lock:
+        kept = _readers.setdefault(settings, [])
+        others = [reader for other in [*_readers] if other != settings for reader in _readers.pop(other)]
+        fitting = [reader for reader in kept if reader.stands_at(where, position)]
+        fitting += [reader for reader in kept if reader.where == where]
+        fitting += kept[:1] if len(kept) >= _KEPT else []
+        if fitting:
+            kept.remove(fitting[0])
+    for reader in others:
+        reader.close()
+    return fitting[0] if fitting else _Reader(settings)
+
+
+def _give_back(reader: _Reader) -> None:
+    """Keep a consumer for the next range, for a while."""
+    reader.idle_since = time.monotonic()
+    with _lock:
+        _readers.setdefault(reader.settings, []).append(reader)
+        if not _reapers:
+            _reapers.append(threading.Thread(target=_reap, name="kafka-idle", daemon=True))
+            _reapers[0].start()
+
+
+def _reap() -> None:
+    """Close consumers that nobody wants; ends with the last one."""
+    while True:
+        time.sleep(_IDLE_SECONDS / 4)
+        since = time.monotonic() - _IDLE_SECONDS
+        with _lock:
+            idle = [reader for kept in _readers.values() for reader in kept if reader.idle_since < since]
+            for reader in idle:
+                _readers[reader.settings].remove(reader)
+            if last := not any(_readers.values()):
+                _reapers.clear()
+        for reader in idle:
             reader.close()
-    return kept.pop(0) if len(kept) >= _KEPT else _Reader(settings)
+        if last:
+            return
 
 
 def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
@@ -174,7 +209,7 @@ def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordB
         run.free()
         reader.close()
         raise
-    _readers.setdefault(settings, []).append(reader)
+    _give_back(reader)
 
 
 class _Run:
@@ -318,6 +353,8 @@ class _Run:
 
 def close_readers() -> None:
     """Close the consumers that this worker keeps."""
-    while _readers:
-        for reader in _readers.popitem()[1]:
-            reader.close()
+    with _lock:
+        kept = [reader for readers in _readers.values() for reader in readers]
+        _readers.clear()
+    for reader in kept:
+        reader.close()

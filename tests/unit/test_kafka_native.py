@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.kafka import consume
 from connectors.kafka.consume import ReadSettings, close_readers, read_range
 from connectors.kafka.native import _addresses, _binary, native_reason
 from connectors.kafka.produce import close_sinks, produce_batches
@@ -102,6 +103,21 @@ def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka, na
     for start, end in ((0, 10), (20, 30), (25, 40), (39, 41), (30_000, 30_010), (5, 7), (59_990, 60_000), (7, 8)):
         found = [row["value"] for row in rows(mock, OffsetRange("t", 0, start, end), native=native)]
         assert found == [b"%d" % number for number in range(start, end)]
+
+
+def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    close_readers()
+    monkeypatch.setattr(consume, "_IDLE_SECONDS", 0.2)
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    producer.produce("t", b"v", partition=0)
+    producer.flush(10)
+    for thread in [*consume._reapers]:
+        thread.join(60)
+    assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+    (reaper,) = consume._reapers
+    reaper.join(60)
+    assert not any(consume._readers.values())
+    assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
 
 
 TEXTS = st.one_of(st.none(), st.text(max_size=20))
