@@ -24,6 +24,7 @@ _WHOLE = 100
 _PLAIN_RATIO = 0.1
 _PACKAGES = (
     "pyspark-stream-connectors",
+    "confluent-kafka",
     "google-cloud-pubsub",
     "grpcio",
     "protobuf",

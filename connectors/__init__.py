@@ -31,9 +31,19 @@ def register(spark: SparkSession) -> None:
             Python stream readers, which came with 4.2.
     """
     _require_spark(spark.version)
-    from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.kafka.reader import KafkaDataSource  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415
 
-    spark.dataSource.register(PubSubDataSource)
+    for source in (KafkaDataSource, PubSubDataSource):
+        spark.dataSource.register(source)
+    if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
+        # Neither a sink's tasks nor its options say so.
+        import logging  # noqa: PLC0415
+
+        logging.getLogger(__name__).warning(
+            "[KAFKA_SPECULATION] spark.speculation is on: with deliveryGuarantee=exactly_once, attempts of one task of "
+            "kafka_py fence each other. The rows are right, but the attempts can take turns for long; switch it off."
+        )
 
 
 def _require_spark(version: str) -> None:

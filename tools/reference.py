@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from connectors.core.options import OptionRow, option_rows
+from connectors.kafka.options import KafkaClientOptions, KafkaReadOptions
+from connectors.kafka.schema import source_schema
+from connectors.kafka.write_options import KafkaWriteOptions
 from connectors.pubsub.options import STREAM_SCHEMA, PubSubStreamOptions
 
 ROOT = Path(__file__).parent.parent
@@ -23,7 +26,7 @@ _COLUMNS = {
 
 def pages() -> dict[Path, str]:
     """The pages: path below the root of the repository to text."""
-    return {Path("docs/reference/pubsub.md"): _pubsub()}
+    return {Path("docs/reference/pubsub.md"): _pubsub(), Path("docs/reference/kafka.md"): _kafka()}
 
 
 def _pubsub() -> str:
@@ -46,6 +49,72 @@ def _pubsub() -> str:
             "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",
             *options,
+            "",
+        ]
+    )
+
+
+_KAFKA_COLUMNS = {
+    "key": "the key; null if there is none",
+    "value": "the value; null for a tombstone",
+    "topic": "the topic",
+    "partition": "the partition",
+    "offset": "the offset, which grows within a partition, not always by one",
+    "timestamp": "the producer's time, or the broker's",
+    "timestampType": "0: the producer's time; 1: the broker's; -1: none",
+    "headers": "with `includeHeaders`: in their order, duplicates too; null if there are none",
+}
+_KAFKA_SINK_COLUMNS = (
+    ("value", "string or binary, required", "null writes a tombstone"),
+    ("key", "string or binary", "null: the partitioner is free"),
+    ("topic", "string", "unless the option `topic` is given, which wins"),
+    ("partition", "int", "null: the partitioner says"),
+    ("headers", "array<struct<key:string,value:binary>>", ""),
+    ("timestamp", "timestamp", "with `writeTimestamps`"),
+)
+
+
+def _kafka() -> str:
+    columns = [
+        f"| `{one.name}` | {one.dataType.simpleString()} | {_KAFKA_COLUMNS[one.name]} |"
+        for one in source_schema(headers=True)
+    ]
+    sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KAFKA_SINK_COLUMNS]
+    client = option_rows(KafkaClientOptions)
+    shared = {row.name for row in client}
+    return "\n".join(
+        [
+            "# `kafka_py`: columns and options",
+            "",
+            "Generated from the code by `./dev docs`. What is promised: [the behaviours](../explanation/kafka.md) and",
+            "[exactly-once writes](../explanation/kafka-exactly-once.md).",
+            "",
+            "## Columns of the source",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *columns,
+            "",
+            "## Columns of the sink",
+            "",
+            "Others are not looked at; names count in their case.",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *sink,
+            "",
+            "## Options of source and sink",
+            "",
+            "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
+            "with `kafka.` is a setting of librdkafka; settings of the JVM's client are translated where they mean",
+            "something, and refused with what to use instead where they do not.",
+            *(text for row in client for text in _option(row)),
+            "",
+            "## Options of the source",
+            *(text for row in option_rows(KafkaReadOptions) if row.name not in shared for text in _option(row)),
+            "",
+            "## Options of the sink",
+            *(text for row in option_rows(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
             "",
         ]
     )

@@ -26,7 +26,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -39,6 +38,7 @@ from typing import Self
 
 import grpc
 
+from connectors.testing.java import find_java, free_port
 from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination, start_bound_process
 
 __all__ = ["Emulator", "FoundEmulator", "find_emulator"]
@@ -55,7 +55,6 @@ _SDK_FOLDERS = (
     "/snap/google-cloud-cli/current",
     "~/google-cloud-sdk",
 )
-_JAVA_FOLDERS = ("/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java", "/opt/java/bin/java")
 _GCLOUD_SECONDS = 60
 _START_SECONDS = 60.0
 _CALL_SECONDS = 1.0
@@ -80,7 +79,7 @@ def find_emulator(environment: Mapping[str, str] | None = None) -> FoundEmulator
     jar, reason = _find_jar(environment)
     if jar is None:
         return FoundEmulator(reason=reason)
-    java = _find_java(environment)
+    java = find_java(environment)
     if java is None:
         return FoundEmulator(reason="the Pub/Sub emulator needs Java 17 or newer: none in JAVA_HOME or on the PATH")
     return FoundEmulator(jar, java)
@@ -135,17 +134,6 @@ def _version(jar: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", jar.name)]
 
 
-def _find_java(environment: Mapping[str, str]) -> Path | None:
-    if home := environment.get("JAVA_HOME"):
-        java = Path(home, "bin", "java")
-        if java.is_file():
-            return java
-    if found := shutil.which("java", path=environment.get("PATH", "")):
-        return Path(found)
-    usual = (java for pattern in _JAVA_FOLDERS for java in Path("/").glob(pattern.lstrip("/")))
-    return max(usual, key=lambda java: _version(java.parents[1]), default=None)
-
-
 class Emulator:
     """The official emulator as a child process; a context manager that ends it.
 
@@ -176,12 +164,6 @@ class Emulator:
     def stop(self) -> None:
         """End it; does nothing the second time."""
         self._process.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_HOST, 0))
-        return int(probe.getsockname()[1])
 
 
 class _JavaServer:
@@ -236,7 +218,7 @@ def _run(port: int, stopping: threading.Event) -> int:
         sys.stderr.write(f"{found.reason}\n")
         return 1
     for _ in range(_PORT_TRIALS):
-        java = _JavaServer(found, port or _free_port())
+        java = _JavaServer(found, port or free_port())
         try:
             if java.wait_until_it_answers(stopping):
                 announce(java.endpoint)

@@ -78,8 +78,15 @@ def session(folder: Path) -> SparkSession:
 
 
 def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
-    """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds."""
+    """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
+
+    With ``sink``, which has ``format`` and ``options`` too, rows go there.
+    """
     folder = Path(plan["folder"])
+    if "sink" in plan:
+        rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
+        writer = rows.select("key", "value").writeStream.format(plan["sink"]["format"])
+        return writer.options(**plan["sink"]["options"], checkpointLocation=str(folder / "checkpoint")).start()
     sink = folder / SINK_NAME
     sink.mkdir(exist_ok=True)
 

@@ -9,10 +9,11 @@ import pytest
 
 from connectors.testing.protocol import TaskWorkers
 from tests.contract.harness import SourceHarness
+from tests.contract.kafka_harness import KafkaHarness
 from tests.contract.pubsub_harness import PubSubHarness
 from tests.contract.reference_harness import ReferenceHarness
 
-HARNESSES: list[type[SourceHarness]] = [ReferenceHarness, PubSubHarness]
+HARNESSES: list[type[SourceHarness]] = [ReferenceHarness, PubSubHarness, KafkaHarness]
 """A connector joins the contract suite by adding its harness here."""
 
 

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from connectors.kafka.consume import close_readers
+from connectors.kafka.produce import close_sinks
 from connectors.testing.emulator import Emulator, find_emulator
+from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from connectors.testing.pubsub import PubSubServer
+from tests.kafka_rig import KafkaRig
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +36,20 @@ def embedded_pubsub() -> Iterator[str]:
     """``HOST:PORT`` of a `PubSubServer` without faults, to be held against the emulator; shared as that is."""
     with PubSubServer() as server:
         yield server.endpoint
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """One real Kafka broker for the run; tests use topics of their own and leave it running."""
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    with KafkaBroker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaRig]:
+    """The broker, and short words for what a test does with it."""
+    yield KafkaRig(kafka_broker, tmp_path)
+    close_readers()
+    close_sinks()

@@ -1,0 +1,102 @@
+"""What errors of librdkafka mean to a user; by their names, so that nothing of the client is imported here."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    CredentialsError,
+    ServiceUnavailableError,
+    SourceGoneError,
+)
+
+__all__ = ["connector_error", "error_name", "gone", "named_error"]
+
+_GONE: Final = frozenset(
+    {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
+)
+_LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
+_FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
+_LATER: Final = frozenset(
+    {
+        "_ALL_BROKERS_DOWN",
+        "_RESOLVE",
+        "_TIMED_OUT",
+        "_TIMED_OUT_QUEUE",
+        "_TRANSPORT",
+        "_WAIT_CACHE",
+        "_WAIT_COORD",
+        "BROKER_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "COORDINATOR_NOT_AVAILABLE",
+        "KAFKA_STORAGE_ERROR",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_COORDINATOR",
+        "NOT_LEADER_FOR_PARTITION",
+        "REQUEST_TIMED_OUT",
+    }
+)
+
+
+def error_name(error: Any) -> str:
+    """The name of an error of librdkafka, such as ``_TIMED_OUT``."""
+    return str(error.name())
+
+
+def connector_error(error: Any, where: str) -> ConnectorError:
+    """Our error for one of librdkafka.
+
+    Args:
+        error: a ``KafkaError``.
+        where: what it is about.
+    """
+    return named_error(error_name(error), str(error.str()), where, retriable=error.retriable())
+
+
+def named_error(name: str, text: str, where: str, *, retriable: bool) -> ConnectorError:
+    """Our error for one of librdkafka, by its name.
+
+    Args:
+        name: librdkafka's name of it.
+        text: the same in words.
+        where: what it is about.
+        retriable: whether librdkafka says that it may pass.
+    """
+    if name in _GONE:
+        return gone(where)
+    if name in _LOG_IN:
+        return CredentialsError(
+            "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
+        )
+    if name.endswith("AUTHORIZATION_FAILED"):
+        return AccessDeniedError(
+            "KAFKA_ACCESS_DENIED",
+            f"Kafka refuses a request: {text}",
+            where,
+            "Grant Describe and Read on topics to read, Write on topics to write; exactly_once also needs Write and "
+            "Describe on its transactional ids and Read on groups of these names.",
+        )
+    if name in _FENCED:
+        return ConnectorError(
+            "KAFKA_FENCED",
+            "Another attempt of this task has taken over its transactions",
+            where,
+            "That is right after a retry; if it goes on, see whether the query runs twice, or spark.speculation is on.",
+        )
+    if name in _LATER or retriable:
+        return ServiceUnavailableError(
+            "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
+        )
+    return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
+
+
+def gone(where: str) -> SourceGoneError:
+    """The error for a topic or partition that is not there."""
+    return SourceGoneError(
+        "KAFKA_UNKNOWN_TOPIC_OR_PARTITION",
+        "This topic or partition does not exist",
+        where,
+        "Make it, or correct the option that names it.",
+    )

@@ -1,0 +1,360 @@
+"""Reading a range of offsets in a task: a consumer that is kept from task to task, and a loop that ends on position.
+
+The loop ends when the position reaches the end of the range: by the record before it, by a record behind it, or by the
+end of the partition. It never waits for the last offset, which may be a control record, an aborted one, or one that
+compaction has taken away (as in risingwave's issues 25121 and 25258).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.core.errors import ServiceUnavailableError, SourceGoneError
+from connectors.kafka.client_errors import named_error
+from connectors.kafka.fetched import Event, Fetched, RecordSource
+from connectors.kafka.losses import report_loss
+from connectors.kafka.native import NativeSource, native_reason
+from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
+from connectors.kafka.plain import PlainSource
+from connectors.kafka.ranges import OffsetRange
+from connectors.kafka.settings import ClientSettings
+
+__all__ = ["ReadSettings", "close_readers", "read_range"]
+
+_DEFAULTS: Final = {
+    # With its own defaults the client holds few records, and rests for a second whenever it holds enough.
+    "fetch.queue.backoff.ms": "5",
+    "queued.min.messages": "200000",
+    "queued.max.messages.kbytes": "65536",
+    "fetch.message.max.bytes": "4194304",
+    # A consumer that turns to another partition waits for the answer that is under way, as long as this.
+    "fetch.wait.max.ms": "10",
+    "fetch.error.backoff.ms": "20",
+    "reconnect.backoff.max.ms": "1000",
+}
+_IDLE_SECONDS: Final = 30.0
+"""A consumer that nobody wanted for so long is closed: as long as it is open, it asks the brokers for more."""
+_KEPT: Final = 2
+"""Consumers that a worker keeps; each may hold queued.max.messages.kbytes."""
+_PASSED_OVER: Final = 20_000
+"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms."""
+_FETCH_SECONDS: Final = 0.01
+"""How long one fetch gathers records: it ends early only when it has all it asked for."""
+_MOST_RECORDS: Final = 10_000
+_BATCH_BYTES: Final = 16 << 20
+_WATERMARK_SECONDS: Final = 10.0
+_PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_STATE"})
+_OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+_END: Final = "_PARTITION_EOF"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a task needs to read; pickles.
+
+    Attributes:
+        client: the settings of librdkafka.
+        group: the consumer group, which is never joined.
+        headers: with the column ``headers``.
+        fail_on_data_loss: as the option.
+        poll_timeout: seconds without any progress after which a task fails.
+        native: as the option ``nativeReads``.
+    """
+
+    client: ClientSettings
+    group: str
+    headers: bool
+    fail_on_data_loss: bool
+    poll_timeout: float
+    native: bool
+
+
+def open_source(settings: ReadSettings) -> RecordSource:
+    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
+    given = dict(settings.client.plain)
+    own = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    own |= {"group.id": settings.group, "enable.partition.eof": "true"}
+    tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
+    if not settings.native or settings.headers or tokens or native_reason():
+        return PlainSource(settings.client, own)
+    fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
+    return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})
+
+
+class _Reader:
+    """A consumer, where it stands, and what it has fetched beyond the range it was asked for."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self.settings = settings
+        self.source = open_source(settings)
+        self.where: TopicPartition | None = None
+        self.position = -1
+        self.ahead: Fetched | None = None
+        self.idle_since = 0.0
+        self._record_bytes = 1000
+
+    def stands_at(self, where: TopicPartition, position: int) -> bool:
+        """Whether the next record it gives is the one at a position."""
+        return (self.where, self.position) == (where, position)
+
+    def go(self, where: TopicPartition, position: int) -> None:
+        """Stand at a position, or a little before it; what was fetched ahead is kept.
+
+        Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
+        """
+        if self.where != where or not 0 <= position - self.position <= _PASSED_OVER:
+            self.jump(where, position)
+
+    def jump(self, where: TopicPartition, position: int) -> None:
+        """Stand at a position, and fetch from there."""
+        self._drop_ahead()
+        self.where, self.position = where, position
+        self.source.assign(where, position)
+
+    def _drop_ahead(self) -> None:
+        if self.ahead is not None:
+            self.ahead.free()
+        self.ahead = None
+
+    def fetch(self, end: int) -> Fetched:
+        """The next records before an offset, and events; they were fetched ahead, or come now."""
+        if self.ahead is not None:
+            found, self.ahead = self.ahead, None
+            self.position = int(found.offsets[-1]) + 1
+            return found
+        # Bytes are what memory is made of: few large records at a time.
+        most = min(max(1, end - self.position), _MOST_RECORDS, max(1, _BATCH_BYTES // self._record_bytes))
+        found = self.source.fetch(most, _FETCH_SECONDS)
+        if len(found):
+            self._record_bytes = max(1, found.size // len(found))
+            self.position = int(found.offsets[-1]) + 1
+        return found
+
+    def close(self) -> None:
+        """Give back what was fetched ahead, and close the connections."""
+        self._drop_ahead()
+        self.source.close()
+
+
+_readers: dict[ReadSettings, list[_Reader]] = {}
+"""The consumers that this worker keeps, by their settings; the one used last stands last."""
+_lock = threading.Lock()
+_reapers: list[threading.Thread] = []
+
+
+def _borrow(settings: ReadSettings, where: TopicPartition, position: int) -> _Reader:
+    """A consumer: one that stands there already, or elsewhere in the partition; a new one; or the one used longest ago.
+
+    Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
+    """
+    with _lock:
+        kept = _readers.setdefault(settings, [])
+        others = [reader for other in [*_readers] if other != settings for reader in _readers.pop(other)]
+        fitting = [reader for reader in kept if reader.stands_at(where, position)]
+        fitting += [reader for reader in kept if reader.where == where]
+        fitting += kept[:1] if len(kept) >= _KEPT else []
+        if fitting:
+            kept.remove(fitting[0])
+    for reader in others:
+        reader.close()
+    return fitting[0] if fitting else _Reader(settings)
+
+
+def _give_back(reader: _Reader) -> None:
+    """Keep a consumer for the next range, for a while."""
+    reader.idle_since = time.monotonic()
+    with _lock:
+        _readers.setdefault(reader.settings, []).append(reader)
+        if not _reapers:
+            _reapers.append(threading.Thread(target=_reap, name="kafka-idle", daemon=True))
+            _reapers[0].start()
+
+
+def _reap() -> None:
+    """Close consumers that nobody wants; ends with the last one."""
+    while True:
+        time.sleep(_IDLE_SECONDS / 4)
+        since = time.monotonic() - _IDLE_SECONDS
+        with _lock:
+            idle = [reader for kept in _readers.values() for reader in kept if reader.idle_since < since]
+            for reader in idle:
+                _readers[reader.settings].remove(reader)
+            if last := not any(_readers.values()):
+                _reapers.clear()
+        for reader in idle:
+            reader.close()
+        if last:
+            return
+
+
+def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of a range, in order; words at its ends are looked up now.
+
+    Raises:
+        DataLossError: records are gone, and ``fail_on_data_loss`` is set.
+        ServiceUnavailableError: nothing came for ``poll_timeout``.
+    """
+    reader = _borrow(settings, part.topic_partition, part.start)
+    run = _Run(reader, part)
+    try:
+        yield from run.batches()
+    except BaseException:
+        run.free()
+        reader.close()
+        raise
+    _give_back(reader)
+
+
+class _Run:
+    """Reads one range."""
+
+    def __init__(self, reader: _Reader, part: OffsetRange) -> None:
+        self._reader = reader
+        self._settings = reader.settings
+        self._where = part.topic_partition
+        self._part = part
+        self._end = part.end
+        self._position = part.start
+        self._parts: list[Fetched] = []
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        self._look_up_words()
+        if self._position >= self._end:
+            return
+        self._reader.go(self._where, self._position)
+        rows = size = 0
+        progress = time.monotonic()
+        while self._position < self._end:
+            before = self._position
+            part = self._accept(self._reader.fetch(self._end))
+            if part is not None:
+                self._parts.append(part)
+                rows, size = rows + len(part), size + part.size
+            if rows >= _MOST_RECORDS or size >= _BATCH_BYTES:
+                yield self._take_batch()
+                rows = size = 0
+                progress = time.monotonic()
+            if self._position > before:
+                progress = time.monotonic()
+            elif time.monotonic() - progress > self._settings.poll_timeout:
+                self._give_up()
+        if rows:
+            yield self._take_batch()
+        self._reader.position = self._end
+
+    def _take_batch(self) -> pa.RecordBatch:
+        """The rows gathered so far."""
+        first = self._parts[0]
+        batch = first.batch(self._parts, self._where, headers=self._settings.headers)
+        self.free()
+        return batch
+
+    def free(self) -> None:
+        """Give back what was gathered."""
+        for part in self._parts:
+            part.free()
+        self._parts = []
+
+    def _look_up_words(self) -> None:
+        """A batch read is bound to offsets when its tasks run, as in Spark's own source."""
+        if self._position >= 0 and self._end >= 0:
+            return
+        low, high = self._reader.source.watermarks(self._where, self._settings.poll_timeout)
+        words = {EARLIEST: low, LATEST: high}
+        self._position = words.get(self._position, self._position)
+        self._end = words.get(self._end, self._end)
+
+    def _accept(self, found: Fetched) -> Fetched | None:
+        """The records of the range; those behind it are kept for the next one. Moves the position."""
+        records = None
+        if len(found):
+            # Records from before a jump are passed over, so none comes twice.
+            first, last = np.searchsorted(found.offsets, [self._position, self._end])
+            if last < len(found):
+                self._reader.ahead = found.cut(int(last), len(found))
+            if first:
+                found.cut(0, int(first)).free()
+            if last > first:
+                records = found.cut(int(first), int(last))
+                self._position = int(found.offsets[last - 1]) + 1
+            if last < len(found):
+                self._position = self._end
+        for event in found.events:
+            self._handle(event)
+        return records
+
+    def _handle(self, event: Event) -> None:
+        """Something else than a record."""
+        if event.name == _END:
+            # It may be older than the end of the range; then more is on its way.
+            self._position = min(max(self._position, event.offset), self._end)
+        elif event.name in _OUT_OF_RANGE:
+            self._out_of_range()
+        elif event.name not in _PASSING:
+            problem = named_error(event.name, event.text, str(self._part), retriable=event.retriable)
+            if isinstance(problem, SourceGoneError):
+                self._reader.where = None
+                self._lost(f"{self._where} does not exist any more")
+                self._position = self._end
+            elif not problem.transient:
+                raise problem
+
+    def _out_of_range(self) -> None:
+        """The position is not there: go on at the first record there is, if rows may be lost; never backwards."""
+        if self._reader.position < self._position:
+            # What was to be passed over is gone, and nobody needs it.
+            self._reader.jump(self._where, self._position)
+            return
+        low, high = self._watermarks()
+        self._reader.where = None  # it stands nowhere now
+        self._lost(
+            f"Cannot fetch offsets [{self._position}, {self._end}) of {self._where}; the earliest available offset is "
+            f"{low} and the latest {high}"
+        )
+        if low >= self._end or high <= self._position:
+            self._position = self._end
+        else:
+            self._position = max(low, self._position)
+            self._reader.jump(self._where, self._position)
+
+    def _watermarks(self) -> tuple[int, int]:
+        try:
+            return self._reader.source.watermarks(self._where, _WATERMARK_SECONDS)
+        except SourceGoneError:
+            return 0, 0
+
+    def _lost(self, reason: str) -> None:
+        report_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=self._settings.fail_on_data_loss)
+
+    def _give_up(self) -> None:
+        low, high = self._watermarks()
+        if high < self._end:
+            # The records were there when the range was planned: their topic was made anew, or a leader lost them.
+            self._reader.where = None
+            self._lost(f"{self._where} ends at {high}, and was read up to {self._position}")
+            self._position = self._end
+            return
+        raise ServiceUnavailableError(
+            "KAFKA_POLL_TIMEOUT",
+            f"Nothing came for {self._settings.poll_timeout:g} s at offset {self._position}; the partition holds "
+            f"{low} to {high}",
+            str(self._part),
+            "Check the brokers, or raise kafkaConsumer.pollTimeoutMs.",
+        )
+
+
+def close_readers() -> None:
+    """Close the consumers that this worker keeps."""
+    with _lock:
+        kept = [reader for readers in _readers.values() for reader in readers]
+        _readers.clear()
+    for reader in kept:
+        reader.close()

@@ -1,0 +1,98 @@
+"""The public functions of librdkafka, called directly: of the library inside of the installed confluent-kafka."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from connectors.core.errors import OptionError
+from connectors.kafka.client import librdkafka_path
+
+__all__ = ["library", "new_client"]
+
+_TEXT_BYTES: Final = 512
+_POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
+_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
+    ("rd_kafka_conf_new", _POINTER, ()),
+    ("rd_kafka_conf_set", _INT, (_POINTER, _TEXT, _TEXT, _TEXT, _SIZE)),
+    ("rd_kafka_new", _POINTER, (_INT, _POINTER, _TEXT, _SIZE)),
+    ("rd_kafka_destroy_flags", None, (_POINTER, _INT)),
+    ("rd_kafka_poll_set_consumer", _INT, (_POINTER,)),
+    ("rd_kafka_queue_get_consumer", _POINTER, (_POINTER,)),
+    ("rd_kafka_queue_destroy", None, (_POINTER,)),
+    ("rd_kafka_consume_batch_queue", ctypes.c_ssize_t, (_POINTER, _INT, _POINTER, _SIZE)),
+    ("rd_kafka_topic_partition_list_new", _POINTER, (_INT,)),
+    ("rd_kafka_topic_partition_list_add", _POINTER, (_POINTER, _TEXT, ctypes.c_int32)),
+    ("rd_kafka_topic_partition_list_set_offset", _INT, (_POINTER, _TEXT, ctypes.c_int32, ctypes.c_int64)),
+    ("rd_kafka_topic_partition_list_destroy", None, (_POINTER,)),
+    ("rd_kafka_assign", _INT, (_POINTER, _POINTER)),
+    ("rd_kafka_err2name", _TEXT, (_INT,)),
+    ("rd_kafka_err2str", _TEXT, (_INT,)),
+    ("rd_kafka_query_watermark_offsets", _INT, (_POINTER, _TEXT, ctypes.c_int32, _POINTER, _POINTER, _INT)),
+    ("rd_kafka_conf_set_dr_msg_cb", None, (_POINTER, _POINTER)),
+    ("rd_kafka_topic_new", _POINTER, (_POINTER, _TEXT, _POINTER)),
+    ("rd_kafka_topic_destroy", None, (_POINTER,)),
+    ("rd_kafka_topic_name", _TEXT, (_POINTER,)),
+    ("rd_kafka_produce_batch", _INT, (_POINTER, ctypes.c_int32, _INT, _POINTER, _INT)),
+    ("rd_kafka_poll", _INT, (_POINTER, _INT)),
+    ("rd_kafka_flush", _INT, (_POINTER, _INT)),
+    ("rd_kafka_purge", _INT, (_POINTER, _INT)),
+    ("rd_kafka_destroy", None, (_POINTER,)),
+)
+# Short, so the interpreter's lock is kept.
+_SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
+    ("rd_kafka_message_destroy", None, (_POINTER,)),
+    ("rd_kafka_message_timestamp", ctypes.c_int64, (_POINTER, _POINTER)),
+)
+
+
+@cache
+def library() -> Any:
+    """The functions of librdkafka, with their types."""
+    path = str(librdkafka_path())
+    functions = ctypes.CDLL(path)
+    for name, result, arguments in _FUNCTIONS:
+        function = getattr(functions, name)
+        function.restype, function.argtypes = result, arguments
+    short = ctypes.PyDLL(path)
+    for name, result, arguments in _SHORT_FUNCTIONS:
+        function = getattr(short, name)
+        function.restype, function.argtypes = result, arguments
+        setattr(functions, name, function)
+    return functions
+
+
+def new_client(kind: int, settings: Mapping[str, str], report: Any = None) -> int:
+    """Make a client.
+
+    Args:
+        kind: 0 for a producer, 1 for a consumer.
+        settings: of librdkafka, all of them.
+        report: called for what a producer could not write.
+
+    Raises:
+        OptionError: librdkafka refuses a setting.
+    """
+    functions = library()
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    configuration = functions.rd_kafka_conf_new()
+    for name, value in settings.items():
+        if functions.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
+            raise _refused(text.value.decode(errors="replace"))
+    if report is not None:
+        functions.rd_kafka_conf_set_dr_msg_cb(configuration, ctypes.cast(report, ctypes.c_void_p))
+    client = functions.rd_kafka_new(kind, configuration, text, _TEXT_BYTES)
+    if not client:
+        raise _refused(text.value.decode(errors="replace"))
+    return int(client)
+
+
+def _refused(text: str) -> OptionError:
+    return OptionError(
+        "KAFKA_SETTING",
+        f"The client refuses a setting: {text}",
+        "kafka_py",
+        "Options that begin with kafka. are settings of librdkafka.",
+    )

@@ -1,0 +1,194 @@
+"""Markers of exactly-once writes: which batch a partition of a query has written last, kept as offsets of a group.
+
+The group of a partition is named as its transactional id. The offset says the batch: 0 for none, n + 1 for batch n; the
+metadata of the offset say how many rows it had, their digest, the width (the highest number of partitions that is
+known), and which run of the query wrote it. Marker and rows are committed in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.core.errors import OffsetError
+from connectors.kafka.client import client_exception, open_admin, sdk
+from connectors.kafka.client_errors import connector_error
+
+if TYPE_CHECKING:
+    from connectors.kafka.rows import Record
+    from connectors.kafka.settings import ClientSettings
+
+__all__ = ["Digest", "Marker", "MarkerNames", "Markers"]
+
+_SECONDS: Final = 30.0
+_VERSION: Final = 1
+_DIGEST_BYTES: Final = 16
+_MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a partition has written last.
+
+    Attributes:
+        batch: the number of the batch.
+        rows: how many rows it had.
+        digest: of these rows, whatever their order.
+        width: the highest number of partitions that was known then.
+        run: names the run of the batch that wrote it.
+    """
+
+    batch: int
+    rows: int
+    digest: str
+    width: int
+    run: str
+
+    def metadata(self) -> str:
+        """All but the batch, as text for the metadata of an offset."""
+        value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.width, "run": self.run}
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, offset: int, metadata: str | None, where: str) -> Marker | None:
+        """A marker from an offset of its group; None if there is none.
+
+        Raises:
+            OffsetError: the group is used by something else.
+        """
+        if offset <= 0:
+            return None
+        try:
+            value = json.loads(metadata or "")
+            if value["v"] == _VERSION:
+                return cls(offset - 1, value["rows"], value["digest"], value["width"], value["run"])
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise OffsetError(
+            "KAFKA_MARKER_FOREIGN",
+            f"The group of a marker holds the offset {offset} with the metadata {str(metadata)[:200]!r}",
+            where,
+            "Something else commits to this group, or a newer version of this pack has: give transactionalIdPrefix.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerNames:
+    """How the groups of a query are called.
+
+    Attributes:
+        prefix: the option ``transactionalIdPrefix``.
+        query: the id of the query, which stays with its checkpoint.
+        topic: the topic whose partition 0 the offsets name.
+    """
+
+    prefix: str
+    query: str
+    topic: str
+
+    def of(self, partition: int) -> str:
+        """The group and transactional id of a partition."""
+        return f"{self.prefix}-{self.query}-{partition}"
+
+    @property
+    def width(self) -> str:
+        """The group whose offset is the highest number of partitions of a finished batch."""
+        return f"{self.prefix}-{self.query}-width"
+
+    def partition(self, group: str) -> int | None:
+        """The partition that a group belongs to; None if it is no marker of this query."""
+        stem = f"{self.prefix}-{self.query}-"
+        number = group.removeprefix(stem) if group.startswith(stem) else ""
+        return int(number) if number.isdecimal() else None
+
+
+class Digest:
+    """A digest of rows that does not depend on their order."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sum = 0
+
+    def add(self, record: Record) -> None:
+        """Count a row in."""
+        topic, key, value, partition, time, headers = record
+        own = blake2b(digest_size=_DIGEST_BYTES)
+        own.update(b"%d %d " % (partition, time))
+        own.update(_framed((topic.encode(), key, value)))
+        for name, content in headers or ():
+            own.update(_framed((name.encode(), content)))
+        self._sum = (self._sum + int.from_bytes(own.digest(), "big")) % _MODULUS
+        self.rows += 1
+
+    @property
+    def text(self) -> str:
+        """The digest so far."""
+        return f"{self._sum:0{2 * _DIGEST_BYTES}x}"
+
+
+def _framed(parts: Iterable[bytes | None]) -> bytes:
+    """Parts one after the other, so that no two lists look alike."""
+    return b"".join(b"-" if part is None else b"%d:%b" % (len(part), part) for part in parts)
+
+
+class Markers:
+    """Reads the markers of a query, and keeps its width; for the driver, and for tasks that miss their own."""
+
+    def __init__(self, settings: ClientSettings, names: MarkerNames) -> None:
+        self._names = names
+        self._admin = open_admin(settings)
+
+    def of(self, partitions: Iterable[int]) -> dict[int, Marker]:
+        """The markers of some partitions, where there are any."""
+        asked = {each: self._ask(self._names.of(each)) for each in partitions}
+        found = {each: self._answer(future, self._names.of(each)) for each, future in asked.items()}
+        markers = {each: Marker.read(*answer, self._names.of(each)) for each, answer in found.items()}
+        return {each: marker for each, marker in markers.items() if marker is not None}
+
+    def width(self) -> int:
+        """The highest number of partitions of a finished batch; 0 if that is not known."""
+        return max(0, self._answer(self._ask(self._names.width), self._names.width)[0])
+
+    def keep_width(self, width: int) -> None:
+        """Note the number of partitions of a finished batch. It is noted with every batch, else it would expire."""
+        request = self._request(self._names.width, width)
+        self._result(self._admin.alter_consumer_group_offsets([request]), self._names.width)
+
+    def partitions(self) -> list[int]:
+        """Every partition that has ever written a marker that is still there."""
+        refused = client_exception()
+        try:
+            listed = self._admin.list_consumer_groups(request_timeout=_SECONDS).result()
+        except refused as error:
+            raise connector_error(error.args[0], "the list of groups") from None
+        for problem in listed.errors:
+            raise connector_error(problem.args[0], "the list of groups")
+        numbers = (self._names.partition(each.group_id) for each in listed.valid)
+        return sorted(number for number in numbers if number is not None)
+
+    def _request(self, group: str, offset: int | None = None) -> Any:
+        parts = [self._names.topic, 0, *([] if offset is None else [offset])]
+        return sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(*parts)])
+
+    def _ask(self, group: str) -> Mapping[str, Any]:
+        answers: Mapping[str, Any] = self._admin.list_consumer_group_offsets(
+            [self._request(group)], require_stable=False, request_timeout=_SECONDS
+        )
+        return answers
+
+    def _answer(self, asked: Mapping[str, Any], group: str) -> tuple[int, str | None]:
+        (found,) = self._result(asked, group).topic_partitions
+        if found.error is not None:
+            raise connector_error(found.error, group)
+        return found.offset, found.metadata
+
+    @staticmethod
+    def _result(asked: Mapping[str, Any], group: str) -> Any:
+        (future,) = asked.values()
+        try:
+            return future.result()
+        except client_exception() as error:
+            raise connector_error(error.args[0], group) from None

@@ -1,0 +1,263 @@
+"""librdkafka called directly, batch by batch: records become Arrow columns without a Python object for each.
+
+The library is the one inside of confluent-kafka; only its public functions are called. A fetched batch is an array of
+pointers to messages. numpy gathers a field of all of them at once, by looking at this process's memory as one array;
+keys and values become an Arrow array of views into the client's own buffers, which Arrow copies together. Then the
+messages go back to the client.
+
+One thing is not public: the time of a record, for which there is only a function to be called for each. Its place
+behind the public fields has not changed in years; it is compared with that function on the first and the last record
+of every batch, and when it ever differs, the function is called for each from then on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import platform
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from connectors.core.errors import ConnectorError
+from connectors.kafka.client_errors import named_error
+from connectors.kafka.decode import SCHEMA, time_column
+from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.librdkafka import library, new_client
+from connectors.kafka.offsets import TopicPartition
+
+__all__ = ["NativeRecords", "NativeSource", "native_reason"]
+
+_CONSUMER: Final = 1
+_ADDRESS_BITS: Final = 47
+"""What a process of Linux on x86-64 can address."""
+_WORD: Final = 8
+_WINDOW_BITS: Final = 30
+_NO_CONSUMER_CLOSE: Final = 8
+_LOOK_SECONDS: Final = 1.0
+_INLINE_BYTES: Final = 12
+"""A view holds so many bytes by itself; longer ones are looked up in their buffer."""
+
+# Fields of rd_kafka_message_t, and behind it: flags, type of time, time.
+_ERROR, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 24, 32, 40, 48, 56
+_TIME_TYPE, _TIME = 88, 96
+
+Pointers = npt.NDArray[np.uint64]
+Numbers = npt.NDArray[np.int64]
+
+
+@cache
+def _memory(kind: Any) -> Any:
+    """This process's memory, as one array; its first element stands at the second word."""
+    size = np.dtype(kind).itemsize
+    words: Any = (ctypes.c_uint8 * ((1 << _ADDRESS_BITS) - _WORD)).from_address(_WORD)
+    return np.frombuffer(words, dtype=kind, count=((1 << _ADDRESS_BITS) - _WORD) // size)
+
+
+@cache
+def native_reason() -> str:
+    """Why records cannot be read in this way here; empty if they can."""
+    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+        return "only Linux on x86-64 is tried"
+    try:
+        library()
+        column = _binary(*_addresses([b"a" * 20, b"", None, b"bc"]))
+    except (OSError, AttributeError, ValueError, NotImplementedError) as error:
+        return f"{type(error).__name__}: {error}"
+    return "" if column.to_pylist() == [b"a" * 20, b"", None, b"bc"] else "Arrow gathers something else"
+
+
+def _addresses(values: Sequence[bytes | None]) -> tuple[Pointers, Numbers]:
+    """Where some bytes stand, and how long they are; they must be kept alive."""
+    places = [0 if each is None else ctypes.cast(ctypes.c_char_p(each), ctypes.c_void_p).value or 0 for each in values]
+    return np.array(places, np.uint64), np.array([len(each or b"") for each in values], np.int64)
+
+
+def _field(pointers: Pointers, offset: int) -> Numbers:
+    """The word at an offset behind each pointer; both are multiples of eight."""
+    index = ((pointers + np.uint64(offset)) >> np.uint64(3)).astype(np.int64) - 1
+    found: Numbers = _memory(np.int64)[index]
+    return found
+
+
+def _binary(addresses: Pointers, lengths: Numbers) -> pa.Array:
+    """Bytes from anywhere in memory as one column; an address of 0 is null."""
+    views = np.zeros((len(addresses), 4), np.int32)
+    views[:, 0] = lengths
+    short = lengths <= _INLINE_BYTES
+    if short.any():
+        _fill_inline(views, addresses, lengths, short)
+    buffers: list[pa.Buffer] = []
+    if not short.all():
+        buffers = _fill_far(views, addresses, lengths, ~short)
+    missing = addresses == 0
+    valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
+    column = pa.Array.from_buffers(pa.binary_view(), len(addresses), [valid, pa.py_buffer(views), *buffers])
+    return column.cast(pa.binary())
+
+
+def _fill_inline(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Numbers, short: Any) -> None:
+    """Copy short values into their views: they must stand there."""
+    inside = views.view(np.uint8).reshape(len(views), 16)
+    bytes_of_memory = _memory(np.uint8)
+    for length in np.unique(lengths[short]):
+        if length == 0:
+            continue
+        rows = np.flatnonzero(lengths == length)
+        places = addresses[rows].astype(np.int64)[:, None] - _WORD + np.arange(length)
+        inside[rows[:, None], 4 + np.arange(length)] = bytes_of_memory[places]
+
+
+def _fill_far(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Numbers, far: Any) -> list[pa.Buffer]:
+    """Point the views of longer values to where these are: windows of memory, half as long as an offset reaches."""
+    chosen = addresses[far]
+    base = int(chosen.min())
+    distance = (chosen - np.uint64(base)).astype(np.int64)
+    windows, index = np.unique(distance >> _WINDOW_BITS, return_inverse=True)
+    views[far, 2] = index
+    views[far, 3] = distance & ((1 << _WINDOW_BITS) - 1)
+    longest = int(lengths[far].max())
+    return [
+        pa.foreign_buffer(base + (int(window) << _WINDOW_BITS), (1 << _WINDOW_BITS) + longest) for window in windows
+    ]
+
+
+class NativeRecords(Fetched):
+    """Records that the client still holds; `free` gives them back."""
+
+    def __init__(self, pointers: Pointers, events: Sequence[Event] = ()) -> None:
+        super().__init__(_field(pointers, _OFFSET), events)
+        self._pointers = pointers
+
+    @property
+    def size(self) -> int:
+        """Bytes of keys and values."""
+        return int(_field(self._pointers, _LENGTH).sum() + _field(self._pointers, _KEY_LENGTH).sum())
+
+    def cut(self, first: int, last: int) -> Self:
+        """Some of them; all of the others are given back by whoever has them."""
+        return type(self)(self._pointers[first:last])
+
+    def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
+        """The rows of several of these."""
+        if headers:
+            raise ValueError("headers are read in the plain way")
+        pointers = np.concatenate([part._pointers for part in parts])  # noqa: SLF001 - of this class
+        offsets = np.concatenate([part.offsets for part in parts])
+        rows = len(pointers)
+        times, kinds = _times(pointers)
+        columns = [
+            _binary(_field(pointers, _KEY).view(np.uint64), _field(pointers, _KEY_LENGTH)),
+            _binary(_field(pointers, _PAYLOAD).view(np.uint64), _field(pointers, _LENGTH)),
+            pa.repeat(pa.scalar(where.topic, pa.string()), rows),
+            pa.array(np.full(rows, where.partition, np.int32)),
+            pa.array(offsets),
+            time_column(times, offsets, where.topic, where.partition),
+            pa.array(kinds),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+    def free(self) -> None:
+        """Give them back to the client; none may be looked at any more."""
+        deque(map(library().rd_kafka_message_destroy, self._pointers.tolist()), maxlen=0)
+        self._pointers = self._pointers[:0]
+
+
+def _times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:
+    """Times in milliseconds, -1 for none, and their types as Spark counts them."""
+    times = _field(pointers, _TIME)
+    kinds = (_field(pointers, _TIME_TYPE) >> 32).astype(np.int32)
+    ends = [0, -1] if len(times) else []
+    if any((int(times[each]), int(kinds[each])) != _time_of(int(pointers[each])) for each in ends):
+        pairs = [_time_of(pointer) for pointer in pointers.tolist()]
+        times = np.array([time for time, _ in pairs], np.int64)
+        kinds = np.array([kind for _, kind in pairs], np.int32)
+    return np.where(kinds == 0, np.int64(-1), times), kinds - np.int32(1)
+
+
+def _time_of(pointer: int) -> tuple[int, int]:
+    kind = ctypes.c_int()
+    time = library().rd_kafka_message_timestamp(pointer, ctypes.addressof(kind))
+    return time, kind.value
+
+
+class NativeSource:
+    """A consumer with at most one partition, for a task that reads.
+
+    Args:
+        settings: of librdkafka, all of them.
+
+    Raises:
+        OptionError: librdkafka refuses a setting.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._library = library()
+        self._client = new_client(_CONSUMER, settings)
+        self._library.rd_kafka_poll_set_consumer(self._client)
+        self._queue = self._library.rd_kafka_queue_get_consumer(self._client)
+        self._pointers = np.zeros(0, np.uint64)
+        self._known: set[TopicPartition] = set()
+
+    def assign(self, where: TopicPartition, position: int) -> None:
+        """Read a partition from a position, and no other."""
+        functions, topic = self._library, where.topic.encode()
+        if where not in self._known:
+            # Asks for the topic anew; else a partition that came since is looked for minutes later only.
+            with contextlib.suppress(ConnectorError):
+                self.watermarks(where, _LOOK_SECONDS)
+                self._known.add(where)
+        partitions = functions.rd_kafka_topic_partition_list_new(1)
+        functions.rd_kafka_topic_partition_list_add(partitions, topic, where.partition)
+        functions.rd_kafka_topic_partition_list_set_offset(partitions, topic, where.partition, position)
+        functions.rd_kafka_assign(self._client, partitions)
+        functions.rd_kafka_topic_partition_list_destroy(partitions)
+
+    def fetch(self, most: int, seconds: float) -> NativeRecords:
+        """The next records and events. Returns when there are ``most``, or late."""
+        if len(self._pointers) < most:
+            self._pointers = np.zeros(most, np.uint64)
+        found = self._library.rd_kafka_consume_batch_queue(
+            self._queue, int(seconds * 1000), self._pointers.ctypes.data, most
+        )
+        pointers = self._pointers[: max(0, found)].copy()
+        errors = (_field(pointers, _ERROR) & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+        if not errors.any():
+            return NativeRecords(pointers)
+        apart = NativeRecords(pointers[errors != 0])
+        events = [
+            self._event(int(error), int(offset))
+            for error, offset in zip(errors[errors != 0], apart.offsets, strict=True)
+        ]
+        apart.free()
+        return NativeRecords(pointers[errors == 0], events)
+
+    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
+        """The earliest offset, and the latest under the isolation."""
+        low, high = ctypes.c_int64(), ctypes.c_int64()
+        error = self._library.rd_kafka_query_watermark_offsets(
+            self._client,
+            where.topic.encode(),
+            where.partition,
+            ctypes.addressof(low),
+            ctypes.addressof(high),
+            int(seconds * 1000),
+        )
+        if error:
+            event = self._event(error, -1)
+            raise named_error(event.name, event.text, str(where), retriable=False)
+        return low.value, high.value
+
+    def _event(self, error: int, offset: int) -> Event:
+        name = self._library.rd_kafka_err2name(error).decode()
+        return Event(name, self._library.rd_kafka_err2str(error).decode(), offset)
+
+    def close(self) -> None:
+        """Close the connections; every record must have been given back."""
+        self._library.rd_kafka_queue_destroy(self._queue)
+        self._library.rd_kafka_destroy_flags(self._client, _NO_CONSUMER_CLOSE)

@@ -1,0 +1,171 @@
+"""A producer that takes whole Arrow batches: their keys and values go to librdkafka by address, without Python objects.
+
+`rd_kafka_produce_batch` copies them into its queue. It knows neither headers nor times; these go the plain way
+(`connectors.kafka.sink`), which is the reference.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.core.errors import ConnectorError
+from connectors.kafka.client_errors import named_error
+from connectors.kafka.librdkafka import library, new_client
+from connectors.kafka.rows import Columns, binary_column, topic_column
+
+if TYPE_CHECKING:
+    from connectors.kafka.settings import ClientSettings
+
+__all__ = ["NativeSink"]
+
+_PRODUCER: Final = 0
+_COPY, _BLOCK, _PARTITION = 2, 4, 8
+_ANY_PARTITION: Final = -1
+_TIMED_OUT: Final = -185
+_PURGE_ALL: Final = 3
+_SLICE_MS: Final = 1000
+_WORDS: Final = 9
+"""Of ``rd_kafka_message_t``."""
+# Words of it.
+_TOPIC_WORD, _PARTITION_WORD, _VALUE_WORD, _KEY_WORD = 1, 2, 3, 5
+_TEXT_BYTES: Final = 512
+_EMPTY: Final = ctypes.create_string_buffer(1)
+"""Where empty keys and values stand: not at 0, which is null."""
+
+
+class NativeSink:
+    """A queue of records on their way to Kafka.
+
+    Args:
+        settings: of the producer.
+
+    Raises:
+        OptionError: librdkafka refuses a setting.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._library = library()
+        self._error: ConnectorError | None = None
+        self._report = _REPORT(self._delivered)  # kept alive as long as the client
+        own = {"delivery.report.only.error": "true", "log.connection.close": "false"}
+        self._client = new_client(_PRODUCER, settings.revealed() | own, self._report)
+        self._topics: dict[str, int] = {}
+        self._stopped = threading.Event()
+        # Reports of errors keep their place in the queue until they are taken, and sending waits for a place.
+        self._thread = threading.Thread(target=self._poll, name="kafka-reports", daemon=True)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stopped.is_set():
+            self._library.rd_kafka_poll(self._client, 100)
+
+    def _delivered(self, _client: int, message: int, _opaque: int) -> None:
+        """A record could not be written."""
+        error, topic, partition = (
+            ctypes.c_int32.from_address(message).value,
+            ctypes.c_void_p.from_address(message + 8).value,
+            ctypes.c_int32.from_address(message + 16).value,
+        )
+        if error and self._error is None:
+            name = self._library.rd_kafka_topic_name(topic).decode()
+            self._error = self._named(error, f"{name}-{partition}")
+
+    def _named(self, error: int, where: str) -> ConnectorError:
+        name = self._library.rd_kafka_err2name(error).decode()
+        return named_error(name, self._library.rd_kafka_err2str(error).decode(), where, retriable=False)
+
+    def send(self, batch: pa.RecordBatch, columns: Columns) -> None:
+        """Put the rows of a batch into the queue; waits while it is full.
+
+        Raises:
+            ConnectorError: one of these, or of those before, could not be written, or has no topic.
+        """
+        for topic, part in _by_topic(batch, columns):
+            self._send(topic, part, columns)
+        self._check()
+
+    def _send(self, topic: str, batch: pa.RecordBatch, columns: Columns) -> None:
+        messages = np.zeros((batch.num_rows, _WORDS), np.int64)
+        value = binary_column(batch, "value")
+        messages[:, _VALUE_WORD], messages[:, _VALUE_WORD + 1] = _places(value)
+        key = binary_column(batch, "key") if columns.key else None
+        if key is not None:
+            messages[:, _KEY_WORD], messages[:, _KEY_WORD + 1] = _places(key)
+        partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
+        if columns.partition:
+            partitions = pc.fill_null(batch.column("partition"), _ANY_PARTITION).to_numpy().astype(np.int64)
+        messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
+        queued = self._library.rd_kafka_produce_batch(
+            self._topic(topic), _ANY_PARTITION, _COPY | _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
+        )
+        if queued < len(messages):
+            errors = (messages[:, 0] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+            first = int(np.flatnonzero(errors)[0])
+            raise self._named(int(errors[first]), f"{topic}-{int(partitions[first])}")
+
+    def _topic(self, name: str) -> int:
+        """The handle of a topic."""
+        if name not in self._topics:
+            self._topics[name] = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
+        return self._topics[name]
+
+    def _check(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def finish(self) -> None:
+        """Wait until every record is acknowledged.
+
+        Raises:
+            ConnectorError: one was not.
+        """
+        while self._library.rd_kafka_flush(self._client, _SLICE_MS) == _TIMED_OUT:
+            self._check()
+        self._check()
+
+    def discard(self) -> None:
+        """Throw away what is still in the queue, and close the connections."""
+        self._library.rd_kafka_purge(self._client, _PURGE_ALL)
+        with contextlib.suppress(ConnectorError):
+            self._error = None
+            self.finish()
+        self._stopped.set()
+        self._thread.join()
+        for handle in self._topics.values():
+            self._library.rd_kafka_topic_destroy(handle)
+        self._library.rd_kafka_destroy(self._client)
+
+
+_REPORT: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa.RecordBatch]]:
+    """The rows of each topic, in their order."""
+    if columns.topic is not None:
+        return [(columns.topic, batch)]
+    column = topic_column(batch)
+    names = pc.unique(column).to_pylist()
+    if len(names) == 1:
+        return [(names[0], batch)]
+    return [(name, batch.filter(pc.equal(column, name))) for name in names]
+
+
+def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Where the values of a column of bytes stand in memory, and how long they are; 0 for null."""
+    _, offsets, data = column.buffers()
+    ends = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
+    lengths = np.diff(ends)
+    places = ends[:-1] + (data.address if data is not None and data.size else ctypes.addressof(_EMPTY))
+    if column.null_count:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        places[missing], lengths[missing] = 0, 0
+    return places, lengths

@@ -1,0 +1,204 @@
+"""Positions in Kafka as JSON: what users write in options, and what Spark keeps in its checkpoint.
+
+Both have the form of Spark's own Kafka source: ``{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}``, where an offset is
+the next one to read, -2 stands for the earliest and -1 for the latest. An offset of the checkpoint has the keys ``v``
+and, where it must be, ``_start`` beside its topics; a topic that has such a name is written with a colon before it,
+which no name of a topic can hold. An offset that Spark's own source has written is read as well.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from connectors.core.errors import OffsetError
+from connectors.core.offsets import SENTINEL, START_KEY, VERSION, Offset, load_offset, ordered
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Offsets",
+    "TopicPartition",
+    "describe",
+    "end_offset",
+    "offset_json",
+    "parse_assignment",
+    "parse_json_offsets",
+    "read_offset",
+    "resolved_start",
+]
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_CONNECTOR: Final = "kafka_py"
+_RESERVED: Final = {"v", START_KEY, *SENTINEL}
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_LARGEST_PARTITION: Final = 2**31 - 1
+_LARGEST_OFFSET: Final = 2**63 - 1
+_OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+_TIMES_EXAMPLE: Final = '{"topicA": {"0":123456789, "1":456}, "topicB": {"0":789}}'
+_ASSIGN_EXAMPLE: Final = '{"topicA":[0,1],"topicB":[0,1]}'
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; sorts by topic, then by number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+Offsets = dict[TopicPartition, int]
+"""An offset for each partition: the next one to read, or `EARLIEST` or `LATEST`."""
+
+
+def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict[str, int]]:
+    """Offsets, or times in milliseconds, as a user writes them.
+
+    Args:
+        text: JSON; a topic may have ``"earliest"`` or ``"latest"`` instead of offsets for its partitions.
+        times: the numbers are times; words are no times.
+
+    Returns:
+        What was said of partitions, and what was said of whole topics.
+
+    Raises:
+        ValueError: it is not of that form; the text is the one of Spark's own source.
+    """
+    example = _TIMES_EXAMPLE if times else _OFFSETS_EXAMPLE
+    found: Offsets = {}
+    topics: dict[str, int] = {}
+    try:
+        for topic, partitions in _topics(text).items():
+            if isinstance(partitions, str) and not times:
+                topics[topic] = _WORDS[partitions.lower()]
+                continue
+            for number, value in partitions.items():
+                found[TopicPartition(topic, _partition(int(number)))] = _offset(value, times=times)
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise ValueError(f"Expected e.g. {example}, got {text}") from None
+    return found, topics
+
+
+def parse_assignment(text: str) -> frozenset[TopicPartition]:
+    """The partitions of the option ``assign``: ``{"topicA":[0,1]}``.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    try:
+        return frozenset(
+            TopicPartition(topic, _partition(number)) for topic, numbers in _topics(text).items() for number in numbers
+        )
+    except (ValueError, AttributeError, TypeError):
+        raise ValueError(f"Expected e.g. {_ASSIGN_EXAMPLE}, got {text}") from None
+
+
+def _topics(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise TypeError
+    return value
+
+
+def _partition(number: Any) -> int:
+    if type(number) is not int or not 0 <= number <= _LARGEST_PARTITION:
+        raise ValueError
+    return number
+
+
+def _offset(value: Any, *, times: bool) -> int:
+    lowest = 0 if times else EARLIEST
+    if type(value) is not int or not lowest <= value <= _LARGEST_OFFSET:
+        raise ValueError
+    return value
+
+
+def describe(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions as errors show them: ``[orders-0, orders-1]``."""
+    return f"[{', '.join(str(each) for each in sorted(partitions))}]"
+
+
+def _nested(offsets: Mapping[TopicPartition, int], *, escape: bool) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for each in sorted(offsets):
+        name = f":{each.topic}" if escape and each.topic in _RESERVED else each.topic
+        topics.setdefault(name, {})[str(each.partition)] = offsets[each]
+    return topics
+
+
+def offset_json(offsets: Mapping[TopicPartition, int]) -> str:
+    """Offsets as a user would write them for ``startingOffsets``."""
+    return json.dumps(_nested(offsets, escape=False), separators=(",", ":"))
+
+
+def end_offset(offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartition, int] | None = None) -> Offset:
+    """An offset for the checkpoint.
+
+    Args:
+        offsets: the position of each partition.
+        start: the resolved start, if and only if the start it was computed from is the sentinel.
+    """
+    value: Offset = {**_nested(offsets, escape=True), "v": VERSION}
+    if start is not None:
+        value[START_KEY] = _nested(start, escape=True)
+    return ordered(value)
+
+
+def read_offset(offset: Mapping[str, Any] | str) -> Offsets:
+    """The positions that an offset of the checkpoint holds; also one written by Spark's own Kafka source.
+
+    Raises:
+        OffsetError: it is malformed, of a newer version, or of another source.
+    """
+    return _positions(_load(offset))
+
+
+def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
+    """The start that an end offset carries.
+
+    Raises:
+        OffsetError: it carries none.
+    """
+    start = _load(end).get(START_KEY)
+    if not isinstance(start, Mapping):
+        raise _malformed(end)
+    return _positions(start)
+
+
+def _load(offset: Mapping[str, Any] | str) -> Offset:
+    value: Any = offset
+    if isinstance(offset, str):
+        try:
+            value = json.loads(offset)
+        except ValueError:
+            raise _malformed(offset) from None
+    if isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values()):
+        # As Spark's own source writes it: topics, and nothing else.
+        value = {**{f":{topic}" if topic in _RESERVED else topic: each for topic, each in value.items()}, "v": VERSION}
+    return load_offset(value, _CONNECTOR)
+
+
+def _positions(value: Mapping[str, Any]) -> Offsets:
+    found: Offsets = {}
+    try:
+        for name, partitions in value.items():
+            if name in _RESERVED:
+                continue
+            for number, position in partitions.items():
+                found[TopicPartition(name.removeprefix(":"), int(number))] = int(position)
+    except (AttributeError, TypeError, ValueError):
+        raise _malformed(value) from None
+    return found
+
+
+def _malformed(offset: object) -> OffsetError:
+    return OffsetError(
+        "OFFSET_MALFORMED",
+        f"The offset {str(offset)[:200]!r} is not one of Kafka",
+        f"checkpoint of a {_CONNECTOR} source",
+        "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
+    )

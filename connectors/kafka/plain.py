@@ -1,0 +1,100 @@
+"""The plain way to read: one object of confluent-kafka for each record. It can do everything, and is the reference."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.kafka.client import client_exception, open_consumer, sdk
+from connectors.kafka.client_errors import connector_error, error_name
+from connectors.kafka.decode import record_batch
+from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from connectors.kafka.settings import ClientSettings
+
+__all__ = ["PlainRecords", "PlainSource"]
+
+_LOOK_SECONDS: Final = 1.0
+
+
+class PlainRecords(Fetched):
+    """Records as messages of confluent-kafka."""
+
+    def __init__(self, messages: Sequence[Any], events: Sequence[Event] = ()) -> None:
+        super().__init__(np.fromiter((each.offset() for each in messages), np.int64, len(messages)), events)
+        self._messages = messages
+
+    @property
+    def size(self) -> int:
+        """Bytes of the values."""
+        return sum(map(len, self._messages))
+
+    def cut(self, first: int, last: int) -> Self:
+        """Some of the records."""
+        return type(self)(self._messages[first:last])
+
+    def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
+        """The rows of several of these."""
+        messages = [message for part in parts for message in part._messages]  # noqa: SLF001 - of this class
+        return record_batch(messages, where.topic, where.partition, headers=headers)
+
+    def free(self) -> None:
+        """Nothing: Python does."""
+
+
+class PlainSource:
+    """A consumer with at most one partition.
+
+    Args:
+        settings: of the client.
+        own: settings that win over these.
+    """
+
+    def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
+        self._consumer = open_consumer(settings, own)
+        self._known: set[TopicPartition] = set()
+
+    def assign(self, where: TopicPartition, position: int) -> None:
+        """Read a partition from a position, and no other."""
+        if where not in self._known:
+            # Else a partition that came since is looked for minutes later only.
+            with contextlib.suppress(client_exception()):
+                topic = self._consumer.list_topics(where.topic, timeout=_LOOK_SECONDS).topics[where.topic]
+                self._known |= {TopicPartition(where.topic, number) for number in topic.partitions}
+        self._consumer.assign([sdk().TopicPartition(where.topic, where.partition, position)])
+
+    def fetch(self, most: int, seconds: float) -> PlainRecords:
+        """The next records and events."""
+        found = self._consumer.consume(most, timeout=seconds)
+        errors = [each for each in found if each.error() is not None]
+        if not errors:
+            return PlainRecords(found)
+        events = [
+            Event(error_name(each.error()), each.error().str(), _offset(each), each.error().retriable())
+            for each in errors
+        ]
+        return PlainRecords([each for each in found if each.error() is None], events)
+
+    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
+        """The earliest offset, and the latest under the isolation."""
+        partition = sdk().TopicPartition(where.topic, where.partition)
+        try:
+            low, high = self._consumer.get_watermark_offsets(partition, timeout=seconds)
+        except client_exception() as error:
+            raise connector_error(error.args[0], str(where)) from None
+        return low, high
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+
+
+def _offset(message: Any) -> int:
+    offset = message.offset()
+    return -1 if offset is None else int(offset)

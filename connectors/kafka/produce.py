@@ -1,0 +1,92 @@
+"""Producing the rows of a task: into the client's queue, out of it, and no error left unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING
+
+from connectors.kafka.native import native_reason
+from connectors.kafka.native_sink import NativeSink
+from connectors.kafka.rows import Columns, Record, records
+from connectors.kafka.sink import RecordSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from connectors.kafka.settings import ClientSettings
+    from connectors.kafka.task import StreamTask
+
+__all__ = ["close_sinks", "produce_batches", "with_dedup_headers"]
+
+_sinks: dict[tuple[ClientSettings, bool], RecordSink | NativeSink] = {}
+"""The producer that this worker keeps, by its settings and whether it is the fast one."""
+
+
+def produce_batches(
+    batches: Iterable[pa.RecordBatch],
+    columns: Columns,
+    settings: ClientSettings,
+    task: StreamTask | None = None,
+    *,
+    native: bool = True,
+) -> int:
+    """Write all rows of some batches, and wait until each is acknowledged.
+
+    Args:
+        batches: rows.
+        columns: what is read of them.
+        settings: of the producer.
+        task: adds headers that name it, query, batch and row.
+        native: take the fast way where it can do what is asked.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ConnectorError: a row could not be written; others may have been.
+    """
+    plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
+    fast = native and not plain and not native_reason()
+    sink = _borrow(settings, native=fast)
+    numbers = count()
+    rows = 0
+    try:
+        for batch in batches:
+            if isinstance(sink, NativeSink):
+                sink.send(batch, columns)
+            else:
+                found: Iterable[Record] = records(batch, columns)
+                sink.send(found if task is None else with_dedup_headers(found, task, numbers))
+            rows += batch.num_rows
+        sink.finish()
+    except BaseException:
+        sink.discard()
+        raise
+    _sinks[settings, fast] = sink
+    return rows
+
+
+def with_dedup_headers(found: Iterable[Record], task: StreamTask, numbers: Iterator[int]) -> Iterator[Record]:
+    """Records with the headers of ``dedupHeaders``."""
+    fixed = [
+        ("spark.query", task.query.encode()),
+        ("spark.batch", str(task.batch).encode()),
+        ("spark.partition", str(task.partition).encode()),
+    ]
+    for topic, key, value, partition, time, headers in found:
+        own = [*(headers or ()), *fixed, ("spark.row", str(next(numbers)).encode())]
+        yield topic, key, value, partition, time, own
+
+
+def _borrow(settings: ClientSettings, *, native: bool) -> RecordSink | NativeSink:
+    """The producer of these settings; one of other settings is closed."""
+    kept = _sinks.pop((settings, native), None)
+    close_sinks()
+    return kept or (NativeSink(settings) if native else RecordSink(settings))
+
+
+def close_sinks() -> None:
+    """Close the producers that this worker keeps; their queues are empty."""
+    while _sinks:
+        _sinks.popitem()[1].discard()

@@ -1,0 +1,136 @@
+"""The columns that the sink takes, in the words of Spark's own sink, and rows as the client takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.core.errors import ConnectorError, OptionError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Columns", "Record", "check_columns", "records"]
+
+_SINK: Final = "kafka_py sink"
+_ANY_PARTITION: Final = -1
+_NOW: Final = 0
+
+Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
+"""Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns a sink reads.
+
+    Attributes:
+        topic: the topic of all rows; None takes the column.
+        key: whether there is the column.
+        partition: whether there is the column.
+        headers: whether there is the column.
+        timestamp: whether the column is there, and wanted.
+    """
+
+    topic: str | None
+    key: bool
+    partition: bool
+    headers: bool
+    timestamp: bool
+
+
+def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) -> Columns:
+    """Find the columns of a sink; others are not looked at. Names count in their case.
+
+    Args:
+        schema: of the rows.
+        topic: the option.
+        timestamps: the option ``writeTimestamps``.
+
+    Raises:
+        OptionError: a column is missing or has a type that cannot be written.
+    """
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    if topic is None and "topic" not in types:
+        raise _illegal(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic",
+            "Give the option topic, or a column topic.",
+        )
+    if "value" not in types:
+        raise _illegal("Required attribute 'value' not found", "Name the column of the payload value.")
+    headers = "array<struct<key:string,value:binary>>"
+    for name, legal in (
+        *((("topic", ("string",)),) if topic is None else ()),
+        ("key", ("string", "binary")),
+        ("value", ("string", "binary")),
+        ("headers", (headers,)),
+        ("partition", ("int",)),
+        *((("timestamp", ("timestamp",)),) if timestamps else ()),
+    ):
+        if name in types and types[name] not in legal:
+            wanted = " or ".join(legal)
+            raise _illegal(
+                f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
+            )
+    return Columns(topic, "key" in types, "partition" in types, "headers" in types, timestamps and "timestamp" in types)
+
+
+def _illegal(what: str, action: str) -> OptionError:
+    return OptionError("KAFKA_SINK_COLUMNS", what, _SINK, action)
+
+
+def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of texts or bytes as bytes."""
+    return batch.column(name).cast(pa.binary())
+
+
+def topic_column(batch: pa.RecordBatch) -> pa.Array:
+    """The column of topics.
+
+    Raises:
+        ConnectorError: a row has none.
+    """
+    column = batch.column("topic")
+    if column.null_count:
+        raise ConnectorError(
+            "KAFKA_NULL_TOPIC_IN_DATA",
+            "A row has no topic, and the option topic is not set",
+            _SINK,
+            "Give the option topic, or fill the column.",
+        )
+    return column
+
+
+def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
+    """The rows of a batch as the client takes them.
+
+    Raises:
+        ConnectorError: a row has no topic.
+    """
+    rows = batch.num_rows
+    topics = [columns.topic] * rows if columns.topic is not None else topic_column(batch).to_pylist()
+    keys = binary_column(batch, "key").to_pylist() if columns.key else [None] * rows
+    partitions = (
+        pc.fill_null(batch.column("partition"), _ANY_PARTITION).to_pylist()
+        if columns.partition
+        else [_ANY_PARTITION] * rows
+    )
+    times = _times(batch) if columns.timestamp else [_NOW] * rows
+    headers = _headers(batch.column("headers")) if columns.headers else [None] * rows
+    return zip(topics, keys, binary_column(batch, "value").to_pylist(), partitions, times, headers, strict=True)
+
+
+def _times(batch: pa.RecordBatch) -> list[int]:
+    microseconds = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    return [_NOW if time is None else time // 1000 for time in microseconds.to_pylist()]
+
+
+def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
+    return [
+        None if each is None else [(pair["key"], pair["value"]) for pair in each if pair is not None]
+        for each in column.to_pylist()
+    ]

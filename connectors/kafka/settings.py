@@ -1,0 +1,232 @@
+"""Settings of the client: what users write after ``kafka.``, in the words of librdkafka.
+
+Names of the JVM client that librdkafka does not know are translated where a meaning exists; the others are refused
+with what to use instead. What the source or sink needs is set after what the user gives.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import Secret
+from connectors.kafka.positions import illegal
+
+if TYPE_CHECKING:
+    from connectors.kafka.options import KafkaClientOptions
+
+__all__ = ["PREFIX", "ClientSettings", "common_settings", "reader_settings"]
+
+PREFIX: Final = "kafka."
+_SHORT: Final = 200
+
+_KEYS_AS_BYTES: Final = (
+    "is not supported as keys are deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations to "
+    "explicitly deserialize the keys"
+)
+_VALUES_AS_BYTES: Final = (
+    "is not supported as values are deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations "
+    "to explicitly deserialize the values"
+)
+_NOT_FOR_SOURCES: Final = {
+    "auto.offset.reset": (
+        "is not supported. Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify where "
+        "to start. Structured Streaming manages which offsets are consumed internally, rather than relying on the "
+        "kafkaConsumer to do it"
+    ),
+    "key.deserializer": _KEYS_AS_BYTES,
+    "value.deserializer": _VALUES_AS_BYTES,
+    "enable.auto.commit": "is not supported",
+    "interceptor.classes": "is not supported",
+}
+_REFUSED: Final = {
+    "plugin.library.paths": "Leave it out: it would load code of its own into every worker.",
+    "max.poll.records": "Leave it out: maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time.",
+    "max.poll.interval.ms": "Leave it out: no consumer group is joined.",
+    "default.api.timeout.ms": "Use fetchOffset.numRetries, fetchOffset.retryIntervalMs and kafka.socket.timeout.ms.",
+    "max.block.ms": "Use kafka.delivery.timeout.ms.",
+    "ssl.truststore.password": "Use a trust store in PEM, which has none: kafka.ssl.truststore.type=PEM.",
+    "ssl.provider": "Leave it out: OpenSSL is used.",
+    "ssl.protocol": "Leave it out: the newest version of TLS that both sides know is used.",
+    "ssl.enabled.protocols": "Leave it out: the newest version of TLS that both sides know is used.",
+    "ssl.engine.factory.class": "Use kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location.",
+    "sasl.client.callback.handler.class": "Use tokenProvider.",
+    "sasl.login.class": "Use tokenProvider.",
+    "security.providers": "Leave it out: OpenSSL is used.",
+    "partition.assignment.strategy": "Leave it out: no consumer group is joined.",
+    "group.instance.id": "Leave it out: no consumer group is joined.",
+    "exclude.internal.topics": "Use subscribePattern with a pattern that leaves them out.",
+    "metric.reporters": "Leave it out.",
+}
+_RENAMED: Final = {
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "max.partition.fetch.bytes": "fetch.message.max.bytes",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.cipher.suites": "ssl.cipher.suites",
+}
+_LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
+_LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Settings of librdkafka. Pickles with its secrets; shows none.
+
+    Attributes:
+        plain: name and value of what may be shown.
+        secret: name and value of the rest.
+        token_provider: ``module:Class`` that gives tokens.
+    """
+
+    plain: tuple[tuple[str, str], ...] = ()
+    secret: tuple[tuple[str, Secret], ...] = field(default=(), repr=False)
+    token_provider: str | None = None
+
+    def get(self, name: str) -> str | None:
+        """A setting that may be shown."""
+        return dict(self.plain).get(name)
+
+    def revealed(self) -> dict[str, str]:
+        """All settings, secrets too; for handing to the client."""
+        return {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
+
+
+def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
+    """The settings of the source's clients.
+
+    Raises:
+        OptionError: a setting is missing, refused, or belongs to the source alone.
+    """
+    if not options.bootstrap_servers:
+        raise OptionError(
+            "OPTION_MISSING",
+            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer",
+            "kafka_py",
+            "Give host:port of a broker.",
+        )
+    for name, why in _NOT_FOR_SOURCES.items():
+        if name in given:
+            raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
+    isolation = given.get("isolation.level", "read_uncommitted").lower()
+    if isolation not in {"read_uncommitted", "read_committed"}:
+        raise illegal(
+            f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}",
+            "Give read_uncommitted or read_committed.",
+        )
+    # librdkafka's own default is read_committed; the JVM client's is not.
+    return common_settings(options, {**given, "isolation.level": isolation})
+
+
+def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
+    """What source and sink have in common: servers, log-in and encryption, translated."""
+    plain = {"bootstrap.servers": options.bootstrap_servers or ""}
+    secrets = {
+        "sasl.password": options.sasl_password,
+        "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,
+        "ssl.key.pem": options.ssl_key_pem,
+        "ssl.key.password": options.ssl_key_password,
+        "ssl.keystore.password": options.ssl_keystore_password,
+    }
+    secret = {name: value for name, value in secrets.items() if value is not None}
+    stores, others = _split_stores(given)
+    for name, value in others.items():
+        if name in _REFUSED or name.startswith("metrics."):
+            raise illegal(f"The option kafka.{name} is not supported", _REFUSED.get(name, "Leave it out."))
+        plain[_RENAMED.get(name, name)] = value
+    plain |= _stores(stores)
+    if options.sasl_jaas_config is not None:
+        _log_in(options.sasl_jaas_config.reveal(), plain, secret)
+    _login_handler(plain)
+    if options.token_provider is not None and ":" not in options.token_provider:
+        raise illegal("The option tokenProvider names no class", "Give module:Class.")
+    if plain.get("ssl.endpoint.identification.algorithm") == "":
+        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
+    return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+
+
+def _split_stores(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Type and location of key and trust stores, and everything else."""
+    names = {f"ssl.{store}store.{what}" for store in ("key", "trust") for what in ("type", "location")}
+    return {k: v for k, v in given.items() if k in names}, {k: v for k, v in given.items() if k not in names}
+
+
+def _stores(given: Mapping[str, str]) -> dict[str, str]:
+    """Key and trust stores of a JVM client as OpenSSL takes them."""
+    found: dict[str, str] = {}
+    for store in ("key", "trust"):
+        location = given.get(f"ssl.{store}store.location")
+        kind = given.get(f"ssl.{store}store.type", "JKS").upper()
+        if location is None:
+            continue
+        if kind == "PEM" and store == "trust":
+            found["ssl.ca.location"] = location
+        elif kind == "PEM":
+            found |= {"ssl.certificate.location": location, "ssl.key.location": location}
+        elif kind == "PKCS12" and store == "key":
+            found["ssl.keystore.location"] = location
+        else:
+            wanted = "PKCS12" if store == "key" else "PEM"
+            way = (
+                "keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12"
+                if store == "key"
+                else "keytool -list -rfc -keystore FILE > FILE.pem"
+            )
+            raise illegal(
+                f"A {store} store of the type {kind} cannot be read by librdkafka",
+                f"Convert it ({way}) and give kafka.ssl.{store}store.type={wanted}.",
+            )
+    return found
+
+
+def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None:
+    """Take the log-in of a JVM client apart; its text may hold a password and is never shown."""
+    match = _LOGIN.fullmatch(text)
+    if match is None:
+        raise illegal("The option kafka.sasl.jaas.config cannot be read", 'Give MODULE required NAME="VALUE" ...;')
+    module = match[1].rpartition(".")[2]
+    values = {
+        name: re.sub(r"\\(.)", r"\1", double or single or bare)
+        for name, double, single, bare in _LOGIN_OPTION.findall(match[2])
+    }
+    if module in {"PlainLoginModule", "ScramLoginModule"}:
+        if "username" in values:
+            plain.setdefault("sasl.username", values["username"])
+        if "password" in values:
+            secret.setdefault("sasl.password", Secret(values["password"]))
+    elif module == "OAuthBearerLoginModule":
+        plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
+        for name, target in (("clientId", "client.id"), ("scope", "scope")):
+            if name in values:
+                plain.setdefault(f"sasl.oauthbearer.{target}", values[name])
+        if "clientSecret" in values:
+            secret.setdefault("sasl.oauthbearer.client.secret", Secret(values["clientSecret"]))
+    elif module == "IAMLoginModule":
+        raise illegal(
+            "The log-in IAMLoginModule is a class of the JVM",
+            "Give kafka.sasl.mechanism=OAUTHBEARER and tokenProvider=module:Class with a class that signs MSK tokens.",
+        )
+    else:
+        raise illegal(
+            f"The log-in {module} is not supported",
+            "Use PLAIN, SCRAM or OAUTHBEARER; for Kerberos give kafka.sasl.kerberos.* settings of librdkafka.",
+        )
+
+
+def _login_handler(plain: dict[str, str]) -> None:
+    """The login handler of a JVM client: the one of OIDC is built in, others are classes of the JVM."""
+    handler = plain.pop("sasl.login.callback.handler.class", None)
+    if handler is None:
+        return
+    if not handler.endswith(_OIDC_HANDLER):
+        raise illegal(
+            f"The login handler {handler[:_SHORT]} is a class of the JVM",
+            "Give tokenProvider=module:Class with a class of Python.",
+        )
+    plain["sasl.oauthbearer.method"] = "oidc"

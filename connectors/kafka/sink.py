@@ -1,0 +1,99 @@
+"""A producer whose errors are all raised: the plain path, with one call of the client for each record."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.core.errors import ConnectorError
+from connectors.kafka.client import client_exception, open_producer
+from connectors.kafka.client_errors import connector_error
+
+if TYPE_CHECKING:
+    from connectors.kafka.rows import Record
+    from connectors.kafka.settings import ClientSettings
+
+__all__ = ["RecordSink"]
+
+_POLL_RECORDS: Final = 1000
+_SLICE_SECONDS: Final = 1.0
+
+
+class RecordSink:
+    """A queue of records on their way to Kafka.
+
+    Args:
+        settings: of the producer.
+        own: settings that win over these.
+    """
+
+    def __init__(self, settings: ClientSettings, own: Mapping[str, Any] | None = None) -> None:
+        self._error: ConnectorError | None = None
+        # Reports come for what failed only: a callback for each record costs as much as sending it.
+        fixed = {
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+            "log.connection.close": False,
+        }
+        self.producer = open_producer(settings, {**fixed, **(own or {})})
+
+    def _delivered(self, error: Any, message: Any) -> None:
+        if error is not None and self._error is None:
+            self._error = connector_error(error, f"{message.topic()}-{message.partition()}")
+
+    def send(self, records: Iterable[Record]) -> None:
+        """Put records into the queue; waits while it is full.
+
+        Raises:
+            ConnectorError: one of these, or of those before, could not be written.
+        """
+        refused = client_exception()
+        produce = self.producer.produce
+        for number, (topic, key, value, partition, time, headers) in enumerate(records):
+            while True:
+                try:
+                    produce(topic, value, key, partition, None, None, time, headers)
+                except BufferError:
+                    self._serve(0.1)
+                except refused as error:
+                    raise connector_error(error.args[0], f"{topic}-{partition}") from None
+                else:
+                    break
+            if number % _POLL_RECORDS == 0:
+                self._serve(0)
+
+    def _serve(self, seconds: float, *, until_empty: bool = False) -> int:
+        """Take reports from the client; how many records are on their way.
+
+        Raises:
+            ConnectorError: a record could not be written, or the producer as a whole is of no more use.
+        """
+        try:
+            left: int = self.producer.flush(seconds) if until_empty else self.producer.poll(seconds)
+        except client_exception() as error:
+            raise connector_error(error.args[0], "producer") from None
+        except SystemError as error:
+            # A fatal error becomes an exception, and reports that are called beside it stumble over that.
+            if not isinstance(error.__cause__, client_exception()):
+                raise
+            raise connector_error(error.__cause__.args[0], "producer") from None
+        if self._error is not None:
+            raise self._error
+        return left
+
+    def finish(self) -> None:
+        """Wait until every record is acknowledged.
+
+        Raises:
+            ConnectorError: one was not.
+        """
+        while self._serve(_SLICE_SECONDS, until_empty=True):
+            pass
+
+    def discard(self) -> None:
+        """Throw away what is still in the queue; the producer is of no more use."""
+        self._error = None
+        self.producer.purge()
+        with contextlib.suppress(ConnectorError):
+            self.finish()

@@ -1,0 +1,285 @@
+"""Exactly-once writes: one transaction for each task, with a marker of its batch.
+
+In this order, which is what makes it safe: `init_transactions` fences earlier attempts of the task and ends what they
+left open; then the marker is read; a batch that is marked is not written again, but its rows are compared; otherwise
+rows and marker are committed together. However attempts, retries and drivers overlap, each commits through the same
+transactional id, so at most one commit for each query, partition and batch succeeds. What this does not cover is in
+docs/explanation/kafka-exactly-once.md.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from connectors.core.errors import DataLossError, OffsetError
+from connectors.core.failpoints import failpoint
+from connectors.kafka.client import client_exception, open_consumer, sdk
+from connectors.kafka.client_errors import connector_error
+from connectors.kafka.markers import Digest, Marker, MarkerNames, Markers
+from connectors.kafka.produce import with_dedup_headers
+from connectors.kafka.rows import Columns, Record, records
+from connectors.kafka.sink import RecordSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from connectors.kafka.settings import ClientSettings
+    from connectors.kafka.task import StreamTask
+
+__all__ = ["ExactlyOnce", "Written", "check_layout"]
+
+_log = logging.getLogger(__name__)
+_CALL_SECONDS: Final = 10.0
+_PATIENCE_SECONDS: Final = 120.0
+"""How long one step is tried again; beyond it the task fails, and its next attempt begins by asking what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task has written: how many rows, and whether an earlier attempt had."""
+
+    rows: int
+    skipped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExactlyOnce:
+    """How the tasks of a stream write; pickles.
+
+    Attributes:
+        client: the settings of the producer.
+        columns: what is read of the rows.
+        prefix: the option ``transactionalIdPrefix``.
+        marker_topic: the topic that markers name.
+        fail_if_missing: whether a marker that is gone stops the query.
+        dedup_headers: the option ``dedupHeaders``.
+        run: names this run of a batch.
+    """
+
+    client: ClientSettings
+    columns: Columns
+    prefix: str
+    marker_topic: str
+    fail_if_missing: bool
+    dedup_headers: bool
+    run: str
+
+    def names(self, query: str) -> MarkerNames:
+        """How the groups of a query are called."""
+        return MarkerNames(self.prefix, query, self.marker_topic)
+
+    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask) -> Written:
+        """Write the rows of a task, unless an earlier attempt has.
+
+        Raises:
+            DataLossError: it has, with other rows.
+            OffsetError: the marker does not fit the batch.
+            ConnectorError: something could not be written; nothing of it will be seen.
+        """
+        return _Task(self, task).write(batches)
+
+
+class _Task:
+    """One attempt of a task."""
+
+    def __init__(self, how: ExactlyOnce, task: StreamTask) -> None:
+        self._how = how
+        self._task = task
+        self._names = how.names(task.query)
+        self._id = self._names.of(task.partition)
+        self._began = False
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        self._sink = RecordSink(self._how.client, {"transactional.id": self._id})
+        consumer = open_consumer(_consumer_settings(self._how.client), {"group.id": self._id})
+        try:
+            self._call(lambda: self._sink.producer.init_transactions(_CALL_SECONDS))
+            failpoint("kafka.fenced")
+            marker = self._read_marker(consumer)
+            failpoint("kafka.marker_read")
+            if marker is not None and marker.batch >= self._task.batch:
+                return self._skip(marker, batches)
+            width = self._expect_marker(marker)
+            return self._commit(batches, width, consumer)
+        except BaseException:
+            self._abort()
+            raise
+        finally:
+            consumer.close()
+
+    def _read_marker(self, consumer: Any) -> Marker | None:
+        where = [sdk().TopicPartition(self._how.marker_topic, 0)]
+        (found,) = self._call(lambda: consumer.committed(where, timeout=_CALL_SECONDS), asks=True)
+        if found.error is not None:
+            raise connector_error(found.error, f"markerTopic {self._how.marker_topic}")
+        marker = Marker.read(found.offset, found.metadata, self._id)
+        if marker is None:
+            # A group can have offsets of a topic that exists only; without one the commit would fail, after its rows.
+            name = self._how.marker_topic
+            topics = self._call(lambda: consumer.list_topics(name, timeout=_CALL_SECONDS), asks=True).topics
+            if (problem := topics[name].error) is not None:
+                raise connector_error(problem, f"markerTopic {self._how.marker_topic}")
+        return marker
+
+    def _expect_marker(self, marker: Marker | None) -> int:
+        """The width so far; fails if the marker of an earlier batch should be there and is not."""
+        if marker is not None:
+            return max(marker.width, self._task.partition + 1)
+        if self._task.batch == 0:
+            return self._task.partition + 1
+        width = Markers(self._how.client, self._names).width()
+        if self._task.partition >= width > 0:
+            return self._task.partition + 1  # more partitions than ever before
+        what = (
+            f"Partition {self._task.partition} of batch {self._task.batch} finds no marker of an earlier batch, so it "
+            "cannot tell whether this batch was written already"
+        )
+        if self._how.fail_if_missing:
+            raise OffsetError(
+                "KAFKA_MARKER_MISSING",
+                what,
+                f"group {self._id}",
+                "Markers expire when a query rests for offsets.retention.minutes (a week), and go with their topic; a "
+                "checkpoint that was used without exactly_once has none. If the last batch may come twice, run once "
+                "with onMissingMarker=write.",
+            )
+        _log.warning("[KAFKA_MARKER_MISSING] %s; it is written (group %s)", what, self._id)
+        return max(width, self._task.partition + 1)
+
+    def _skip(self, marker: Marker, batches: Iterable[pa.RecordBatch]) -> Written:
+        """The batch is there: see that it is the same."""
+        if marker.batch > self._task.batch:
+            raise OffsetError(
+                "KAFKA_CHECKPOINT_BEHIND",
+                f"Batch {self._task.batch} is about to be written, and the marker says that batch {marker.batch} was",
+                f"group {self._id}",
+                "The checkpoint is an older copy, or another driver runs this query. Start with a new checkpoint, or "
+                "restore the one that wrote last.",
+            )
+        digest = Digest()
+        for batch in batches:
+            for record in records(batch, self._how.columns):
+                digest.add(record)
+        if (digest.rows, digest.text) != (marker.rows, marker.digest):
+            raise DataLossError(
+                "KAFKA_REPLAY_DIFFERS",
+                f"Partition {self._task.partition} of batch {self._task.batch} was written with {marker.rows} rows of "
+                f"the digest {marker.digest}, and now has {digest.rows} of {digest.text}",
+                f"group {self._id}",
+                "A repeated batch must have the same rows in the same partitions: no change of code, options or number "
+                "of partitions between a crash and the restart, no random or current values. Put it back as it was.",
+            )
+        return Written(digest.rows, skipped=True)
+
+    def _commit(self, batches: Iterable[pa.RecordBatch], width: int, consumer: Any) -> Written:
+        digest = Digest()
+        self._sink_rows(batches, digest)
+        self._begin()
+        self._sink.finish()
+        failpoint("kafka.rows_sent")
+        marker = Marker(self._task.batch, digest.rows, digest.text, width, self._how.run)
+        offset = sdk().TopicPartition(self._how.marker_topic, 0, self._task.batch + 1, marker.metadata())
+        member = consumer.consumer_group_metadata()
+        producer = self._sink.producer
+        self._call(lambda: producer.send_offsets_to_transaction([offset], member, _CALL_SECONDS))
+        failpoint("kafka.marked")
+        self._call(lambda: producer.commit_transaction(_CALL_SECONDS))
+        self._began = False
+        failpoint("kafka.committed")
+        return Written(digest.rows, skipped=False)
+
+    def _sink_rows(self, batches: Iterable[pa.RecordBatch], digest: Digest) -> None:
+        numbers = count()
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            self._begin()
+            found: Iterator[Record] = _counted(records(batch, self._how.columns), digest)
+            self._sink.send(with_dedup_headers(found, self._task, numbers) if self._how.dedup_headers else found)
+
+    def _begin(self) -> None:
+        """Begin the transaction, with the first row: its time limit runs from here."""
+        if not self._began:
+            self._call(self._sink.producer.begin_transaction)
+            self._began = True
+
+    def _call(self, step: Callable[[], Any], *, asks: bool = False) -> Any:
+        """Do a step; where the client says that it can be tried again, with the same meaning, it is.
+
+        Args:
+            step: what to do.
+            asks: it only asks, so that any error that may pass can be waited out.
+        """
+        refused = client_exception()
+        give_up_at = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return step()
+            except refused as error:
+                problem = error.args[0]
+                known = connector_error(problem, self._id)
+                again = problem.retriable() or (asks and known.transient)
+                if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
+                    raise known from None
+
+    def _abort(self) -> None:
+        """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
+        refused = client_exception()
+        self._sink.discard()
+        if self._began:
+            try:
+                self._sink.producer.abort_transaction(_CALL_SECONDS)
+            except refused as error:
+                _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
+
+
+def _counted(found: Iterable[Record], digest: Digest) -> Iterator[Record]:
+    for record in found:
+        digest.add(record)
+        yield record
+
+
+def _consumer_settings(settings: ClientSettings) -> ClientSettings:
+    """Settings of a producer without those that a consumer warns about."""
+    shared = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "reconnect.", "broker.", "client.", "metadata.")
+    return replace(settings, plain=tuple(pair for pair in settings.plain if pair[0].startswith(shared)))
+
+
+_widths: dict[str, int] = {}
+"""The number of partitions of the last batch of each query that this process has committed."""
+
+
+def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int) -> None:
+    """The driver's part, before Spark logs a batch: no partition beyond the present ones has written it too.
+
+    Args:
+        how: as the tasks wrote.
+        query: the id of the query.
+        batch: the number of the batch.
+        partitions: how many it had.
+
+    Raises:
+        DataLossError: an earlier run of this batch had more partitions, and one of these was written.
+    """
+    names = how.names(query)
+    markers = Markers(how.client, names)
+    width = markers.width()
+    if _widths.get(query) != partitions:
+        beyond = [each for each in markers.partitions() if each >= partitions]
+        for each, marker in sorted(markers.of(beyond).items()):
+            if marker.batch >= batch:
+                raise DataLossError(
+                    "KAFKA_LAYOUT_CHANGED",
+                    f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
+                    f"{marker.rows} rows of partition {each}",
+                    f"group {names.of(each)}",
+                    "These rows are in the topic twice. Keep the number of partitions between a crash and the restart. "
+                    "To go on as it is, delete that group.",
+                )
+    markers.keep_width(max(width, partitions))
+    _widths[query] = partitions

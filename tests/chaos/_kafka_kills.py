@@ -1,0 +1,165 @@
+"""Random kills of an exactly-once query from Kafka to Kafka: each record must be in the target once."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.chaos import _processes
+from tests.chaos._spark import GONE_SECONDS, SparkJobs
+from tests.kafka_rig import KafkaRig
+
+HEALING_SECONDS = 90.0
+"""At most so long nothing new may come to the target."""
+
+_OTHERS = ("worker", "worker", "worker", "driver", "source_runner")
+_PARTITIONS = 3
+_POLL_SECONDS = 0.05
+_LATEST_SECONDS = 0.6
+
+
+@dataclass(frozen=True)
+class KillPlan:
+    """What a trial does; all of it follows from the seed.
+
+    Attributes:
+        seed: of the trial.
+        records: how many are in the source.
+        victims: who is killed, one after the other; one of them is the JVM.
+        limit: offsets of a batch.
+    """
+
+    seed: int
+    records: int
+    victims: tuple[str, ...]
+    limit: int
+
+    @classmethod
+    def make(cls, seed: int, kills: int, records: int) -> KillPlan:
+        """The plan of a seed."""
+        choose = random.Random(seed)
+        victims = ["jvm", *(choose.choice(_OTHERS) for _ in range(kills - 1))]
+        choose.shuffle(victims)
+        return cls(seed, records, tuple(victims), records // choose.choice((12, 20, 30)))
+
+
+class KillTrial:
+    """A source, a target, a query between them, and its ends.
+
+    Args:
+        plan: what to do.
+        folder: for the checkpoint; it is made.
+        kafka: the broker.
+        jobs: Spark processes.
+    """
+
+    def __init__(self, plan: KillPlan, folder: Path, kafka: KafkaRig, jobs: SparkJobs) -> None:
+        folder.mkdir(parents=True)
+        self._plan, self._folder, self._kafka, self._jobs = plan, folder, kafka, jobs
+        self._choose = random.Random(f"{plan.seed} moments")
+        self._source, self._target = kafka.topic(_PARTITIONS), kafka.topic(_PARTITIONS)
+        self._killed: list[str] = []
+        self._left_behind: dict[int, str] = {}
+
+    @property
+    def _query(self) -> dict[str, Any]:
+        servers = {"kafka.bootstrap.servers": self._kafka.broker.endpoint}
+        return {
+            "folder": str(self._folder),
+            "format": "kafka_py",
+            "options": {
+                **servers,
+                "subscribe": self._source,
+                "startingOffsets": "earliest",
+                "maxOffsetsPerTrigger": str(self._plan.limit),
+            },
+            "sink": {
+                "format": "kafka_py",
+                "options": {**servers, "topic": self._target, "deliveryGuarantee": "exactly_once"},
+            },
+        }
+
+    def run(self) -> dict[str, Any]:
+        """Run it; the outcome for the record.
+
+        Raises:
+            AssertionError: something that had to come did not come.
+        """
+        for partition in range(_PARTITIONS):
+            numbers = range(partition, self._plan.records, _PARTITIONS)
+            self._kafka.send(self._source, numbers, partition, key=b"k")
+        job = self._jobs.current
+        job.run(self._query)
+        share = self._plan.records / (len(self._plan.victims) + 1)
+        for number, victim in enumerate(self._plan.victims, 1):
+            self._wait_for(int(share * number * self._choose.uniform(0.6, 1.0)))
+            time.sleep(self._choose.uniform(0, _LATEST_SECONDS))
+            self._kill(victim)
+        self._wait_for(self._plan.records)
+        job = self._jobs.current
+        seen = self._seen()
+        job.stop_query()
+        return self._outcome(seen, job.query_errors())
+
+    def _committed(self) -> int:
+        """About how many records the target holds: its offsets count markers and aborted records too."""
+        return sum(self._kafka.end(self._target, number, committed=True) for number in range(_PARTITIONS))
+
+    def _seen(self) -> Counter[int]:
+        """The records of the target, as a careful consumer sees them."""
+        found = self._kafka.read_committed(self._target, _PARTITIONS)
+        return Counter(int(message.value()) for message in found)
+
+    def _wait_for(self, count: int) -> None:
+        """Wait for so many records; fails when nothing more comes for long."""
+        known, since = -1, time.monotonic()
+        while (now := self._committed()) < count or (count == self._plan.records and len(self._seen()) < count):
+            if now != known:
+                known, since = now, time.monotonic()
+            assert time.monotonic() - since < HEALING_SECONDS, f"{now} of {count} records"
+            time.sleep(_POLL_SECONDS)
+
+    def _kill(self, victim: str) -> None:
+        """Kill a process, and go on as an operator would."""
+        job = self._jobs.current
+        found = sorted(_processes.find(job.pid, victim))
+        if not found:
+            # A worker lives only while there are tasks: the next one that comes.
+            job.wait_for(
+                f"a victim: {victim}",
+                lambda: bool(found.extend(_processes.find(job.pid, victim)) or found),
+                HEALING_SECONDS,
+            )
+        pid = self._choose.choice(found)
+        below = [job.pid, *_processes.descendants(job.pid)] if victim in {"jvm", "driver"} else [pid]
+        _processes.kill(pid, group=victim == "driver")
+        self._killed.append(victim)
+        if victim in {"jvm", "driver"}:
+            new = self._jobs.replace()
+            job.reap()
+            self._left_behind |= _processes.still_running(below, GONE_SECONDS)
+            new.run(self._query)
+
+    def _outcome(self, seen: Counter[int], errors: list[str]) -> dict[str, Any]:
+        lost = [number for number in range(self._plan.records) if not seen[number]]
+        doubled = [number for number, count in seen.items() if count > 1]
+        faults = [f"{len(found)} {word}" for word, found in (("lost", lost), ("doubled", doubled)) if found]
+        faults += [f"left behind: {command}" for command in self._left_behind.values()]
+        return {
+            "ok": not faults,
+            "faults": faults,
+            "limit": self._plan.limit,
+            "killed": self._killed,
+            "counts": {
+                "messages": self._plan.records,
+                "kills": len(self._killed),
+                **{f"kills_{victim}": count for victim, count in sorted(Counter(self._killed).items())},
+                "lost": len(lost),
+                "doubled": len(doubled),
+            },
+            "query_errors": [error.strip().splitlines()[0][:200] for error in errors],
+        }

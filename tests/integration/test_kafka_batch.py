@@ -1,0 +1,278 @@
+"""Batch reads on a real broker: the behaviours of docs/explanation/kafka.md, by their numbers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
+
+from connectors.kafka.offsets import EARLIEST, LATEST
+from connectors.kafka.reader import KafkaBatchReader, KafkaPartition
+from connectors.testing.protocol import BatchRead, TaskFailedError
+from tests.kafka_rig import SOURCE, KafkaRig, text
+
+
+def numbers(rows: list[dict[str, Any]]) -> list[int]:
+    return sorted(int(value) for value in text([row["value"] for row in rows]))
+
+
+def planned(options: Mapping[str, str], *filters: Filter) -> list[KafkaPartition]:
+    reader = KafkaBatchReader(CaseInsensitiveDict(options))
+    assert list(reader.pushFilters(list(filters))) == list(filters), "Spark applies them too"
+    return [each for each in reader.partitions() if isinstance(each, KafkaPartition)]
+
+
+def test_36_everything_is_read_by_default_and_between_offsets_if_asked_for(kafka: KafkaRig) -> None:
+    topic = kafka.topic(3)
+    for partition in range(3):
+        kafka.send(topic, range(partition * 10, partition * 10 + 5), partition)
+    options = kafka.options(topic, startingOffsets=None)
+    expected = [*range(5), *range(10, 15), *range(20, 25)]
+    assert numbers(kafka.batch(options)) == expected
+    first = {topic: {"0": -2, "1": 1, "2": 2}}
+    last = {topic: {"0": 3, "1": -1, "2": 2}}
+    assert numbers(kafka.batch(kafka.options(topic, startingOffsets=first, endingOffsets=last))) == [
+        0,
+        1,
+        2,
+        11,
+        12,
+        13,
+        14,
+    ]
+
+
+def test_36_every_action_binds_earliest_and_latest_anew(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(4))
+    with BatchRead(SOURCE, kafka.options(topic), workers=kafka.workers) as read:
+        assert sum(table.num_rows for table in read.collect()) == 4
+        kafka.send(topic, range(4, 6))
+        assert sum(table.num_rows for table in read.collect()) == 6
+
+
+@pytest.mark.parametrize("splits", [{}, {"minPartitions": "4"}])
+def test_37_late_binding_after_retention(kafka: KafkaRig, splits: dict[str, str]) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(10))
+    with BatchRead(SOURCE, kafka.options(topic, failOnDataLoss="false", **splits), workers=kafka.workers) as read:
+        kafka.delete_records(topic, 3)
+        rows = [row for table in read.collect() for row in table.to_pylist()]
+    assert numbers(rows) == list(range(3, 10))
+
+
+TIMES = {
+    "timestamp": lambda _topic, time: {"Timestamp": str(time)},
+    "timestamps": lambda topic, time: {"OffsetsByTimestamp": {topic: {"0": time}}},
+    "offsets": lambda topic, time: {"Offsets": {topic: {"0": time // 1000 - 1}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("start", "end"), [pair for pair in itertools.product(TIMES, TIMES) if pair != ("offsets", "offsets")]
+)
+def test_38_start_and_end_by_time_in_every_mix(kafka: KafkaRig, start: str, end: str) -> None:
+    topic = kafka.topic(1)
+    for number in range(10):
+        kafka.send(topic, [number], timestamp=number * 1000 + 1000)
+    options = {f"starting{key}": value for key, value in TIMES[start](topic, 3000).items()}
+    options |= {f"ending{key}": value for key, value in TIMES[end](topic, 8000).items()}
+    assert numbers(kafka.batch(kafka.options(topic, **({"startingOffsets": None} | options)))) == list(range(2, 7))
+
+
+def test_38_an_ending_time_that_no_record_has_reached_is_the_end(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(3), timestamp=1000)
+    assert numbers(kafka.batch(kafka.options(topic, endingTimestamp="99999"))) == [0, 1, 2]
+
+
+def test_38_a_starting_time_that_no_record_has_reached_is_an_error_or_the_end(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(3), timestamp=1000)
+    options = kafka.options(topic, startingTimestamp="99999")
+    with pytest.raises(TaskFailedError, match=f"No offset matched from request of topic-partition {topic}-0"):
+        kafka.batch(options)
+    assert kafka.batch(options | {"startingOffsetsByTimestampStrategy": "latest"}) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"startingOffsets": {"0": 0}}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ({"startingOffsets": {"0": 0, "1": 0, "2": 0}}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ({"endingOffsets": {"0": 0}}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        ({"startingOffsetsByTimestamp": {"0": 0}}, "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
+        (
+            {"startingOffsets": {"0": 5, "1": 0}, "endingOffsets": {"0": 2, "1": -1}},
+            "KAFKA_UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
+        ),
+    ],
+)
+def test_41_offsets_must_fit_the_partitions_and_each_other(
+    kafka: KafkaRig, options: dict[str, dict[str, int]], code: str
+) -> None:
+    topic = kafka.topic(2)
+    named = {key: {topic: value} for key, value in options.items()}
+    with pytest.raises(TaskFailedError, match=rf"\[{code}\].*{topic}-0"):
+        kafka.batch(kafka.options(topic, **named))
+
+
+def test_41_a_start_behind_a_resolved_end_is_an_error(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(3))
+    options = kafka.options(topic, startingOffsets={topic: {"0": 8}}, minPartitions="2")
+    with pytest.raises(TaskFailedError, match="KAFKA_RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"):
+        kafka.batch(options)
+
+
+def test_42_a_split_keeps_earliest_and_latest_at_its_outer_ends(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(3))
+    parts = [each.part for each in planned(kafka.options(topic, minPartitions="3"))]
+    assert [(each.start, each.end) for each in parts] == [(EARLIEST, 1), (1, 2), (2, LATEST)]
+
+
+def test_max_records_per_partition_splits_a_batch_read_too(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(10))
+    options = kafka.options(topic, maxRecordsPerPartition="4")
+    assert len(planned(options)) == 3
+    assert numbers(kafka.batch(options)) == list(range(10))
+
+
+def test_transactions_in_a_batch_read(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.transaction(topic, range(3))
+    kafka.transaction(topic, range(3, 5), commit=False)
+    committed = kafka.options(topic, kafka__isolation__level="read_committed", kafkaConsumer__pollTimeoutMs="5000")
+    assert numbers(kafka.batch(committed)) == [0, 1, 2]
+    assert numbers(kafka.batch(kafka.options(topic))) == [0, 1, 2, 3, 4]
+
+
+def test_more_than_one_batch_of_arrow(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(25_000))
+    rows = kafka.batch(kafka.options(topic))
+    assert [row["offset"] for row in rows] == list(range(25_000))
+    assert numbers(rows) == list(range(25_000))
+
+
+def test_large_records_come_whole(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1, max_message_bytes="3000000")
+    sent = [bytes([number]) * 900_000 for number in range(40)]
+    kafka.send(topic, sent)
+    assert [row["value"] for row in kafka.batch(kafka.options(topic))] == sent
+
+
+# Filters
+
+
+def test_filters_on_topic_and_partition_leave_tasks_out(kafka: KafkaRig) -> None:
+    first, second = kafka.topic(3), kafka.topic(1)
+    options = kafka.options(f"{first},{second}")
+    assert len(planned(options)) == 4
+    assert [str(each.part.topic_partition) for each in planned(options, EqualTo(("topic",), second))] == [f"{second}-0"]
+    parts = planned(options, In(("partition",), (1, 2)))
+    assert [str(each.part.topic_partition) for each in parts] == [f"{first}-1", f"{first}-2"]
+
+
+def test_filters_on_offset_and_timestamp_cut_ranges(kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    for number in range(10):
+        kafka.send(topic, [number], timestamp=number * 1000 + 1000)
+    options = kafka.options(topic)
+    (part,) = [each.part for each in planned(options, GreaterThanOrEqual(("offset",), 3), LessThan(("offset",), 7))]
+    assert (part.partition, part.start, part.end) == (0, 3, 7)
+    since = dt.datetime.fromtimestamp(7, dt.UTC)
+    (part,) = [each.part for each in planned(options, GreaterThanOrEqual(("timestamp",), since))]
+    assert (part.partition, part.start, part.end) == (0, 6, 10)
+    later = dt.datetime.fromtimestamp(60, dt.UTC)
+    assert planned(options, GreaterThanOrEqual(("timestamp",), later)) == []
+
+
+# Log-in and encryption
+
+
+def secured(kafka: KafkaRig, topic: str, **options: str) -> dict[str, str]:
+    return kafka.options(
+        topic,
+        kafka__bootstrap__servers=kafka.broker.sasl_endpoint,
+        kafka__security__protocol="SASL_PLAINTEXT",
+        **options,
+    )
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_log_in_by_user_and_password(kafka: KafkaRig, mechanism: str) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1, 2])
+    options = secured(
+        kafka,
+        topic,
+        kafka__sasl__mechanism=mechanism,
+        kafka__sasl__username="shop",
+        kafka__sasl__password="shop-secret",
+    )
+    assert numbers(kafka.batch(options)) == [1, 2]
+    with kafka.query(options) as query:
+        assert query.run_batch().rows == 2
+
+
+def test_log_in_as_a_jvm_client_writes_it(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1])
+    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="shop" password="shop-secret";'
+    options = secured(kafka, topic, kafka__sasl__mechanism="SCRAM-SHA-256", kafka__sasl__jaas__config=login)
+    assert numbers(kafka.batch(options)) == [1]
+
+
+def test_log_in_by_tokens_of_a_class(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1, 2, 3])
+    options = secured(
+        kafka, topic, kafka__sasl__mechanism="OAUTHBEARER", tokenProvider="tests.kafka_tokens:UnsignedTokens"
+    )
+    assert numbers(kafka.batch(options)) == [1, 2, 3]
+    with kafka.query(options) as query:
+        assert query.run_batch().rows == 3
+
+
+def test_a_wrong_password_is_an_error_that_does_not_show_it(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    options = secured(
+        kafka,
+        topic,
+        kafka__sasl__mechanism="PLAIN",
+        kafka__sasl__username="shop",
+        kafka__sasl__password="canary-7fa3",
+        fetchOffset__numRetries="1",
+    )
+    with pytest.raises(TaskFailedError) as caught:
+        kafka.batch(options)
+    assert "[KAFKA_LOG_IN]" in str(caught.value)
+    assert "canary-7fa3" not in str(caught.value)
+
+
+def test_mutual_tls(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1, 2])
+    folder = kafka.broker.certificates
+    options = kafka.options(
+        topic,
+        kafka__bootstrap__servers=kafka.broker.ssl_endpoint,
+        kafka__security__protocol="SSL",
+        kafka__ssl__truststore__type="PEM",
+        kafka__ssl__truststore__location=str(folder / "ca.pem"),
+        kafka__ssl__keystore__type="PEM",
+        kafka__ssl__keystore__location=str(folder / "client-all.pem"),
+    )
+    assert numbers(kafka.batch(options)) == [1, 2]
+
+
+def test_an_unknown_setting_of_the_client_is_an_error_that_names_it(kafka: KafkaRig) -> None:
+    with pytest.raises(TaskFailedError, match=r"\[KAFKA_SETTING\].*fetch.tiny.bytes"):
+        kafka.batch(kafka.options(kafka.topic(1), kafka__fetch__tiny__bytes="1"))

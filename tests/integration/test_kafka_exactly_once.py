@@ -1,0 +1,229 @@
+"""Exactly-once writes on a real broker: the behaviours of docs/explanation/kafka.md, and the windows around them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.testing.kafka_broker import KafkaBroker, find_broker
+from tests.kafka_rig import KafkaRig, text
+from tests.kafka_task import TaskPlan, exactly_once, run_commit, run_process, run_task, start_process
+
+FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
+
+_queries = itertools.count()
+
+
+class Sink:
+    """A query that writes to a topic of its own."""
+
+    def __init__(self, kafka: KafkaRig, partitions: int = 2, **options: str) -> None:
+        self.kafka = kafka
+        self.partitions = partitions
+        self.topic = kafka.topic(partitions)
+        self.query = f"query-{next(_queries)}"
+        self.options = kafka.options(topic=self.topic, **options)
+        self.options.pop("subscribe", None)
+        self.options.pop("startingOffsets", None)
+        self.options["topic"] = self.topic
+
+    def plan(self, batch: int, partition: int, values: str, query: str | None = None) -> TaskPlan:
+        return TaskPlan(self.options, query or self.query, batch, partition, values.split())
+
+    def task(self, batch: int, partition: int, values: str, query: str | None = None) -> str:
+        return run_task(self.plan(batch, partition, values, query))
+
+    def commit(self, batch: int, partitions: int) -> str:
+        return run_commit(self.options, self.query, batch, partitions)
+
+    def seen(self) -> list[str]:
+        return sorted(text(message.value() for message in self.kafka.read_committed(self.topic, self.partitions)))
+
+
+@pytest.fixture
+def sink(kafka: KafkaRig) -> Sink:
+    return Sink(kafka)
+
+
+@pytest.mark.parametrize("point", FAILPOINTS)
+def test_54_55_a_task_killed_anywhere_writes_its_rows_once(sink: Sink, point: str) -> None:
+    assert run_process(sink.plan(0, 0, "a b c"), f"{point}=kill") == "killed"
+    assert sink.seen() == (["a", "b", "c"] if point == "kafka.committed" else [])
+    again = sink.task(0, 0, "a b c")
+    assert again == ("skipped" if point == "kafka.committed" else "written")
+    assert sink.task(1, 0, "d") == "written"
+    assert sink.seen() == ["a", "b", "c", "d"]
+
+
+def test_56_when_the_driver_fails_to_commit_all_tasks_skip(sink: Sink) -> None:
+    for partition, values in enumerate(("a b", "c", "")):
+        assert sink.task(0, partition, values) == "written"
+    for partition, values in enumerate(("b a", "c", "")):
+        assert sink.task(0, partition, values) == "skipped"
+    assert sink.commit(0, 3) == "committed"
+    assert sink.seen() == ["a", "b", "c"]
+
+
+def test_57_a_zombie_is_fenced(sink: Sink, tmp_path: Path) -> None:
+    flag = tmp_path / "paused"
+    zombie = start_process(sink.plan(0, 0, "a b"), f"kafka.marked=pause:{flag}")
+    while not flag.exists():
+        assert zombie.poll() is None
+        time.sleep(0.02)
+    assert sink.task(0, 0, "a b") == "written"
+    flag.unlink()
+    output, _ = zombie.communicate(timeout=60)
+    assert output.splitlines()[-1] == '"KAFKA_FENCED"'
+    assert sink.seen() == ["a", "b"]
+
+
+def test_57_two_drivers_write_each_row_once(sink: Sink) -> None:
+    outcomes: list[str] = []
+
+    def drive() -> None:
+        for batch in range(4):
+            for _ in range(20):
+                outcome = sink.task(batch, 0, f"{batch}a {batch}b")
+                outcomes.append(outcome)
+                if outcome in {"written", "skipped", "KAFKA_CHECKPOINT_BEHIND"}:
+                    break
+
+    threads = [threading.Thread(target=drive) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert outcomes.count("written") == 4
+    assert sink.seen() == sorted(f"{batch}{letter}" for batch in range(4) for letter in "ab")
+
+
+def test_58_a_new_checkpoint_writes_anew(sink: Sink) -> None:
+    assert sink.task(0, 0, "a") == "written"
+    assert sink.task(0, 0, "a", query=f"{sink.query}-new") == "written"
+    assert sink.seen() == ["a", "a"]
+
+
+@pytest.mark.parametrize("again", ["a x", "a", "a b b", ""])
+def test_59_a_replay_with_other_rows_is_caught(sink: Sink, again: str) -> None:
+    assert sink.task(0, 0, "a b") == "written"
+    assert sink.task(0, 0, again) == "KAFKA_REPLAY_DIFFERS"
+    assert sink.task(0, 0, "b a") == "skipped", "the order of rows does not count"
+    assert sink.seen() == ["a", "b"]
+
+
+def test_60_an_empty_partition_writes_a_marker(sink: Sink) -> None:
+    assert sink.task(0, 0, "") == "written"
+    assert sink.task(0, 0, "") == "skipped"
+    assert sink.task(1, 0, "") == "written"
+    assert sink.seen() == []
+
+
+def test_partitions_may_grow_between_batches(sink: Sink) -> None:
+    for partition in range(8):
+        assert sink.task(0, partition, f"a{partition}") == "written"
+    assert sink.commit(0, 8) == "committed"
+    for partition in range(16):
+        assert sink.task(1, partition, f"b{partition}") == "written"
+    assert sink.commit(1, 16) == "committed"
+    for partition in range(4):
+        assert sink.task(2, partition, f"c{partition}") == "written"
+    assert sink.commit(2, 4) == "committed"
+    assert len(sink.seen()) == 28
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_fewer_partitions_in_a_replay_are_caught_when_a_partition_beyond_them_was_written(
+    sink: Sink, known: bool
+) -> None:
+    batch = 1 if known else 0
+    if known:
+        for partition in range(8):
+            sink.task(0, partition, f"a{partition}")
+        assert sink.commit(0, 8) == "committed"
+    assert sink.task(batch, 6, "lost") == "written"
+    for partition in range(4):
+        assert sink.task(batch, partition, f"b{partition}") == "written"
+    assert sink.commit(batch, 4) == "KAFKA_LAYOUT_CHANGED"
+    assert sink.commit(batch, 4) == "KAFKA_LAYOUT_CHANGED", "again and again, until somebody looks"
+    assert sink.commit(batch, 8) == "committed"
+
+
+def test_fewer_partitions_in_a_replay_are_caught_when_a_present_partition_was_written(sink: Sink) -> None:
+    assert sink.task(0, 2, "x") == "written"
+    assert sink.task(0, 2, "x y") == "KAFKA_REPLAY_DIFFERS"
+
+
+def test_a_missing_marker_is_an_error_only_below_the_width(kafka: KafkaRig) -> None:
+    sink = Sink(kafka)
+    assert sink.task(0, 0, "a") == "written"
+    assert sink.commit(0, 1) == "committed"
+    assert sink.task(1, 1, "b") == "written", "a partition that never was"
+    sink.query = "restored"
+    assert sink.task(5, 0, "c") == "KAFKA_MARKER_MISSING"
+    sink.options["onMissingMarker"] = "write"
+    assert sink.task(5, 0, "c") == "written"
+    assert sink.seen() == ["a", "b", "c"]
+
+
+def test_an_older_copy_of_a_checkpoint_is_caught(sink: Sink) -> None:
+    for batch in range(3):
+        assert sink.task(batch, 0, str(batch)) == "written"
+    assert sink.task(1, 0, "1") == "KAFKA_CHECKPOINT_BEHIND"
+
+
+def test_topics_from_a_column_need_a_topic_for_markers(kafka: KafkaRig) -> None:
+    sink = Sink(kafka)
+    assert sink.options.pop("topic") == sink.topic
+    with pytest.raises(Exception, match="markerTopic is required"):
+        exactly_once(sink.options)
+
+
+def test_a_topic_for_markers_that_is_not_there_is_an_error(kafka: KafkaRig) -> None:
+    sink = Sink(kafka, markerTopic="no-such-topic")
+    assert sink.task(0, 0, "a") == "KAFKA_UNKNOWN_TOPIC_OR_PARTITION"
+    assert sink.seen() == []
+
+
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker that tests may kill."""
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    with KafkaBroker() as broker:
+        yield broker
+
+
+def test_a_broker_restart_between_batches_changes_nothing(own_broker: KafkaBroker, tmp_path: Path) -> None:
+    sink = Sink(KafkaRig(own_broker, tmp_path))
+    assert sink.task(0, 0, "a b") == "written"
+    own_broker.restart()
+    assert sink.task(0, 0, "a b") == "skipped"
+    assert sink.task(1, 0, "c") == "written"
+    assert sink.commit(1, 1) == "committed"
+    assert sink.seen() == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("point", ["kafka.marker_read", "kafka.rows_sent", "kafka.marked"])
+def test_a_broker_restart_inside_a_batch_writes_its_rows_once(
+    own_broker: KafkaBroker, tmp_path: Path, point: str
+) -> None:
+    sink = Sink(KafkaRig(own_broker, tmp_path))
+    flag = tmp_path / "paused"
+    task = start_process(sink.plan(0, 0, "a b c"), f"{point}=pause:{flag}")
+    while not flag.exists():
+        assert task.poll() is None
+        time.sleep(0.02)
+    own_broker.restart()
+    flag.unlink()
+    output, errors = task.communicate(timeout=100)
+    assert task.returncode == 0, errors
+    first = json.loads(output.splitlines()[-1])
+    again = sink.task(0, 0, "a b c")
+    assert (first, again) in {("written", "skipped"), ("KAFKA_UNAVAILABLE", "written"), ("KAFKA_ERROR", "written")}
+    assert sink.seen() == ["a", "b", "c"]

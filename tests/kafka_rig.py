@@ -1,0 +1,199 @@
+"""A real broker for the tests of one process, and short words for what they do with it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, Producer
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+
+from connectors.testing.kafka_broker import KafkaBroker
+from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+
+SOURCE = "connectors.kafka.reader:KafkaDataSource"
+PATIENCE = 60.0
+
+_numbers = itertools.count()
+
+
+class KafkaRig:
+    """A broker, seen from a test: topics of its own, records, queries.
+
+    Args:
+        broker: shared with other tests, unless a test kills it.
+        folder: for checkpoint and sink.
+    """
+
+    def __init__(self, broker: KafkaBroker, folder: Path) -> None:
+        self.broker = broker
+        self.folder = folder
+        self.workers = InProcessWorkers()
+        quiet = {"bootstrap.servers": broker.endpoint, "log_level": 0}
+        self.admin = AdminClient(quiet)
+        self.producer = Producer({**quiet, "linger.ms": 0, "acks": "all", "message.max.bytes": 4_000_000})
+        self._quiet = quiet
+        self.native_writes = "true"
+
+    # Topics
+
+    def name(self, word: str = "topic") -> str:
+        """A name that no other test uses."""
+        return f"{word}-{next(_numbers)}"
+
+    def topic(self, partitions: int = 1, name: str | None = None, **settings: str) -> str:
+        """Make a topic; settings are written with underscores."""
+        name = name or self.name()
+        config = {key.replace("_", "."): value for key, value in settings.items()}
+        self._done(self.admin.create_topics([NewTopic(name, partitions, 1, config=config)]))
+        self._until(lambda: len(self.admin.list_topics(name).topics[name].partitions) == partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        self._done(self.admin.delete_topics([name]))
+        self._until(lambda: name not in self.admin.list_topics().topics)
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self._done(self.admin.create_partitions([NewPartitions(name, partitions)]))
+        self._until(lambda: len(self.producer.list_topics(name).topics[name].partitions) == partitions)
+
+    def delete_records(self, name: str, before: int, partition: int = 0) -> None:
+        """Take away the records before an offset, as retention does."""
+        self._done(self.admin.delete_records([Partition(name, partition, before)]))
+
+    @staticmethod
+    def _done(futures: Mapping[Any, Any]) -> None:
+        for future in futures.values():
+            future.result(PATIENCE)
+
+    @staticmethod
+    def _until(condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+    # Records
+
+    def send(self, topic: str, values: Iterable[Any], partition: int = 0, **details: Any) -> None:
+        """Produce values: bytes, None, or anything as text."""
+        for value in values:
+            data = value if isinstance(value, bytes | None) else str(value).encode()
+            self.producer.produce(topic, data, partition=partition, on_delivery=_delivered, **details)
+        assert self.producer.flush(PATIENCE) == 0
+
+    def transaction(self, topic: str, values: Iterable[Any], *, commit: bool | None = True, partition: int = 0) -> Any:
+        """Produce values in a transaction that is committed, aborted, or (None) left open; returns its producer."""
+        producer = Producer({**self._quiet, "transactional.id": self.name("transaction")})
+        producer.init_transactions(PATIENCE)
+        producer.begin_transaction()
+        for value in values:
+            producer.produce(topic, str(value).encode(), partition=partition)
+        assert producer.flush(PATIENCE) == 0
+        if commit is True:
+            producer.commit_transaction(PATIENCE)
+        elif commit is False:
+            producer.abort_transaction(PATIENCE)
+        return producer
+
+    def end(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
+        """The offset behind the last record."""
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {Partition(topic, partition): OffsetSpec.latest()}
+        (future,) = self.admin.list_offsets(asked, isolation_level=level).values()
+        return int(future.result(PATIENCE).offset)
+
+    def read_committed(self, topic: str, partitions: int = 1) -> list[Any]:
+        """All records of a topic that a careful consumer sees, as messages of confluent-kafka."""
+        settings = {**self._quiet, "group.id": self.name("check"), "isolation.level": "read_committed"}
+        consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "error"})
+        consumer.assign([Partition(topic, number, 0) for number in range(partitions)])
+        found: list[Any] = []
+        ended = 0
+        while ended < partitions:
+            message = consumer.poll(PATIENCE)
+            assert message is not None, "the topic cannot be read to its end"
+            if message.error() is None:
+                found.append(message)
+            else:
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                ended += 1
+        consumer.close()
+        return found
+
+    def wait_for_group(self, group: str, topic: str, offset: int, partition: int = 0) -> None:
+        """Wait until a group has committed an offset."""
+        consumer = Consumer({**self._quiet, "group.id": group})
+        asked = [Partition(topic, partition)]
+        self._until(lambda: consumer.committed(asked, timeout=PATIENCE)[0].offset == offset)
+        consumer.close()
+
+    def wait_for_compaction(self, topic: str) -> None:
+        """Wait until a topic holds fewer records than offsets."""
+        self._until(lambda: len(self.read_committed(topic)) < self.end(topic) // 2)
+
+    # Queries
+
+    def options(self, topic: str | None = None, **options: Any) -> dict[str, str]:
+        """Options of the source; those with dots are written with two underscores, objects become JSON."""
+        found = {"kafka.bootstrap.servers": self.broker.endpoint}
+        if topic is not None:
+            found |= {"subscribe": topic, "startingOffsets": "earliest"}
+        for key, value in options.items():
+            if value is None:
+                found.pop(key, None)
+            else:
+                text = value if isinstance(value, str) else json.dumps(value)
+                found[key.replace("__", ".")] = text
+        return found
+
+    def query(self, options: Mapping[str, str], **settings: Any) -> StreamingQuery:
+        """A query on the checkpoint and the sink of this test."""
+        return StreamingQuery(
+            SOURCE,
+            options,
+            checkpoint=self.folder / "checkpoint",
+            workers=self.workers,
+            **({"sink": self.sink} | settings),
+        )
+
+    @property
+    def sink(self) -> FolderSink:
+        """The sink of the test's query."""
+        return FolderSink(self.folder / "sink")
+
+    def batch(self, options: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The rows of a batch read."""
+        with BatchRead(SOURCE, options, workers=self.workers) as read:
+            return [row for table in read.collect() for row in table.to_pylist()]
+
+    def values(self, query: StreamingQuery, count: int) -> list[str]:
+        """Run batches until so many rows have come; returns the values, as text."""
+        found: list[str] = []
+        seen = 0
+
+        def enough(batches: Sequence[Any]) -> bool:
+            nonlocal seen
+            for batch in batches[seen:]:
+                found.extend(text(batch.values("value")))
+            seen = len(batches)
+            return len(found) >= count
+
+        query.run_until(enough, PATIENCE)
+        return found
+
+
+def _delivered(error: Any, _message: Any) -> None:
+    assert error is None, error
+
+
+def text(values: Iterable[bytes | None]) -> list[str]:
+    """Values as text."""
+    return ["" if value is None else value.decode() for value in values]

@@ -1,0 +1,217 @@
+"""Kafka through Spark itself: what only Spark shows, and our source and sink held against Spark's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import SparkContext
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from connectors import register
+from connectors.kafka.lag import offsets_behind
+from connectors.testing.kafka_broker import KafkaBroker, find_broker
+from connectors.testing.maven import class_path
+from tests.kafka_rig import KafkaRig, text
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    with KafkaBroker() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session with Spark's own connector beside ours, where its jars can be had."""
+    jars = class_path("kafka-spark")
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+    )
+    if not jars.reason:
+        builder = builder.config("spark.jars", ",".join(jars.jars))
+    end_jvm()  # jars count when a JVM starts
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    register(session)
+    yield session
+    session.stop()
+    end_jvm()
+
+
+def end_jvm() -> None:
+    """End the JVM of an earlier session of this process, if there is one."""
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(30)
+    SparkContext._gateway = SparkContext._jvm = None
+
+
+@pytest.fixture
+def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
+    return KafkaRig(broker, tmp_path)
+
+
+@pytest.fixture
+def jvm() -> None:
+    """Skips where Spark's own connector cannot be had."""
+    if reason := class_path("kafka-spark").reason:
+        pytest.skip(reason)
+
+
+def run(rows: DataFrame, folder: Path, **options: str) -> Any:
+    """Run a stream of all there is into Kafka; returns the query."""
+    writer = rows.writeStream.format("kafka_py").trigger(availableNow=True)
+    query = writer.options(**options).option("checkpointLocation", str(folder / "checkpoint")).start()
+    assert query.awaitTermination(60)
+    return query
+
+
+def test_28_29_30_a_stream_with_a_window_counts_its_rows_and_reports_its_lag(
+    spark: SparkSession, kafka: KafkaRig, tmp_path: Path
+) -> None:
+    topic = kafka.topic(2)
+    for number in range(20):
+        kafka.send(topic, [number], number % 2, timestamp=1_700_000_000_000 + number * 1000)
+    options = kafka.options(topic, maxOffsetsPerTrigger="10")
+    rows = spark.readStream.format("kafka_py").options(**options).load()
+    counts = rows.withWatermark("timestamp", "1 second").groupBy(f.window("timestamp", "5 seconds")).count()
+    query = (
+        (counts.writeStream.format("memory").queryName("windows").outputMode("complete").trigger(availableNow=True))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert sorted(row["count"] for row in spark.table("windows").collect()) == [5, 5, 5, 5]
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
+    assert [each["numInputRows"] for each in progress] == [10, 10]
+    assert offsets_behind(progress[0]) == [{topic: {0: 5, 1: 5}}]
+    assert offsets_behind(progress[1]) == [{topic: {0: 0, 1: 0}}]
+
+
+def test_batch_reads_late_binding_and_filters_through_spark(spark: SparkSession, kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    kafka.send(topic, range(6))
+    kafka.send(topic, range(6, 9), 1)
+    rows = spark.read.format("kafka_py").options(**kafka.options(topic)).load()
+    assert rows.count() == 9
+    assert rows.union(rows).count() == 18
+    kafka.send(topic, [9])
+    assert rows.filter("partition = 0 AND offset >= 4").count() == 3
+
+
+def test_49_save_modes_other_than_append_are_refused(spark: SparkSession, kafka: KafkaRig) -> None:
+    rows = spark.createDataFrame([("a",)], "value string")
+    options = {"kafka.bootstrap.servers": kafka.broker.endpoint, "topic": kafka.topic(1)}
+    for mode in ("overwrite", "ignore", "error"):
+        with pytest.raises((AnalysisException, Exception), match=r"(?i)mode"):
+            rows.write.format("kafka_py").options(**options).mode(mode).save()
+    rows.write.format("kafka_py").options(**options).mode("append").save()
+    assert [message.value() for message in kafka.read_committed(options["topic"])] == [b"a"]
+
+
+def test_50_exactly_once_through_spark_counts_its_rows_and_goes_on_after_a_restart(
+    spark: SparkSession, kafka: KafkaRig, tmp_path: Path
+) -> None:
+    source, target = kafka.topic(2), kafka.topic(2)
+    kafka.send(source, range(10))
+    rows = spark.readStream.format("kafka_py").options(**kafka.options(source, maxOffsetsPerTrigger="4")).load()
+    options = {
+        "kafka.bootstrap.servers": kafka.broker.endpoint,
+        "topic": target,
+        "deliveryGuarantee": "exactly-once",
+        "dedupHeaders": "true",
+    }
+    query = run(rows.select("value"), tmp_path, **options)
+    assert sum(each["sink"]["numOutputRows"] for each in query.recentProgress) == 10
+    found = kafka.read_committed(target, 2)
+    assert sorted(map(int, text(message.value() for message in found))) == list(range(10))
+    assert {dict(message.headers())["spark.query"].decode() for message in found} == {query.id}
+    # Spark forgets that it has committed the last batch, as after a crash of the driver.
+    commits = sorted((tmp_path / "checkpoint" / "commits").glob("[0-9]*"), key=lambda each: int(each.name))
+    for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+        path.unlink(missing_ok=True)
+    run(rows.select("value"), tmp_path, **options)
+    assert len(kafka.read_committed(target, 2)) == 10
+
+
+# Against Spark's own
+
+
+@pytest.mark.usefixtures("jvm")
+def test_rows_and_schema_are_those_of_sparks_own_source(spark: SparkSession, kafka: KafkaRig) -> None:
+    topic = kafka.topic(3)
+    kafka.send(topic, [None, b"", "text"], 0, key=b"k", headers=[("a", b"1"), ("a", None)])
+    kafka.send(topic, range(5), 1, timestamp=1234)
+    kafka.transaction(topic, range(5, 8), partition=2)
+    kafka.transaction(topic, range(8, 10), partition=2, commit=False)
+    for isolation in ("read_uncommitted", "read_committed"):
+        options = kafka.options(topic, includeHeaders="true", kafka__isolation__level=isolation)
+        ours, theirs = (spark.read.format(name).options(**options).load() for name in ("kafka_py", "kafka"))
+        assert ours.schema == theirs.schema
+        assert sorted(map(repr, ours.collect())) == sorted(map(repr, theirs.collect()))
+
+
+@pytest.mark.usefixtures("jvm")
+def test_batches_end_at_the_offsets_of_sparks_own_source(spark: SparkSession, kafka: KafkaRig, tmp_path: Path) -> None:
+    topic = kafka.topic(3)
+    for partition, count in enumerate((101, 11, 1)):
+        kafka.send(topic, range(count), partition)
+    ends: dict[str, list[Any]] = {}
+    for name in ("kafka", "kafka_py"):
+        rows = spark.readStream.format(name).options(**kafka.options(topic, maxOffsetsPerTrigger="10")).load()
+        query = (
+            rows.writeStream.format("noop")
+            .trigger(availableNow=True)
+            .option("checkpointLocation", str(tmp_path / name))
+            .start()
+        )
+        assert query.awaitTermination(60)
+        logged = sorted((tmp_path / name / "offsets").glob("[0-9]*"), key=lambda each: int(each.name))
+        ends[name] = [json.loads(each.read_text().splitlines()[-1])[topic] for each in logged]
+    assert ends["kafka_py"] == ends["kafka"]
+
+
+@pytest.mark.usefixtures("jvm")
+def test_a_query_moves_from_sparks_own_source_with_its_checkpoint(
+    spark: SparkSession, kafka: KafkaRig, tmp_path: Path
+) -> None:
+    topic = kafka.topic(2)
+    kafka.send(topic, range(5))
+    for name, expected in (("kafka", range(5)), ("kafka_py", range(8))):
+        rows = spark.readStream.format(name).options(**kafka.options(topic)).load()
+        writer = rows.selectExpr("CAST(value AS STRING) AS value").writeStream.format("json").trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(str(tmp_path / "rows"))
+        assert query.awaitTermination(60)
+        found = spark.read.schema("value string").json(str(tmp_path / "rows")).collect()
+        assert sorted(int(row["value"]) for row in found) == list(expected)
+        kafka.send(topic, range(5, 8))
+
+
+@pytest.mark.usefixtures("jvm")
+def test_53_keys_land_in_the_partitions_of_sparks_own_sink(spark: SparkSession, kafka: KafkaRig) -> None:
+    keys = [b"%d" % number for number in range(300)] + [b"", b"\xff\x00", "ß".encode()]
+    rows = spark.createDataFrame([(bytearray(key), bytearray(key)) for key in keys], "key binary, value binary")
+    found = []
+    for name in ("kafka", "kafka_py"):
+        topic = kafka.topic(11)
+        options = {"kafka.bootstrap.servers": kafka.broker.endpoint, "topic": topic}
+        rows.write.format(name).options(**options).mode("append").save()
+        found.append({message.key(): message.partition() for message in kafka.read_committed(topic, 11)})
+    assert found[0] == found[1]
+    assert len(found[0]) == len(keys)

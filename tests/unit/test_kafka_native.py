@@ -1,0 +1,180 @@
+"""The fast way to read gives what the plain one gives: on memory of our own, and on records of a mock cluster."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from connectors.kafka import consume
+from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka.native import _addresses, _binary, native_reason
+from connectors.kafka.produce import close_sinks, produce_batches
+from connectors.kafka.ranges import OffsetRange
+from connectors.kafka.rows import Columns
+from connectors.kafka.settings import ClientSettings
+from connectors.testing.kafka import MockKafka
+
+VALUES = st.lists(
+    st.one_of(st.none(), st.binary(max_size=14), st.binary(min_size=11, max_size=60)), min_size=1, max_size=40
+)
+
+
+needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
+
+
+def test_the_fast_way_can_be_had_from_arrow_19_on() -> None:
+    assert (native_reason() == "") == (int(pa.__version__.partition(".")[0]) >= 19)
+
+
+@needs_native
+@given(VALUES)
+def test_bytes_are_gathered_from_anywhere(values: list[bytes | None]) -> None:
+    assert _binary(*_addresses(values)).to_pylist() == values
+
+
+@needs_native
+def test_bytes_far_apart_are_gathered() -> None:
+    # Two mappings with more than 4 GB between them, most of which is never touched.
+    block = np.zeros(5 << 30, np.uint8)
+    data = b"0123456789abcdef"
+    places = [0, 3 << 29, len(block) - len(data)]
+    for place in places:
+        block[place : place + len(data)] = np.frombuffer(data, np.uint8)
+    addresses = np.array([block.ctypes.data + place for place in places], np.uint64)
+    assert _binary(addresses, np.full(3, len(data), np.int64)).to_pylist() == [data] * 3
+
+
+@pytest.fixture
+def mock() -> Iterator[MockKafka]:
+    with MockKafka() as made:
+        made.create_topic("t", 1)
+        yield made
+        close_readers()
+
+
+def rows(mock: MockKafka, part: OffsetRange, *, native: bool) -> list[dict[str, Any]]:
+    how = ReadSettings(
+        client=ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted"))),
+        group="check",
+        headers=False,
+        fail_on_data_loss=True,
+        poll_timeout=10.0,
+        native=native,
+    )
+    return [row for batch in read_range(part, how) for row in batch.to_pylist()]
+
+
+def test_both_ways_give_the_same_rows(mock: MockKafka) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    values = [None, b"", b"short", b"x" * 12, b"y" * 13, bytes(range(256)) * 4]
+    for number in range(3000):
+        value, key = values[number % 6], values[number // 6 % 6]
+        producer.produce("t", value, key, 0, timestamp=1_000_000 + number)
+    assert producer.flush(10) == 0
+    for part in (OffsetRange("t", 0, 0, 3000), OffsetRange("t", 0, 7, 1234), OffsetRange("t", 0, -2, -1)):
+        assert rows(mock, part, native=True) == rows(mock, part, native=False)
+
+
+def test_ranges_one_after_the_other_go_on_where_the_last_ended(mock: MockKafka) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(1000):
+        producer.produce("t", b"%d" % number, partition=0)
+    producer.flush(10)
+    found = [
+        row for start in range(0, 1000, 100) for row in rows(mock, OffsetRange("t", 0, start, start + 100), native=True)
+    ]
+    assert [row["value"] for row in found] == [b"%d" % number for number in range(1000)]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka, native: bool) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(60_000):
+        producer.produce("t", b"%d" % number, partition=0)
+    producer.flush(10)
+    for start, end in ((0, 10), (20, 30), (25, 40), (39, 41), (30_000, 30_010), (5, 7), (59_990, 60_000), (7, 8)):
+        found = [row["value"] for row in rows(mock, OffsetRange("t", 0, start, end), native=native)]
+        assert found == [b"%d" % number for number in range(start, end)]
+
+
+def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    close_readers()
+    monkeypatch.setattr(consume, "_IDLE_SECONDS", 0.2)
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    producer.produce("t", b"v", partition=0)
+    producer.flush(10)
+    for thread in [*consume._reapers]:
+        thread.join(60)
+    assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+    (reaper,) = consume._reapers
+    reaper.join(60)
+    assert not any(consume._readers.values())
+    assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+
+
+TEXTS = st.one_of(st.none(), st.text(max_size=20))
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(
+        st.tuples(TEXTS, st.one_of(st.none(), st.binary(max_size=40)), st.sampled_from([None, 0, 1, 2])), min_size=1
+    )
+)
+def test_both_ways_write_the_same_records(wanted: list[tuple[str | None, bytes | None, int | None]]) -> None:
+    columns = Columns(topic="t", key=True, partition=True, headers=False, timestamp=False)
+    arrays = {
+        "key": pa.array([key for key, _, _ in wanted], pa.string()),
+        "value": pa.array([value for _, value, _ in wanted], pa.binary()),
+        "partition": pa.array([partition for _, _, partition in wanted], pa.int32()),
+    }
+    whole = pa.RecordBatch.from_pydict(arrays)
+    found = []
+    for native in (True, False):
+        with MockKafka() as mock:
+            mock.create_topic("t", 3)
+            plain = (("bootstrap.servers", mock.endpoint), ("partitioner", "murmur2"))
+            batches = [whole.slice(0, 1), whole.slice(1)]  # a slice has an offset into its buffers
+            assert produce_batches(batches, columns, ClientSettings(plain), native=native) == len(wanted)
+            close_sinks()
+            parts = [OffsetRange("t", number, -2, -1) for number in range(3)]
+            read = [row for part in parts for row in rows(mock, part, native=True)]
+            close_readers()
+        for row in read:
+            del row["timestamp"]
+        found.append(read)
+    assert found[0] == found[1]
+    assert len(found[0]) == len(wanted)
+
+
+def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
+    for topic in ("a", "b"):
+        mock.create_topic(topic, 1)
+    columns = Columns(topic=None, key=False, partition=False, headers=False, timestamp=False)
+    names = ["a", "b", "a", "a", "b"]
+    batch = pa.RecordBatch.from_pydict({"topic": names, "value": [b"%d" % number for number in range(5)]})
+    produce_batches([batch], columns, ClientSettings((("bootstrap.servers", mock.endpoint),)))
+    close_sinks()
+    read = {topic: [row["value"] for row in rows(mock, OffsetRange(topic, 0, -2, -1), native=True)] for topic in "ab"}
+    assert read == {"a": [b"0", b"2", b"3"], "b": [b"1", b"4"]}
+
+
+def test_an_abandoned_read_gives_its_records_back(mock: MockKafka) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(25_000):
+        producer.produce("t", b"%d" % number, partition=0)
+    producer.flush(10)
+    how = ReadSettings(ClientSettings((("bootstrap.servers", mock.endpoint),)), "check", False, True, 10.0, True)
+    reading = read_range(OffsetRange("t", 0, 0, 25_000), how)
+    assert next(reading).num_rows > 0
+    reading.close()  # hangs if the client still misses records
+    assert ctypes.sizeof(ctypes.c_void_p) == 8
+    assert len(rows(mock, OffsetRange("t", 0, 24_000, 25_000), native=True)) == 1000

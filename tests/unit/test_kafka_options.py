@@ -1,0 +1,248 @@
+"""Options of ``kafka_py``: parsing, precedence, refusals and their texts, and settings of the client."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from connectors.core.errors import OptionError
+from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.options import KafkaReadOptions, parse_read_options
+from connectors.kafka.positions import Earliest, Group, Latest, Specific, Timestamp, Timestamps
+from connectors.kafka.strategy import Assign, Subscribe, SubscribePattern
+
+BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
+
+
+def parse(streaming: bool | None = True, **options: str | None) -> KafkaReadOptions:
+    raw: dict[str, str] = dict(BASE)
+    for key, value in options.items():
+        name = key.replace("__", ".")
+        raw.pop(name, None)
+        if value is not None:
+            raw[name] = value
+    return parse_read_options(raw, {"PASSWORD": "hidden"}, streaming=streaming)
+
+
+def refused(streaming: bool | None = True, **options: str | None) -> str:
+    with pytest.raises(OptionError) as caught:
+        parse(streaming, **options)
+    return str(caught.value)
+
+
+ONE_OF = "One of the following options must be specified for Kafka source: subscribe, subscribepattern, assign. See the docs for more details"  # noqa: E501
+ONLY_ONE = "Only one of the following options can be specified for Kafka source: subscribe, subscribepattern, assign. See the docs for more details"  # noqa: E501
+MALFORMED = 'Expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}, got '
+
+BOTH = [
+    ({"subscribe": None}, ONE_OF),
+    ({"assign": '{"a":[0]}'}, ONLY_ONE),
+    ({"subscribePattern": "a"}, ONLY_ONE),
+    ({"subscribe": " , "}, "No topics to subscribe to as specified value for option 'subscribe' is ','"),
+    ({"subscribe": None, "subscribePattern": " "}, "Pattern to subscribe is empty as specified value for option"),
+    ({"subscribe": None, "subscribePattern": "("}, "is no regular expression"),
+    ({"subscribe": None, "assign": "a,b"}, "No topicpartitions to assign as specified value for option 'assign' is"),
+    ({"subscribe": None, "assign": '{"a":0}'}, 'Expected e.g. {"topicA":[0,1],"topicB":[0,1]}, got {"a":0}'),
+    ({"kafka__bootstrap__servers": None}, "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"),
+    ({"startingOffsets": '{"a":'}, MALFORMED + '{"a":'),
+    ({"startingOffsets": '{"a":{"0":-3}}'}, MALFORMED),
+    ({"startingOffsets": '{"a":"newest"}'}, MALFORMED),
+    ({"startingOffsetsByTimestamp": '{"a":{"0":"x"}}'}, "Expected e.g."),
+    ({"startingTimestamp": "soon"}, "Expected a single long value, got soon"),
+    ({"startingOffsetsByTimestampStrategy": "guess"}, "startingOffsetsByTimestampStrategy"),
+    ({"failOnDataLoss": "maybe"}, "failOnDataLoss"),
+    ({"minPartitions": "0"}, "minPartitions must be positive"),
+    ({"minPartitions": "-1"}, "minPartitions must be positive"),
+    ({"minPartitions": "a"}, "it is not a whole number"),
+    ({"minPartitions": "1.0"}, "it is not a whole number"),
+    ({"maxRecordsPerPartition": "0"}, "maxRecordsPerPartition must be positive"),
+    (
+        {"kafka__auto__offset__reset": "latest"},
+        "Kafka option 'auto.offset.reset' is not supported. Instead set the source option 'startingoffsets'",
+    ),
+    ({"kafka__key__deserializer": "x"}, "Kafka option 'key.deserializer' is not supported as keys are deserialized as"),
+    ({"kafka__value__deserializer": "x"}, "Kafka option 'value.deserializer' is not supported as values are"),
+    ({"kafka__enable__auto__commit": "true"}, "Kafka option 'enable.auto.commit' is not supported"),
+    ({"kafka__interceptor__classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
+    ({"kafka__isolation__level": "serializable"}, "isolation.level"),
+    ({"kafka__plugin__library__paths": "x.so"}, "kafka.plugin.library.paths is not supported"),
+    ({"kafka__max__poll__records": "10"}, "maxOffsetsPerTrigger"),
+    ({"subscribeTopics": "a"}, "Did you mean subscribe?"),
+    ({"startingOffsets": "group"}, "Give commitOffsetsToGroup, or kafka.group.id"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), BOTH)
+@pytest.mark.parametrize("streaming", [True, False, None])
+def test_26_bad_options_of_the_source_are_refused(options: dict[str, str], text: str, streaming: bool | None) -> None:
+    assert text in refused(streaming, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
+        ({"endingOffsetsByTimestamp": '{"a":{"0":1}}'}, "ending timestamp not valid in streaming queries"),
+        (
+            {"minOffsetsPerTrigger": "20", "maxOffsetsPerTrigger": "15"},
+            "The value of minOffsetPerTrigger(20) is higher than the maxOffsetsPerTrigger(15)",
+        ),
+    ],
+)
+def test_26_what_a_stream_cannot_have_is_refused(options: dict[str, str], text: str) -> None:
+    assert text in refused(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"startingOffsets": "Latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
+        ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
+        ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
+        ({"startingOffsets": "latest", "subscribe": None}, "starting offset can't be latest"),
+    ],
+)
+def test_40_latest_as_start_and_earliest_as_end_are_refused_in_batch(options: dict[str, str], text: str) -> None:
+    assert text in refused(streaming=False, **options)
+
+
+def test_ending_timestamp_of_a_stream_is_ignored_as_by_spark() -> None:
+    assert parse(endingTimestamp="5").end == Timestamp(5)
+
+
+def test_defaults_are_those_of_spark() -> None:
+    options = parse()
+    assert options.starting(streaming=True) == Latest()
+    assert options.starting(streaming=False) == Earliest()
+    assert options.fail_on_data_loss
+    assert options.max_trigger_delay == 900
+    assert options.poll_timeout_ms == 120_000
+    assert (options.offset_retries, options.offset_retry_ms) == (3, 1000)
+    assert not options.include_headers
+    assert options.group_prefix(streaming=True) == "spark-kafka-source"
+    assert options.group_prefix(streaming=False) == "spark-kafka-relation"
+    assert options.client.get("isolation.level") == "read_uncommitted"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("5s", 5), ("1500", 1.5), ("2 h", 7200), ("10min", 600)])
+def test_max_trigger_delay_is_a_time_of_spark(text: str, seconds: float) -> None:
+    assert parse(maxTriggerDelay=text).max_trigger_delay == seconds
+
+
+def test_39_timestamp_wins_over_timestamps_over_offsets() -> None:
+    each = {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": "earliest"}
+    assert parse(**each).start == Timestamp(7)
+    assert parse(**(each | {"startingTimestamp": None})).start == Timestamps({TopicPartition("a", 0): 5})
+    assert parse(startingOffsets="Earliest").start == Earliest()
+    assert parse(startingOffsets="LATEST").start == Latest()
+
+
+def test_specific_offsets_and_words_for_topics() -> None:
+    start = parse(startingOffsets='{"a":{"0":23,"1":-2},"b":"latest","c":"Earliest"}').start
+    assert start == Specific({TopicPartition("a", 0): 23, TopicPartition("a", 1): -2}, {"b": -1, "c": -2})
+
+
+def test_start_of_a_group() -> None:
+    assert parse(startingOffsets="group", commitOffsetsToGroup="shop").start == Group()
+    assert parse(startingOffsets="group", kafka__group__id="shop").start == Group()
+
+
+def test_strategies() -> None:
+    assert parse(subscribe=" a , b,,a").strategy == Subscribe(("a", "b"))
+    pattern = parse(subscribe=None, subscribePattern=" ord.* ").strategy
+    assert pattern == SubscribePattern("ord.*")
+    assert isinstance(pattern, SubscribePattern)
+    assert pattern.matches("orders")
+    assert not pattern.matches("my-orders")
+    assigned = parse(subscribe=None, assign='{"a":[1,0]}').strategy
+    assert assigned == Assign(frozenset({TopicPartition("a", 0), TopicPartition("a", 1)}))
+
+
+def test_33_names_count_in_any_case() -> None:
+    raw = {"KAFKA.BOOTSTRAP.SERVERS": "b:1", "SubScribe": "a", "MINPARTITIONS": "4", "Kafka.Fetch.Min.Bytes": "7"}
+    options = parse_read_options(raw, {}, streaming=True)
+    assert options.min_partitions == 4
+    assert options.client.get("fetch.min.bytes") == "7"
+
+
+# Settings of the client
+
+
+def client(**options: str) -> dict[str, str]:
+    return parse(**options).client.revealed()
+
+
+def test_settings_of_the_jvm_client_are_translated() -> None:
+    given = client(
+        kafka__receive__buffer__bytes="1000",
+        kafka__fetch__max__wait__ms="50",
+        kafka__max__partition__fetch__bytes="99",
+        kafka__ssl__endpoint__identification__algorithm="",
+    )
+    assert given["socket.receive.buffer.bytes"] == "1000"
+    assert given["fetch.wait.max.ms"] == "50"
+    assert given["fetch.message.max.bytes"] == "99"
+    assert given["ssl.endpoint.identification.algorithm"] == "none"
+
+
+JAAS = 'org.apache.kafka.common.security.{} required username="shop" password="a \\"b\\" c;d";'
+
+
+@pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
+def test_a_log_in_of_the_jvm_client_is_understood(module: str) -> None:
+    given = client(kafka__sasl__jaas__config=JAAS.format(module), kafka__sasl__mechanism="PLAIN")
+    assert given["sasl.username"] == "shop"
+    assert given["sasl.password"] == 'a "b" c;d'
+    assert "sasl.jaas.config" not in given
+
+
+def test_a_log_in_by_oidc_is_understood() -> None:
+    text = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="me" '
+    given = client(
+        kafka__sasl__jaas__config=text + "clientSecret='env' scope=all;",
+        kafka__sasl__login__callback__handler__class="org.apache.kafka.x.OAuthBearerLoginCallbackHandler",
+        kafka__sasl__oauthbearer__token__endpoint__url="https://login",
+    )
+    assert given["sasl.oauthbearer.method"] == "oidc"
+    assert given["sasl.oauthbearer.client.id"] == "me"
+    assert given["sasl.oauthbearer.client.secret"] == "env"
+    assert given["sasl.oauthbearer.scope"] == "all"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"kafka__sasl__jaas__config": "com.sun.security.auth.module.Krb5LoginModule required x=1;"}, "Kerberos"),
+        ({"kafka__sasl__jaas__config": "software.amazon.msk.auth.iam.IAMLoginModule required;"}, "tokenProvider"),
+        ({"kafka__sasl__jaas__config": "password=hunter2"}, "cannot be read"),
+        ({"kafka__sasl__login__callback__handler__class": "my.Handler"}, "tokenProvider=module:Class"),
+        ({"kafka__ssl__truststore__location": "/a.jks"}, "keytool -list -rfc"),
+        ({"kafka__ssl__keystore__location": "/a.jks"}, "kafka.ssl.keystore.type=PKCS12"),
+        ({"kafka__metrics__num__samples": "3"}, "Leave it out"),
+        ({"tokenProvider": "no_class"}, "module:Class"),
+    ],
+)
+def test_what_has_no_meaning_for_librdkafka_is_refused_with_what_has(options: dict[str, str], text: str) -> None:
+    message = refused(**options)
+    assert text in message
+    assert "hunter2" not in message
+
+
+def test_stores_in_pem_become_files_of_openssl() -> None:
+    given = client(
+        kafka__ssl__truststore__type="PEM",
+        kafka__ssl__truststore__location="/ca.pem",
+        kafka__ssl__keystore__type="pem",
+        kafka__ssl__keystore__location="/me.pem",
+    )
+    assert given["ssl.ca.location"] == "/ca.pem"
+    assert given["ssl.certificate.location"] == given["ssl.key.location"] == "/me.pem"
+
+
+def test_secrets_are_read_from_the_environment_and_never_shown() -> None:
+    options = parse(kafka__sasl__password="env:PASSWORD", kafka__sasl__username="me")
+    assert options.client.revealed()["sasl.password"] == "hidden"
+    assert "hidden" not in repr(options)
+    assert pickle.loads(pickle.dumps(options)) == options

@@ -1,0 +1,148 @@
+"""The arithmetic of limits and ranges, and the JSON of offsets: pure functions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+from connectors.core.errors import OffsetError
+from connectors.core.offsets import SENTINEL, dump_offset
+from connectors.kafka.filters import bounds_of
+from connectors.kafka.limits import delays_batch, new_offsets, rate_limited
+from connectors.kafka.offsets import TopicPartition, end_offset, read_offset, resolved_start
+from connectors.kafka.ranges import OffsetRange, keep_words, split_ranges
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+
+
+def part(start: int, end: int, partition: int = 0) -> OffsetRange:
+    return OffsetRange("t", partition, start, end)
+
+
+# Limits
+
+
+def test_06_a_limit_is_shared_by_size_and_a_share_below_one_rounds_up() -> None:
+    start = {A: 100, B: 10, C: 1}
+    end = {A: 201, B: 21, C: 2}
+    assert rate_limited(10, start, end, {}) == {A: 108, B: 11, C: 2}
+    assert rate_limited(10, {A: 108, B: 11, C: 2}, end, {}) == {A: 117, B: 12, C: 2}
+
+
+def test_07_the_largest_limit_does_not_overflow() -> None:
+    limit = 2**63 - 1
+    assert rate_limited(limit, {A: 5}, {A: 2**62}, {}) == {A: 2**62}
+
+
+def test_a_new_partition_counts_from_its_first_record_and_a_deleted_one_does_not() -> None:
+    assert new_offsets({A: 5, B: 7}, {A: 6, C: 9}, {C: 4}) == 6
+    assert rate_limited(3, {A: 5}, {A: 6, C: 9}, {C: 4}) == {A: 6, C: 6}
+
+
+def test_an_end_before_the_start_passes_through_to_be_seen_when_planning() -> None:
+    assert rate_limited(3, {A: 5, B: 0}, {A: 2, B: 9}, {}) == {A: 2, B: 3}
+
+
+def test_08_a_batch_waits_for_the_minimum_or_for_the_delay() -> None:
+    assert not delays_batch(15, 5, 1, now=0, last_batch=None)
+    assert delays_batch(15, 5, 14, now=4.9, last_batch=0)
+    assert not delays_batch(15, 5, 15, now=0.1, last_batch=0)
+    assert not delays_batch(15, 5, 1, now=5, last_batch=0)
+
+
+# Ranges
+
+
+def test_split_as_spark_does_it() -> None:
+    assert split_ranges([part(0, 100), part(0, 3, 1)], 4, None) == [
+        part(0, 33),
+        part(33, 66),
+        part(66, 100),
+        part(0, 3, 1),
+    ]
+    assert split_ranges([part(0, 10)], None, 4) == [part(0, 3), part(3, 6), part(6, 10)]
+    assert split_ranges([part(5, 5), part(1, 2, 1)], None, None) == [part(1, 2, 1)]
+    assert split_ranges([part(0, 2)], 5, None) == [part(0, 1), part(1, 2)]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=6),
+    st.one_of(st.none(), st.integers(1, 40)),
+    st.one_of(st.none(), st.integers(1, 300)),
+)
+def test_23_a_split_covers_each_offset_once(
+    sizes: list[tuple[int, int]], min_partitions: int | None, most: int | None
+) -> None:
+    whole = [part(start, start + size, number) for number, (start, size) in enumerate(sizes)]
+    cut = split_ranges(whole, min_partitions, most)
+    for each in whole:
+        own = [one for one in cut if one.partition == each.partition]
+        assert [offset for one in own for offset in range(one.start, one.end)] == list(range(each.start, each.end))
+    assert all(one.size > 0 for one in cut)
+    assert most is None or all(one.size <= most for one in cut)
+    total = sum(each.size for each in whole)
+    if min_partitions is not None and len(whole) == 1:
+        assert len(cut) >= min(min_partitions, total)
+
+
+def test_42_a_split_keeps_the_words_at_its_outer_ends() -> None:
+    cut = split_ranges([part(0, 3)], 3, None)
+    assert keep_words(cut, {A: (-2, -1)}) == [part(-2, 1), part(1, 2), part(2, -1)]
+    assert keep_words([part(0, 3)], {A: (-2, -1)}) == [part(-2, -1)]
+    assert keep_words([part(0, 3)], {A: (0, 3)}) == [part(0, 3)]
+
+
+# Offsets as JSON
+
+
+def test_an_offset_has_the_form_of_sparks_own_source() -> None:
+    offset = end_offset({B: 2, A: 1, TopicPartition("s", 10): 3})
+    assert dump_offset(offset) == '{"s": {"10": 3}, "t": {"0": 1, "1": 2}, "v": 1}'
+    assert json.dumps(offset) == dump_offset(offset)
+    assert read_offset(offset) == {B: 2, A: 1, TopicPartition("s", 10): 3}
+
+
+def test_an_offset_of_sparks_own_source_is_read() -> None:
+    assert read_offset('{"t":{"0":5},"v":{"1":6}}') == {A: 5, TopicPartition("v", 1): 6}
+
+
+names = st.sampled_from(["t", "v", "_start", "initial", "a.b", "_v"])
+positions = st.dictionaries(st.builds(TopicPartition, names, st.integers(0, 12)), st.integers(0, 2**63 - 1))
+
+
+@given(positions, positions)
+def test_offsets_of_topics_with_any_name_come_back(
+    end: dict[TopicPartition, int], start: dict[TopicPartition, int]
+) -> None:
+    offset = json.loads(json.dumps(end_offset(end, start)))
+    assert read_offset(offset) == end
+    assert resolved_start(offset) == start
+    assert offset != SENTINEL
+
+
+@pytest.mark.parametrize("bad", ["[1]", "{", '{"t":{"0":"x"},"v":1}', '{"t":7,"v":1}', '{"v":2}'])
+def test_an_offset_that_is_none_is_an_error(bad: str) -> None:
+    with pytest.raises(OffsetError):
+        read_offset(bad)
+
+
+# Filters
+
+
+def test_filters_leave_partitions_and_offsets() -> None:
+    bounds = bounds_of([In(("partition",), (0, 2)), EqualTo(("topic",), "t"), GreaterThan(("offset",), 4)])
+    assert [bounds.wants(each) for each in (A, B, C, TopicPartition("u", 0))] == [True, False, True, False]
+    assert (bounds.first, bounds.end) == (5, 2**63 - 1)
+    more = bounds_of([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9), LessThanOrEqual(("offset",), 7)])
+    assert (more.first, more.end) == (4, 8)
+    assert bounds_of([EqualTo(("offset",), 6)]).end == 7
+
+
+def test_filters_on_other_columns_or_on_null_leave_everything() -> None:
+    bounds = bounds_of([EqualTo(("key",), b"a"), EqualTo(("partition",), None), LessThan(("headers", "key"), "x")])
+    assert bounds.wants(A)
+    assert not bounds.cut_offsets
