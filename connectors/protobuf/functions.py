@@ -1,0 +1,303 @@
+"""`from_protobuf` and `to_protobuf` as column functions, with the signatures of Spark's own.
+
+    from connectors.protobuf import from_protobuf, to_protobuf
+
+    events = raw.select(from_protobuf("value", "Event", "events.desc").alias("event"))
+
+They need no jar: messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first five
+parameters are those of ``pyspark.sql.protobuf.functions``, so that the import is all that changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from google.protobuf.message import Message
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as spark_functions
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from connectors.protobuf.codec_fast import unsupported
+from connectors.protobuf.descriptors import MessageType, class_descriptor_set, read_descriptor_file, well_known_class
+from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
+from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
+from connectors.protobuf.plan import compile_plan, select_fields
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import ColumnOrName
+
+__all__ = ["from_protobuf", "to_protobuf"]
+
+_log = logging.getLogger(__name__)
+
+_JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
+_EXTENSIONS: Final = "spark.sql.function.protobufExtensions.enabled"
+_OWN_OPTIONS: Final = {"on.error", "wire.format"}
+
+MessageName = str | type[Message] | None
+
+
+def from_protobuf(
+    data: ColumnOrName,
+    messageName: MessageName = None,  # noqa: N803 - Spark's name
+    descFilePath: str | None = None,  # noqa: N803 - Spark's name
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
+    *,
+    messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    fields: Sequence[str] | None = None,
+    engine: str = "auto",
+) -> Column:
+    """Convert a BINARY column of protobuf messages into a STRUCT column; NULL stays NULL.
+
+    Args:
+        data: the column, or its name.
+        messageName: the short or full name of a top-level message of the descriptor set. Without a descriptor set, a
+            message that comes with protobuf by its Java name; a generated class is taken as `messageClass`.
+        descFilePath: a descriptor set file (``protoc --include_imports --descriptor_set_out``); the driver reads it.
+        options: see `docs/reference/protobuf.md`; names in any case.
+        binaryDescriptorSet: the bytes of a descriptor set.
+        messageClass: a generated Python class, instead of name and descriptor set.
+        fields: top-level columns to keep, in this order; None for all.
+        engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
+            jvm where the jar is there and nothing is asked for that it has not, else fast where it can do it.
+
+    Raises:
+        ProtobufAnalysisError: the descriptor set, the message, its schema or a mode does not fit; with the class and
+            text of Spark's error.
+        OptionError: an option is unknown or illegal.
+    """
+    _check_constants("FROM_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
+    parsed = _session_options(parse_protobuf_options(options, "from_protobuf"))
+    chosen = _engine(engine, options, own=messageClass is not None or fields is not None, name=messageName)
+    if chosen is Engine.JVM:
+        return _spark_function("from_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
+    found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    schema = schema_of(found)
+    plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
+    chosen = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
+    _log.info("protobuf: from_protobuf of %s by the engine %s", message, chosen)
+    if fields is not None:
+        plan = select_fields(plan, fields)
+    call = DecodeCall(found, message, parsed, None if fields is None else tuple(fields), chosen)
+    return _column(_decoding(call), _result_type(plan.spark_type, parsed), data)
+
+
+def to_protobuf(
+    data: ColumnOrName,
+    messageName: MessageName = None,  # noqa: N803 - Spark's name
+    descFilePath: str | None = None,  # noqa: N803 - Spark's name
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
+    *,
+    messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    engine: str = "auto",
+) -> Column:
+    """Convert a STRUCT column into a BINARY column of protobuf messages; NULL stays NULL.
+
+    Columns and fields match by name, without regard to case unless ``spark.sql.caseSensitive`` is true. That they fit
+    is checked when the first batch is there, on the executor: Python does not see the type of a column before.
+
+    Args:
+        data: the column, or its name.
+        messageName: as in `from_protobuf`.
+        descFilePath: as in `from_protobuf`.
+        options: as in `from_protobuf`.
+        binaryDescriptorSet: as in `from_protobuf`.
+        messageClass: as in `from_protobuf`.
+        engine: as in `from_protobuf`.
+
+    Raises:
+        ProtobufAnalysisError: the descriptor set or the message cannot be found or read.
+        OptionError: an option is unknown or illegal.
+    """
+    _check_constants("TO_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
+    parsed = _session_options(parse_protobuf_options(options, "to_protobuf"))
+    chosen = _engine(engine, options, own=messageClass is not None, name=messageName)
+    if chosen is Engine.JVM:
+        return _spark_function("to_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
+    found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    chosen = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
+    _log.info("protobuf: to_protobuf of %s by the engine %s", message, chosen)
+    return _column(_encoding(EncodeCall(found, message, parsed, chosen)), BinaryType(), data)
+
+
+def _column(function: Any, kind: DataType, data: ColumnOrName) -> Column:
+    arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
+    made: Column = arrow_udf(function, kind)(data)
+    return made
+
+
+# The names of these functions are the names of the columns.
+
+
+def _decoding(call: DecodeCall) -> Any:
+    def from_protobuf(messages: pa.Array) -> pa.Array:
+        return call(messages)
+
+    return from_protobuf
+
+
+def _encoding(call: EncodeCall) -> Any:
+    def to_protobuf(structs: pa.Array) -> pa.Array:
+        return call(structs)
+
+    return to_protobuf
+
+
+def _result_type(value: StructType, options: ProtobufOptions) -> DataType:
+    if not options.error_column:
+        return value
+    return StructType([StructField("value", value), StructField("error", StringType())])
+
+
+def _check_constants(function: str, name: Any, path: Any, options: Any, data: Any) -> None:
+    """Refuse columns where constants belong, with the words of Spark's SQL functions."""
+
+    def refuse(which: str, what: str) -> ProtobufAnalysisError:
+        return ProtobufAnalysisError(
+            "DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT",
+            f"The {which} argument of the {function} SQL function must be {what}",
+            function.lower(),
+        )
+
+    is_class = isinstance(name, type) and issubclass(name, Message)
+    if name is not None and not is_class and not isinstance(name, str):
+        raise refuse("second", "a constant string representing the Protobuf message name")
+    if (path is not None and not isinstance(path, str) and not hasattr(path, "__fspath__")) or (
+        data is not None and not isinstance(data, bytes | bytearray | memoryview)
+    ):
+        raise refuse("third", "a constant string or binary data representing the Protobuf descriptor file path")
+    if options is not None and (
+        not isinstance(options, Mapping)
+        or any(not isinstance(key, str) or not isinstance(value, str | bool | int) for key, value in options.items())
+    ):
+        direction = "from" if function.startswith("FROM") else "to"
+        raise refuse(
+            "fourth",
+            "a constant map of strings to strings containing the options to use for converting the value "
+            f"{direction} Protobuf format",
+        )
+
+
+def _session_options(options: ProtobufOptions) -> ProtobufOptions:
+    """The options with what the session's configuration says."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return options
+    return dataclasses.replace(
+        options,
+        extensions=_is_true(session, _EXTENSIONS),
+        case_sensitive=_is_true(session, "spark.sql.caseSensitive"),
+    )
+
+
+def _is_true(session: SparkSession, key: str) -> bool:
+    return str(session.conf.get(key, "false")).lower() == "true"
+
+
+def _resolve(
+    name: MessageName,
+    path: str | None,
+    data: bytes | bytearray | None,
+    message_class: type[Message] | None,
+) -> tuple[bytes, str]:
+    """The descriptor set and the full name of the message."""
+    if isinstance(name, type):
+        message_class, name = name, None
+    if message_class is not None:
+        descriptor: MessageType = message_class.DESCRIPTOR
+        return class_descriptor_set(descriptor), descriptor.full_name
+    if name is None:
+        raise analysis_error(
+            "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
+        )
+    found = bytes(data) if data is not None else None if path is None else read_descriptor_file(path)
+    if found is None:
+        java = well_known_class(name)
+        if java is None:
+            raise analysis_error(
+                "CANNOT_LOAD_PROTOBUF_CLASS",
+                protobufClassName=name,
+                explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
+                action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
+            )
+        return class_descriptor_set(java.DESCRIPTOR), java.DESCRIPTOR.full_name
+    return found, schema_of(found).find(name).full_name
+
+
+# --- the engine ----------------------------------------------------------------------------------------------------
+
+
+def _engine(asked: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
+    """The engine of a call.
+
+    Raises:
+        ProtobufAnalysisError: ENGINE_UNKNOWN; PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE for jvm without the jar; or
+            PROTOBUF_ENGINE for jvm with what Spark's function has not.
+    """
+    try:
+        engine = Engine(str(asked).lower())
+    except ValueError:
+        raise ProtobufAnalysisError(
+            "PROTOBUF_ENGINE",
+            f"The engine cannot be {asked!r}",
+            "from_protobuf and to_protobuf",
+            f"Give {', '.join(Engine)}.",
+        ) from None
+    own = own or isinstance(name, type) or any(key.lower() in _OWN_OPTIONS for key in options or {})
+    if engine is Engine.JVM:
+        if own:
+            raise ProtobufAnalysisError(
+                "PROTOBUF_ENGINE",
+                "Spark's own function has no messageClass, fields, schemaRegistry, on.error and wire.format",
+                "engine=jvm",
+                "Leave them out, or let engine be auto.",
+            )
+        if not _jar_is_there():
+            raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName="FROM_PROTOBUF")
+        return engine
+    if engine is not Engine.AUTO:
+        return engine
+    if not own and _jar_is_there():
+        _log.info("protobuf: engine=auto takes Spark's own function, because its jar is there")
+        return Engine.JVM
+    return Engine.AUTO
+
+
+def _jar_is_there() -> bool:
+    """Whether Spark's own function can be used: the class that does the work must be on the class path.
+
+    The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
+    class path of the server cannot be seen: then it counts as absent.
+    """
+    session = SparkSession.getActiveSession()
+    jvm = getattr(session, "_jvm", None) if session is not None and hasattr(type(session), "_jvm") else None
+    context = getattr(session, "sparkContext", None) if jvm is None and _is_classic(session) else None
+    jvm = jvm or getattr(context, "_jvm", None)
+    if jvm is None:
+        return False
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect
+
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        jvm.java.lang.Class.forName(_JVM_CLASS, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _is_classic(session: SparkSession | None) -> bool:
+    return session is not None and type(session).__module__.startswith("pyspark.sql.session")
+
+
+def _spark_function(name: str) -> Callable[..., Column]:
+    from pyspark.sql.protobuf import functions  # noqa: PLC0415 - only for engine=jvm
+
+    found: Callable[..., Column] = getattr(functions, name)
+    return found

@@ -1,0 +1,91 @@
+"""What a codec makes of a batch, and what the user sees of it under each mode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.protobuf.columns import bitmap, struct_array, validity_of
+from connectors.protobuf.errors import ProtobufDataError, data_error
+from connectors.protobuf.options import ProtobufOptions, WireFormat
+
+__all__ = ["BadRowError", "Decoded", "Decoder", "error_type", "present"]
+
+_SHOWN_BYTES: Final = 16
+_CONFLUENT_BYTES: Final = 6  # magic byte, schema id, and at least one byte of message indexes
+
+
+class BadRowError(Exception):
+    """Raised inside of a codec for a message that cannot be read; its text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded batch.
+
+    Attributes:
+        values: one struct a row; NULL where the input is NULL and where it could not be read.
+        errors: the rows that could not be read, with the reason.
+    """
+
+    values: pa.StructArray
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+class Decoder(Protocol):
+    """Turns messages into structs."""
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """Decode a binary array; never raises for what is in a row."""
+        ...
+
+
+def error_type(value: pa.DataType) -> pa.StructType:
+    """The type of the result with ``on.error=column``."""
+    return pa.struct([pa.field("value", value), pa.field("error", pa.string())])
+
+
+def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name: str) -> pa.Array:
+    """The column that the user gets.
+
+    Args:
+        decoded: what the codec made of the batch.
+        messages: the input.
+        options: the options of the call.
+        name: the full name of the message, for errors.
+
+    Raises:
+        ProtobufDataError: MALFORMED_PROTOBUF_MESSAGE for the first bad row, under FAILFAST.
+    """
+    if decoded.errors and not options.permissive:
+        raise _malformed(min(decoded.errors), decoded, messages, options, name)
+    if not options.error_column:
+        return decoded.values
+    texts = pa.array([decoded.errors.get(row) for row in range(len(messages))], pa.string())
+    texts = texts if decoded.errors else pa.nulls(len(messages), pa.string())
+    known = np.ones(len(messages), dtype=np.bool_)
+    if messages.null_count:
+        known = validity_of(messages)
+    return struct_array(error_type(decoded.values.type), [decoded.values, texts], len(messages), bitmap(known))
+
+
+def _malformed(
+    row: int, decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name: str
+) -> ProtobufDataError:
+    data = messages[row].as_py()
+    shown = data[:_SHOWN_BYTES].hex(" ") or "no byte"
+    action = ""
+    if options.wire_format is WireFormat.RAW and data[:1] == b"\0" and len(data) >= _CONFLUENT_BYTES:
+        action = (
+            "It starts with a Confluent frame (a zero byte and a schema id); pass schemaRegistry=... or the option "
+            "wire.format=confluent."
+        )
+    return data_error(
+        "MALFORMED_PROTOBUF_MESSAGE",
+        failFastMode="FAILFAST",
+        where=f"row {row} of the batch as {name}: {decoded.errors[row]}; {len(data)} bytes, which begin with {shown}",
+        action=action,
+    )
