@@ -21,11 +21,14 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
+from connectors.core.errors import OptionError
 from connectors.protobuf.codec_fast import unsupported
+from connectors.protobuf.confluent import indexes_of, message_at
 from connectors.protobuf.descriptors import MessageType, class_descriptor_set, read_descriptor_file, well_known_class
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
-from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
+from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
 from connectors.protobuf.plan import compile_plan, select_fields
+from connectors.protobuf.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
 
 if TYPE_CHECKING:
@@ -42,7 +45,7 @@ _OWN_OPTIONS: Final = {"on.error", "wire.format"}
 MessageName = str | type[Message] | None
 
 
-def from_protobuf(
+def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     data: ColumnOrName,
     messageName: MessageName = None,  # noqa: N803 - Spark's name
     descFilePath: str | None = None,  # noqa: N803 - Spark's name
@@ -50,6 +53,8 @@ def from_protobuf(
     binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
     *,
     messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    headers: ColumnOrName | None = None,
     fields: Sequence[str] | None = None,
     engine: str = "auto",
 ) -> Column:
@@ -63,6 +68,10 @@ def from_protobuf(
         options: see `docs/reference/protobuf.md`; names in any case.
         binaryDescriptorSet: the bytes of a descriptor set.
         messageClass: a generated Python class, instead of name and descriptor set.
+        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, the ``subject`` whose latest
+            version gives the columns (not needed with a descriptor set or a class), and how to log in; see
+            `docs/reference/protobuf.md`. Messages are then in Confluent's frames.
+        headers: the column of Kafka's headers, for writers that put the schema's id there.
         fields: top-level columns to keep, in this order; None for all.
         engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
             jvm where the jar is there and nothing is asked for that it has not, else fast where it can do it.
@@ -71,21 +80,30 @@ def from_protobuf(
         ProtobufAnalysisError: the descriptor set, the message, its schema or a mode does not fit; with the class and
             text of Spark's error.
         OptionError: an option is unknown or illegal.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
     _check_constants("FROM_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
     parsed = _session_options(parse_protobuf_options(options, "from_protobuf"))
-    chosen = _engine(engine, options, own=messageClass is not None or fields is not None, name=messageName)
+    own = any(each is not None for each in (messageClass, fields, schemaRegistry, headers))
+    chosen = _engine(engine, options, own=own, name=messageName)
     if chosen is Engine.JVM:
         return _spark_function("from_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
-    found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
+    if registry is not None:
+        parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
+    if registry is not None and _by_subject(messageName, descFilePath, binaryDescriptorSet, messageClass):
+        found, message, _ = _from_registry(registry, messageName)
+    else:
+        found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
     schema = schema_of(found)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
     chosen = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
     _log.info("protobuf: from_protobuf of %s by the engine %s", message, chosen)
     if fields is not None:
         plan = select_fields(plan, fields)
-    call = DecodeCall(found, message, parsed, None if fields is None else tuple(fields), chosen)
-    return _column(_decoding(call), _result_type(plan.spark_type, parsed), data)
+    call = DecodeCall(found, message, parsed, None if fields is None else tuple(fields), chosen, registry)
+    columns = (data,) if headers is None else (data, headers)
+    return _column(_decoding(call, headers=headers is not None), _result_type(plan.spark_type, parsed), *columns)
 
 
 def to_protobuf(
@@ -96,6 +114,7 @@ def to_protobuf(
     binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
     *,
     messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
     engine: str = "auto",
 ) -> Column:
     """Convert a STRUCT column into a BINARY column of protobuf messages; NULL stays NULL.
@@ -110,6 +129,7 @@ def to_protobuf(
         options: as in `from_protobuf`.
         binaryDescriptorSet: as in `from_protobuf`.
         messageClass: as in `from_protobuf`.
+        schemaRegistry: as in `from_protobuf`; messages are framed with the id of the latest version of the subject.
         engine: as in `from_protobuf`.
 
     Raises:
@@ -118,29 +138,45 @@ def to_protobuf(
     """
     _check_constants("TO_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
     parsed = _session_options(parse_protobuf_options(options, "to_protobuf"))
-    chosen = _engine(engine, options, own=messageClass is not None, name=messageName)
+    chosen = _engine(engine, options, own=messageClass is not None or schemaRegistry is not None, name=messageName)
     if chosen is Engine.JVM:
         return _spark_function("to_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
-    found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
+    if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
+        raise ProtobufAnalysisError(
+            "PROTOBUF_SCHEMA_ID_UNKNOWN",
+            "to_protobuf cannot write Confluent frames without a schema id",
+            "wire.format=confluent",
+            "Give schemaRegistry with an address and a subject.",
+        )
+    if registry is not None and _by_subject(messageName, descFilePath, binaryDescriptorSet, messageClass):
+        found, message, _ = _from_registry(registry, messageName)
+    else:
+        found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    frame = None if registry is None else _frame(registry, message)
     chosen = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
     _log.info("protobuf: to_protobuf of %s by the engine %s", message, chosen)
-    return _column(_encoding(EncodeCall(found, message, parsed, chosen)), BinaryType(), data)
+    return _column(_encoding(EncodeCall(found, message, parsed, chosen, frame)), BinaryType(), data)
 
 
-def _column(function: Any, kind: DataType, data: ColumnOrName) -> Column:
+def _column(function: Any, kind: DataType, *data: ColumnOrName) -> Column:
     arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
-    made: Column = arrow_udf(function, kind)(data)
+    made: Column = arrow_udf(function, kind)(*data)
     return made
 
 
 # The names of these functions are the names of the columns.
 
 
-def _decoding(call: DecodeCall) -> Any:
+def _decoding(call: DecodeCall, *, headers: bool) -> Any:
     def from_protobuf(messages: pa.Array) -> pa.Array:
         return call(messages)
 
-    return from_protobuf
+    def with_headers(messages: pa.Array, given: pa.Array) -> pa.Array:
+        return call(messages, given)
+
+    with_headers.__name__ = "from_protobuf"
+    return with_headers if headers else from_protobuf
 
 
 def _encoding(call: EncodeCall) -> Any:
@@ -229,6 +265,33 @@ def _resolve(
             )
         return class_descriptor_set(java.DESCRIPTOR), java.DESCRIPTOR.full_name
     return found, schema_of(found).find(name).full_name
+
+
+def _by_subject(*given: object) -> bool:
+    """Whether nothing but the subject of a registry says what the message is; a name only picks one of its messages."""
+    name, *others = given
+    return not isinstance(name, type) and all(each is None for each in others)
+
+
+def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
+    """The descriptor set and the full name of a subject's message, the first one where no name is given."""
+    if registry.subject is None:
+        raise OptionError(
+            "OPTION_MISSING",
+            "The option schema.registry.subject is required",
+            "schemaRegistry",
+            "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
+        )
+    registered = Registry(registry).latest(registry.subject)
+    if name is None:
+        return registered.files, message_at(registered, (0,)).full_name, registered
+    return registered.files, schema_of(registered.files).find(str(name)).full_name, registered
+
+
+def _frame(registry: RegistryOptions, message: str) -> tuple[int, tuple[int, ...]]:
+    """The schema id and the message indexes of what `to_protobuf` writes."""
+    registered = _from_registry(registry, message)[2]
+    return registered.schema_id, indexes_of(registered, message)
 
 
 # --- the engine ----------------------------------------------------------------------------------------------------

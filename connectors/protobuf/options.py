@@ -21,8 +21,6 @@ __all__ = ["MAX_DEPTH", "Mode", "OnError", "ProtobufOptions", "WireFormat", "par
 MAX_DEPTH: Final = 10
 """The deepest recursion that Spark follows."""
 
-_OURS: Final = ("on.error", "wire.format")
-
 
 class Mode(StrEnum):
     """What happens to a row that cannot be read."""
@@ -123,6 +121,12 @@ class ProtobufOptions:
         "confluent: messages stand in Confluent's frames (magic byte, schema id, message indexes). Set by itself "
         "where schemaRegistry is given. Not in Spark.",
         default="raw",
+    )
+    deprecated_format: bool = option(
+        "use.deprecated.format",
+        BOOLEAN,
+        "Read Confluent frames whose message indexes are plain varints, as old clients wrote them. Not in Spark.",
+        default="false",
     )
     extensions: bool = False
     """Derived: the SQL configuration spark.sql.function.protobufExtensions.enabled."""

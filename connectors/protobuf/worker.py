@@ -19,13 +19,15 @@ import pyarrow.types as kinds
 
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.codec_fast import FastDecoder, unsupported
+from connectors.protobuf.confluent import FramedDecoder, FramedEncoder
 from connectors.protobuf.descriptors import Schema
 from connectors.protobuf.encode import Encoder, PlainEncoder
 from connectors.protobuf.encode_fast import FastEncoder
 from connectors.protobuf.errors import ProtobufAnalysisError
-from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.outcome import Decoded, Decoder, present
 from connectors.protobuf.plan import MessagePlan, compile_plan, select_fields
+from connectors.protobuf.registry import Registry, RegistryOptions
 from connectors.protobuf.wire_form import WireForm
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "cached", "schema_of", "use_ptars"]
@@ -107,6 +109,7 @@ class DecodeCall:
         options: the options.
         fields: the columns wanted; None for all.
         engine: FAST or PYTHON.
+        registry: where the writers' schemas are; None for no registry.
     """
 
     descriptors: bytes
@@ -114,16 +117,32 @@ class DecodeCall:
     options: ProtobufOptions
     fields: tuple[str, ...] | None
     engine: Engine
+    registry: RegistryOptions | None = None
 
-    def __call__(self, messages: pa.Array) -> pa.Array:
-        """Decode a column."""
+    def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+        """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, "from_protobuf")
-        return present(self.decoder.decode(column), column, self.options, self.message)
+        if self.options.wire_format is WireFormat.RAW:
+            decoded = self.decoder.decode(column)
+        else:
+            decoded = self.framed.decode(column, headers)
+        return present(decoded, column, self.options, self.message)
 
     @property
     def decoder(self) -> Decoder:
-        """The decoder of this call."""
+        """The decoder of bare messages."""
         return cached(self, self._make)
+
+    @property
+    def framed(self) -> FramedDecoder:
+        """The decoder of messages in Confluent's frames."""
+        return cached(("framed", self), self._make_framed)
+
+    def _make_framed(self) -> FramedDecoder:
+        reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
+        options = self.registry
+        registry = None if options is None else cached(options, lambda: Registry(options))
+        return FramedDecoder(self.decoder, reader, registry, deprecated=self.options.deprecated_format)
 
     def _make(self) -> Decoder:
         return make_decoder(schema_of(self.descriptors), self)
@@ -184,12 +203,16 @@ class _Projected:
 
 @dataclass(frozen=True, slots=True)
 class EncodeCall:
-    """One `to_protobuf`; attributes as in `DecodeCall`."""
+    """One `to_protobuf`.
+
+    Attributes as in `DecodeCall`, and ``frame``: the schema id and the message indexes of its Confluent frames.
+    """
 
     descriptors: bytes
     message: str
     options: ProtobufOptions
     engine: Engine
+    frame: tuple[int, tuple[int, ...]] | None = None
 
     def __call__(self, structs: pa.Array) -> pa.Array:
         """Encode a column."""
@@ -207,4 +230,5 @@ class EncodeCall:
         root = schema.pool.FindMessageTypeByName(self.message)
         wire = WireForm(root, schema, extensions=self.options.extensions)
         plain = PlainEncoder(root, wire, schema, self.options)
-        return FastEncoder(plain) if use_ptars(self.engine, "") else plain
+        encoder: Encoder = FastEncoder(plain) if use_ptars(self.engine, "") else plain
+        return encoder if self.frame is None else FramedEncoder(encoder, *self.frame)
