@@ -28,6 +28,7 @@ _PACKAGES = (
     "grpcio",
     "protobuf",
     "ptars",
+    "protarrow",
     "pyarrow",
     "numpy",
     "pyspark",
