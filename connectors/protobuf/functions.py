@@ -339,10 +339,7 @@ def _jar_is_there() -> bool:
     The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
     class path of the server cannot be seen: then it counts as absent.
     """
-    session = SparkSession.getActiveSession()
-    jvm = getattr(session, "_jvm", None) if session is not None and hasattr(type(session), "_jvm") else None
-    context = getattr(session, "sparkContext", None) if jvm is None and _is_classic(session) else None
-    jvm = jvm or getattr(context, "_jvm", None)
+    jvm: Any = getattr(SparkSession.getActiveSession(), "_jvm", None)
     if jvm is None:
         return False
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect
@@ -353,10 +350,6 @@ def _jar_is_there() -> bool:
     except Py4JJavaError:
         return False
     return True
-
-
-def _is_classic(session: SparkSession | None) -> bool:
-    return session is not None and type(session).__module__.startswith("pyspark.sql.session")
 
 
 def _spark_function(name: str) -> Callable[..., Column]:

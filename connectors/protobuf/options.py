@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from connectors.core.option_kinds import BOOLEAN, INTEGER, Kind, choice
-from connectors.core.options import option, parse_options
+from connectors.core.options import conflict, option, parse_options
 from connectors.protobuf.errors import analysis_error
 
 __all__ = ["MAX_DEPTH", "Mode", "OnError", "ProtobufOptions", "WireFormat", "parse_protobuf_options"]
@@ -155,4 +155,9 @@ def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> Prot
         OptionError: an option is unknown or illegal.
         ProtobufAnalysisError: PARSE_MODE_UNSUPPORTED, for DROPMALFORMED.
     """
-    return parse_options(ProtobufOptions, raw or {}, os.environ, function)
+    options = parse_options(ProtobufOptions, raw or {}, os.environ, function)
+    if options.on_error is OnError.COLUMN and not options.permissive:
+        raise conflict(
+            function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
+        )
+    return options

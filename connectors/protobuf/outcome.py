@@ -64,8 +64,10 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
         raise _malformed(min(decoded.errors), decoded, messages, options, name)
     if not options.error_column:
         return decoded.values
-    texts = pa.array([decoded.errors.get(row) for row in range(len(messages))], pa.string())
-    texts = texts if decoded.errors else pa.nulls(len(messages), pa.string())
+    texts = pa.nulls(len(messages), pa.string())
+    if decoded.errors:
+        told = {row: reason + _hint(messages[row].as_py(), options) for row, reason in decoded.errors.items()}
+        texts = pa.array([told.get(row) for row in range(len(messages))], pa.string())
     known = np.ones(len(messages), dtype=np.bool_)
     if messages.null_count:
         known = validity_of(messages)
@@ -77,15 +79,19 @@ def _malformed(
 ) -> ProtobufDataError:
     data = messages[row].as_py()
     shown = data[:_SHOWN_BYTES].hex(" ") or "no byte"
-    action = ""
-    if options.wire_format is WireFormat.RAW and data[:1] == b"\0" and len(data) >= _CONFLUENT_BYTES:
-        action = (
-            "It starts with a Confluent frame (a zero byte and a schema id); pass schemaRegistry=... or the option "
-            "wire.format=confluent."
-        )
     return data_error(
         "MALFORMED_PROTOBUF_MESSAGE",
         failFastMode="FAILFAST",
         where=f"row {row} of the batch as {name}: {decoded.errors[row]}; {len(data)} bytes, which begin with {shown}",
-        action=action,
+        action=_hint(data, options).strip(),
+    )
+
+
+def _hint(data: bytes, options: ProtobufOptions) -> str:
+    """What to do, where a bad message looks like one that stands in a frame: no message begins with a zero byte."""
+    if options.wire_format is not WireFormat.RAW or data[:1] != b"\0" or len(data) < _CONFLUENT_BYTES:
+        return ""
+    return (
+        " It starts with a Confluent frame (a zero byte and a schema id); pass schemaRegistry=... or the option "
+        "wire.format=confluent."
     )

@@ -16,6 +16,7 @@ from pyspark.sql import functions as sf
 from connectors.demo.job import QUICK_JAVA
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.worker import Engine
+from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.protobuf_rig import Rig
 
 RIG = Rig(Engine.AUTO)
@@ -168,6 +169,31 @@ def test_a_stream_is_decoded_aggregated_and_encoded(spark: SparkSession, tmp_pat
     found = sorted((RIG.type("Basic").FromString(bytes(row.value)) for row in spark.table("out").collect()), key=str)
     assert sorted(each.id for each in found) == [0, 1, 2]
     assert {each.text for each in found} == {"3"}
+
+
+def test_confluent_frames_with_a_registry_and_ids_in_headers(spark: SparkSession) -> None:
+    with SchemaRegistryServer() as server:
+        schema = server.register("behaviours", RIG.data, "behaviours.proto")
+        registry = {"schema.registry.address": server.address, "schema.registry.subject": "behaviours"}
+        event = sf.struct(sf.col("id"), sf.lit("t").alias("text"))
+        framed = spark.range(1, 4).select(to_protobuf(event, "Basic", schemaRegistry=registry).alias("value"))
+        assert [bytes(row.value)[:5] for row in framed.collect()] == [b"\0" + schema.to_bytes(4, "big")] * 3
+        decoded = framed.select(from_protobuf("value", "behaviours.Basic", schemaRegistry=registry).alias("event"))
+        assert [tuple(row.event) for row in decoded.collect()] == [(number, "t", None) for number in (1, 2, 3)]
+        first = spark.range(1).select(
+            from_protobuf(sf.lit(b"\0\0\0\0\1\0\x08\x01"), schemaRegistry=registry).alias("event")
+        )
+        assert first.schema["event"].dataType.simpleString().startswith("struct<bool_value:boolean,")
+        # The id of the schema, and the way to its fourth message.
+        header = "array(named_struct('key', '__value_schema_id', 'value', X'00000000010206'))"
+        frame = column(spark, RIG.type("RepeatedMessage")(basic=[{"id": 1}])).selectExpr(
+            "value", f"{header} AS headers"
+        )
+        bare = from_protobuf("value", "RepeatedMessage", schemaRegistry=registry, headers="headers").alias("event")
+        assert frame.select(bare).columns == ["event"]
+        assert frame.select(bare).collect()[0].event.basic[0].id == 1
+        other = from_protobuf("value", "Lists", schemaRegistry=registry, headers="headers", options=PERMISSIVE)
+        assert frame.select(other.alias("event")).collect()[0].event is None
 
 
 def wide(fields: int, levels: int, padding: int) -> bytes:

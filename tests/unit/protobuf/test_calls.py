@@ -55,6 +55,8 @@ def test_option_names_are_taken_in_any_case_and_unknown_ones_are_refused() -> No
     assert parse_protobuf_options(None, "from_protobuf") == ProtobufOptions()
     with pytest.raises(OptionError, match=r"emit\.default\.values"):
         parse_protobuf_options({"emit.defaults": "true"}, "from_protobuf")
+    with pytest.raises(OptionError, match=r"on\.error.*PERMISSIVE"):
+        parse_protobuf_options({"on.error": "column"}, "from_protobuf")
     with pytest.raises(OptionError, match="OPTION_ILLEGAL"):
         parse_protobuf_options({"enums.as.ints": "yes"}, "from_protobuf")
 
@@ -148,6 +150,8 @@ def test_a_raw_confluent_frame_gives_an_error_that_says_so() -> None:
     with pytest.raises(Exception, match="It starts with a Confluent frame") as caught:
         rig.rows("Basic", [frame])
     assert "pass schemaRegistry=..." in str(caught.value)
+    [row] = rig.rows("Basic", [frame], {"mode": "PERMISSIVE", "on.error": "column"})
+    assert "It starts with a Confluent frame" in row["error"]
 
 
 def test_a_call_travels_as_a_pickle_of_bytes_and_options() -> None:
