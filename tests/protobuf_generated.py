@@ -41,6 +41,7 @@ WIRE: Final = {
     F.TYPE_BYTES: 2,
     F.TYPE_MESSAGE: 2,
 }
+TIMES: Final = ("Timestamp", "Duration")
 _MAP: Final = "map"
 
 
@@ -56,18 +57,23 @@ def descriptor_sets(draw: st.DrawFn) -> bytes:
     proto3 = draw(st.booleans())
     file = FileDescriptorProto(name="generated.proto", syntax="proto3" if proto3 else "proto2")
     _enum(file)
+    for name in TIMES:
+        time = file.message_type.add(name=name)
+        time.field.add(name="seconds", number=1, type=F.TYPE_INT64, label=1)
+        time.field.add(name="nanos", number=2, type=F.TYPE_INT32, label=1)
     count = draw(st.integers(1, 3))
     for index in range(count):
         message = file.message_type.add(name=f"M{index}")
         numbers = draw(st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=6, unique=True))
         for number in numbers:
-            _field(draw, message, number, [f".M{other}" for other in range(index + 1, count)], proto3=proto3)
+            others = [f".M{other}" for other in range(index + 1, count)]
+            _field(draw, message, number, [*others, *others, *(f".{name}" for name in TIMES)], proto3=proto3)
         _tidy_oneofs(message)
     return FileDescriptorSet(file=[file]).SerializeToString()
 
 
 def _field(draw: st.DrawFn, message: DescriptorProto, number: int, others: list[str], *, proto3: bool) -> None:
-    kinds: list[Any] = [*SCALARS, F.TYPE_ENUM, _MAP, *([F.TYPE_MESSAGE] * 4 if others else [])]
+    kinds: list[Any] = [*SCALARS, F.TYPE_ENUM, _MAP, *[F.TYPE_MESSAGE] * 4]
     kind = draw(st.sampled_from(kinds))
     made = message.field.add(name=f"x{number}", number=number)
     if kind == _MAP:
@@ -85,10 +91,29 @@ def _field(draw: st.DrawFn, message: DescriptorProto, number: int, others: list[
         made.options.packed = draw(st.booleans())
     if shape == "optional" and proto3:
         made.proto3_optional = True
+    if not proto3 and shape in {"plain", "optional"}:
+        _proto2(draw, made)
     if shape == "oneof":
         if not message.oneof_decl:
             message.oneof_decl.add(name="choice")
         made.oneof_index = 0
+
+
+def _proto2(draw: st.DrawFn, made: FieldDescriptorProto) -> None:
+    """Sometimes a required field, or a declared default."""
+    if draw(st.integers(0, 7)) == 0:
+        made.label = 2
+    elif draw(st.booleans()):
+        defaults = {
+            F.TYPE_BOOL: "true",
+            F.TYPE_STRING: "dé",
+            F.TYPE_BYTES: "d",
+            F.TYPE_ENUM: "NINE",
+            F.TYPE_MESSAGE: "",
+        }
+        made.default_value = defaults.get(made.type, "7")
+        if made.type == F.TYPE_MESSAGE:
+            made.ClearField("default_value")
 
 
 def _typed(draw: st.DrawFn, made: FieldDescriptorProto, kind: int, others: list[str]) -> None:
@@ -197,10 +222,22 @@ def mixed_rows(draw: st.DrawFn, descriptor: Descriptor) -> list[bytes | None]:
     return rows
 
 
-def fill(draw: st.DrawFn, message: Message, depth: int = 0) -> None:
+def _fill_time(draw: st.DrawFn, message: Message) -> None:
+    """Whole microseconds, so that they come back; a Duration's parts have one sign."""
+    seconds, micros = draw(st.sampled_from([0, 1, -1, 1_700_000_000])), draw(st.sampled_from([0, 1, 999_999]))
+    backwards = message.DESCRIPTOR.name == "Duration" and seconds < 0
+    for name, value in (("seconds", seconds), ("nanos", -micros * 1000 if backwards else micros * 1000)):
+        if value:
+            setattr(message, name, value)
+
+
+def fill(draw: st.DrawFn, message: Message, depth: int = 0) -> None:  # noqa: C901 - one branch for each shape
     """Set some fields of a message of protobuf's own, to values that every reader knows."""
+    if message.DESCRIPTOR.name in TIMES:
+        _fill_time(draw, message)
+        return
     for field in message.DESCRIPTOR.fields:
-        if draw(st.integers(0, 2)) == 0:
+        if draw(st.integers(0, 2)) == 0 and not field.is_required:
             continue
         owner = getattr(message, field.name)
         entry = field.message_type if field.is_repeated and field.message_type is not None else None

@@ -139,7 +139,8 @@ def _form(field: EncodeField) -> EncodeField:
     elif field.kind is Kind.WRAPPER:
         children = tuple(map(_form, children))
     if field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
-        children = children[:2]
+        # Without presence also in proto2: zeros are left out, as by Java's own Timestamp.
+        children = tuple(dataclasses.replace(child, presence=False) for child in children[:2])
     floats = field.proto_type in _FLOATS and field.shape is Shape.SINGULAR
     return dataclasses.replace(
         field, children=children, presence=field.presence or floats, zero_is_absent=not field.presence
