@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 _JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
 _EXTENSIONS: Final = "spark.sql.function.protobufExtensions.enabled"
-_OWN_OPTIONS: Final = {"on.error", "wire.format"}
+_OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
 
 MessageName = str | type[Message] | None
 
@@ -318,7 +318,7 @@ def _engine(asked: str, options: Mapping[str, str] | None, *, own: bool, name: M
         if own:
             raise ProtobufAnalysisError(
                 "PROTOBUF_ENGINE",
-                "Spark's own function has no messageClass, fields, schemaRegistry, on.error and wire.format",
+                "Spark's own function has no messageClass, fields, schemaRegistry, headers, on.error, wire.format and use.deprecated.format",
                 "engine=jvm",
                 "Leave them out, or let engine be auto.",
             )
