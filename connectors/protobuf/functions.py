@@ -318,7 +318,8 @@ def _engine(asked: str, options: Mapping[str, str] | None, *, own: bool, name: M
         if own:
             raise ProtobufAnalysisError(
                 "PROTOBUF_ENGINE",
-                "Spark's own function has no messageClass, fields, schemaRegistry, headers, on.error, wire.format and use.deprecated.format",
+                "Spark's own function has no messageClass, fields, schemaRegistry and headers, and none of the options "
+                "on.error, wire.format and use.deprecated.format",
                 "engine=jvm",
                 "Leave them out, or let engine be auto.",
             )

@@ -16,6 +16,14 @@ def test_a_reference_page_is_what_the_code_declares(path: Path) -> None:
     assert (ROOT / path).read_text() == pages()[path], "run ./dev docs"
 
 
-@pytest.mark.parametrize("link", ["docs/reference/pubsub.md", "docs/explanation/behaviours.md"])
+@pytest.mark.parametrize(
+    "link",
+    [
+        "docs/reference/pubsub.md",
+        "docs/reference/protobuf.md",
+        "docs/reference/protobuf-behaviours.md",
+        "docs/explanation/behaviours.md",
+    ],
+)
 def test_a_page_that_the_code_names_is_there(link: str) -> None:
     assert (ROOT / link).is_file()
