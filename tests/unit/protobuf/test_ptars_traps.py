@@ -107,11 +107,24 @@ def test_trap_07_another_wire_type_is_seen() -> None:
     wrong = bytes.fromhex("0a0161")
     assert by_ptars(FAST, "Basic", [wrong])[0]["id"] == 0
     assert "PROTOBUF_FIELD_TYPE_MISMATCH" in FAST.raw("Basic", [basic(1), wrong]).errors[1]
-    # Also where other bytes are missing: a list of one number that was not packed spares one byte.
-    hidden = bytes.fromhex("1001 1801 0a0161")
-    assert list(FAST.raw("Lists", [hidden]).errors) == []
-    seen = bytes.fromhex("1001 1802 1500000000")
-    assert list(FAST.raw("Lists", [seen]).errors) == list(PLAIN.raw("Lists", [seen]).errors) == [0]
+
+
+@pytest.mark.parametrize(
+    ("message", "data"),
+    [
+        # -1 in five bytes instead of ten, and five bytes of another wire type.
+        ("Scalars", "10ffffffff0f 6d00000000"),
+        # Two lists of one number that were not packed, which spares two bytes, and two bytes of another wire type.
+        ("Lists", "1001 1801 6000"),
+    ],
+)
+def test_trap_07_another_wire_type_is_seen_where_it_makes_up_for_bytes_that_were_spared(
+    message: str, data: str
+) -> None:
+    assert list(PLAIN.raw(message, [bytes.fromhex(data)]).errors) == [0]
+    seen = FAST.raw(message, [b"", bytes.fromhex(data)])
+    assert list(seen.errors) == [1]
+    assert "PROTOBUF_FIELD_TYPE_MISMATCH" in seen.errors[1]
 
 
 def test_trap_07_damage_below_the_root_is_seen() -> None:
