@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -57,8 +58,14 @@ def guarded(call: Any, argument: pa.Array | pa.RecordBatch) -> Any:
     except Exception as error:
         raise PtarsError(str(error)) from error
     except BaseException as error:  # a panic in Rust is no Exception
-        _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", error)
+        _tell_of_panic(str(error))
         raise PtarsError(f"panic: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _tell_of_panic(text: str) -> None:
+    """Log a panic, the first time."""
+    _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", text)
 
 
 def unsupported(plan: MessagePlan) -> str:

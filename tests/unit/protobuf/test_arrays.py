@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.protobuf.worker import EncodeCall
+from tests.protobuf_generated import varint
 from tests.protobuf_rig import Rig
 
 
@@ -105,3 +106,38 @@ def test_a_message_deeper_than_protobuf_allows_is_a_bad_row(rig: Rig) -> None:
     seen = rig.raw("Person", [data, b"\x0a\x01a"], {"recursive.fields.max.depth": "2"})
     assert list(seen.errors) == [0]
     assert seen.values.to_pylist()[1] == {"name": "a", "bff": None}
+
+
+@pytest.mark.parametrize(
+    "length", [2**31 - 1, 2**31, 2**32, 2**63 - 1, 2**63, *(2**64 - back for back in range(1, 12))]
+)
+@pytest.mark.parametrize("tail", [b"", b"\x08\x01", b"\x0a\x00" * 6])
+def test_a_length_that_is_too_large_is_a_bad_row_wherever_it_stands(length: int, tail: bytes, rig: Rig) -> None:
+    text = varint(length) + tail
+    inside = b"\x12" + text
+    places = {
+        "RepeatedMessage": [b"\x0a" + text, b"\x0a" + varint(len(inside)) + inside, b"\x9a\x05" + text],
+        "Lists": [b"\x12" + text, b"\x72" + text, b"\x7a" + text, b"\x9a\x05" + text],
+        "Maps": [b"\x0a" + text, b"\x0a" + varint(len(inside)) + inside],
+        "Times": [b"\x0a" + text],
+    }
+    for message, data in places.items():
+        assert list(rig.raw(message, [b"", *data]).errors) == list(range(1, len(data) + 1)), message
+
+
+def test_a_record_of_the_kinesis_producer_library(rig: Rig) -> None:
+    kpl = rig.of("kpl/messages")
+    record = kpl.type("AggregatedRecord")(partition_key_table=["a", "b"])
+    record.records.add(partition_key_index=1, data=b"payload").tags.add(key="k")
+    row = kpl.row("AggregatedRecord", record)
+    assert row["partition_key_table"] == ["a", "b"]
+    assert row["records"] == [
+        {
+            "partition_key_index": 1,
+            "explicit_hash_key_index": None,
+            "data": b"payload",
+            "tags": [{"key": "k", "value": None}],
+        }
+    ]
+    assert list(kpl.raw("AggregatedRecord", [b"\x1a\x02\x08\x01", b""]).errors) == [0]
+    kpl.again("AggregatedRecord", [record])
