@@ -15,7 +15,8 @@ from connectors.protobuf.options import ProtobufOptions, WireFormat
 __all__ = ["BadRowError", "Decoded", "Decoder", "error_type", "present"]
 
 _SHOWN_BYTES: Final = 16
-_CONFLUENT_BYTES: Final = 6  # magic byte, schema id, and at least one byte of message indexes
+# By the magic byte: the least bytes of a frame, which are that one, the id or the GUID, and one of message indexes.
+_CONFLUENT_BYTES: Final = {b"\0": 6, b"\1": 18}
 
 
 class BadRowError(Exception):
@@ -88,10 +89,11 @@ def _malformed(
 
 
 def _hint(data: bytes, options: ProtobufOptions) -> str:
-    """What to do, where a bad message looks like one that stands in a frame: no message begins with a zero byte."""
-    if options.wire_format is not WireFormat.RAW or data[:1] != b"\0" or len(data) < _CONFLUENT_BYTES:
+    """What to do, where a bad message looks like one that stands in a frame: no message begins with a 0 or a 1."""
+    framed = len(data) >= _CONFLUENT_BYTES.get(data[:1], len(data) + 1)
+    if options.wire_format is not WireFormat.RAW or not framed:
         return ""
     return (
-        " It starts with a Confluent frame (a zero byte and a schema id); pass schemaRegistry=... or the option "
-        "wire.format=confluent."
+        " It starts with a Confluent frame (a magic byte and the id of a schema); pass schemaRegistry=... or the "
+        "option wire.format=confluent."
     )

@@ -146,6 +146,8 @@ def test_names_of_fields_that_are_methods_or_keywords() -> None:
 
 def test_a_raw_confluent_frame_gives_an_error_that_says_so() -> None:
     rig = Rig(Engine.AUTO)
+    by_guid = b"\x01" + bytes(range(16)) + b"\x00"
+    assert "Confluent" in rig.rows("Basic", [by_guid], {"mode": "PERMISSIVE", "on.error": "column"})[0]["error"]
     frame = b"\x00\x00\x00\x00\x07\x00" + rig.type("Basic")(id=1).SerializeToString()
     with pytest.raises(Exception, match="It starts with a Confluent frame") as caught:
         rig.rows("Basic", [frame])
