@@ -31,7 +31,7 @@ from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan
 from connectors.protobuf.ptars_form import ptars_handler, skimmer
 from connectors.protobuf.wire_sizes import offsets
 
-__all__ = ["FastDecoder", "guarded", "unsupported"]
+__all__ = ["FastDecoder", "PtarsError", "guarded", "unsupported"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class PtarsError(Exception):
     """Raised for whatever ptars raises, panics too."""
 
 
-def guarded(call: Any, argument: pa.Array | pa.RecordBatch) -> Any:
+def guarded(call: Any, argument: Any) -> Any:
     """Call ptars.
 
     Raises:
@@ -108,7 +108,7 @@ class FastDecoder:
         self._plain = plain
         handler = guarded(lambda fields: ptars_handler(fields, upcast=upcast), plan.fields)
         self._read = handler.array_to_record_batch
-        self._skim = skimmer().array_to_record_batch
+        self._skim = guarded(lambda _: skimmer(), None).array_to_record_batch
 
     def decode(self, messages: pa.Array) -> Decoded:
         """See `connectors.protobuf.outcome.Decoder.decode`."""

@@ -46,7 +46,7 @@ class _Writer:
     def __init__(self, fields: Sequence[EncodeField]) -> None:
         self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
         handler = guarded(lambda form: ptars_handler(form, upcast=True), self._fields)
-        self._schema = schema_of_handler(handler)
+        self._schema: pa.Schema = guarded(schema_of_handler, handler)
         self._write = handler.record_batch_to_array
 
     def write(self, structs: pa.StructArray) -> pa.BinaryArray:
@@ -81,8 +81,7 @@ class FastEncoder:
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `connectors.protobuf.encode.Encoder.encode`."""
         if structs.type not in self._writers:
-            fields = self._plain.plan(structs.type)
-            self._writers[structs.type] = _Writer(fields) if _supported(fields) else None
+            self._writers[structs.type] = _writer(self._plain.plan(structs.type))
         writer = self._writers[structs.type]
         if writer is None or len(structs) == 0:
             return self._plain.encode(structs)
@@ -90,6 +89,16 @@ class FastEncoder:
             return writer.write(_compact(structs))
         except (_NotFastError, PtarsError):
             return self._plain.encode(structs)
+
+
+def _writer(fields: Sequence[EncodeField]) -> _Writer | None:
+    """A writer, or None where ptars cannot take the declarations."""
+    if not _supported(fields):
+        return None
+    try:
+        return _Writer(fields)
+    except PtarsError:
+        return None
 
 
 def _compact(structs: pa.StructArray) -> pa.StructArray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from connectors.protobuf.codec import PlainDecoder
-from connectors.protobuf.codec_fast import FastDecoder, unsupported
+from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.confluent import FramedDecoder, FramedEncoder
 from connectors.protobuf.descriptors import Schema
 from connectors.protobuf.encode import Encoder, PlainEncoder
@@ -33,6 +34,8 @@ from connectors.protobuf.wire_form import WireForm
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "cached", "schema_of", "use_ptars"]
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 _KEPT: Final = 32
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
@@ -180,7 +183,10 @@ def make_decoder(schema: Schema, call: DecodeCall) -> Decoder:
     plain = PlainDecoder(plan, wire, schema, call.options)
     decoder: Decoder = plain
     if use_ptars(call.engine, unsupported(plan)):
-        decoder = FastDecoder(plan, plain, upcast=call.options.upcast_unsigned_ints)
+        try:
+            decoder = FastDecoder(plan, plain, upcast=call.options.upcast_unsigned_ints)
+        except PtarsError as error:
+            _log.warning("protobuf: ptars cannot decode %s (%s); the reference decodes it", call.message, error)
     return decoder if call.fields is None else _Projected(decoder, select_fields(plan, call.fields))
 
 
