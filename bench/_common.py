@@ -29,6 +29,7 @@ _PACKAGES = (
     "grpcio",
     "protobuf",
     "ptars",
+    "protarrow",
     "pyarrow",
     "numpy",
     "pyspark",

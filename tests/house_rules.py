@@ -26,6 +26,7 @@ LAYERS: dict[str, set[str] | None] = {
     "core": {"core"},
     "spool": {"core", "spool"},
     "observe": {"core", "spool", "observe"},
+    "protobuf": {"core", "protobuf"},
     "testing": None,
     "demo": None,
 }

@@ -8,6 +8,8 @@ from connectors.core.options import OptionRow, option_rows
 from connectors.kafka.options import KafkaClientOptions, KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kafka.write_options import KafkaWriteOptions
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.options import STREAM_SCHEMA, PubSubStreamOptions
 
 ROOT = Path(__file__).parent.parent
@@ -26,7 +28,11 @@ _COLUMNS = {
 
 def pages() -> dict[Path, str]:
     """The pages: path below the root of the repository to text."""
-    return {Path("docs/reference/pubsub.md"): _pubsub(), Path("docs/reference/kafka.md"): _kafka()}
+    return {
+        Path("docs/reference/pubsub.md"): _pubsub(),
+        Path("docs/reference/kafka.md"): _kafka(),
+        Path("docs/reference/protobuf.md"): _protobuf(),
+    }
 
 
 def _pubsub() -> str:
@@ -115,6 +121,42 @@ def _kafka() -> str:
             "",
             "## Options of the sink",
             *(text for row in option_rows(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
+            "",
+        ]
+    )
+
+
+def _protobuf() -> str:
+    options = [text for row in option_rows(ProtobufOptions) for text in _option(row)]
+    registry = [text for row in option_rows(RegistryOptions) for text in _option(row)]
+    return "\n".join(
+        [
+            "# `from_protobuf` and `to_protobuf`",
+            "",
+            "Generated from the code by `./dev docs`. What is promised, with the test of each:",
+            "[behaviours](protobuf-behaviours.md).",
+            "",
+            "```python",
+            "from connectors.protobuf import from_protobuf, to_protobuf",
+            "",
+            "from_protobuf(data, messageName=None, descFilePath=None, options=None, binaryDescriptorSet=None, *,",
+            "              messageClass=None, schemaRegistry=None, headers=None, fields=None, engine='auto')",
+            "to_protobuf(data, messageName=None, descFilePath=None, options=None, binaryDescriptorSet=None, *,",
+            "            messageClass=None, schemaRegistry=None, engine='auto')",
+            "```",
+            "",
+            "The first five parameters are those of `pyspark.sql.protobuf.functions`. Columns have the types of",
+            "[Spark's own](https://spark.apache.org/docs/latest/sql-data-sources-protobuf.html).",
+            "",
+            "## Options",
+            "",
+            "Names in any case, values as texts. An unknown option is an error that names the nearest one.",
+            *options,
+            "",
+            "## The dictionary `schemaRegistry`",
+            "",
+            "Names as on Databricks, or the short ones. Names in any case; durations `ms`, `s`, `m`, `h`, `d`.",
+            *registry,
             "",
         ]
     )

@@ -16,7 +16,11 @@ import connectors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-NEEDED = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["pubsub"]]
+EXTRAS = PYPROJECT["project"]["optional-dependencies"]
+NEEDED = [
+    *PYPROJECT["project"]["dependencies"],
+    *dict.fromkeys(line for extra, lines in EXTRAS.items() if extra != "all" for line in lines),
+]
 LOCKS = ["requirements.lock", "requirements-lowest.lock"]
 
 

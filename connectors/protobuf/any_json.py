@@ -1,0 +1,78 @@
+"""A ``google.protobuf.Any`` as JSON, as Java's JsonFormat prints it: proto field names, no white space."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any, Final
+
+from google.protobuf import any_pb2, json_format
+from google.protobuf.message import DecodeError, Message
+
+from connectors.protobuf.descriptors import Schema
+from connectors.protobuf.outcome import BadRowError
+
+__all__ = ["AnyPrinter"]
+
+# Gson escapes these, so that JSON can stand in HTML; they only occur inside of strings.
+_ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&='\u2028\u2029"}
+_PLAIN: Final = (1e-3, 1e7)  # between these Java writes a double without an exponent
+
+
+class _JavaFloat(float):
+    """A float that prints as Java's Double.toString does."""
+
+    def __repr__(self) -> str:
+        text = float.__repr__(self)
+        if not self or _PLAIN[0] <= abs(self) < _PLAIN[1]:
+            return text if "e" not in text else format(Decimal(text), "f")
+        sign, digits, exponent = Decimal(text).normalize().as_tuple()
+        figures = "".join(map(str, digits))
+        power = int(exponent) + len(figures) - 1
+        return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
+
+
+class AnyPrinter:
+    """Prints the Any messages of one descriptor set.
+
+    Args:
+        schema: the descriptor set; all types that stand in an Any must be in it.
+        enums_as_ints: print enums as numbers.
+    """
+
+    def __init__(self, schema: Schema, *, enums_as_ints: bool) -> None:
+        self._pool = schema.pool
+        self._enums_as_ints = enums_as_ints
+
+    def text(self, message: Message) -> str:
+        """The JSON of an Any in its wire form.
+
+        Raises:
+            BadRowError: its type is not in the descriptor set, or its bytes are not of that type.
+        """
+        value = any_pb2.Any.FromString(message.SerializeToString())
+        try:
+            made = json_format.MessageToDict(
+                value,
+                preserving_proto_field_name=True,
+                use_integers_for_enums=self._enums_as_ints,
+                descriptor_pool=self._pool,
+            )
+        except (TypeError, DecodeError, json_format.Error, ValueError) as error:
+            kind = re.sub(r"[^\w./-]", "?", value.type_url)[:200]
+            raise BadRowError(f"Any of the type {kind!r} cannot be printed: {' '.join(str(error).split())}") from error
+        return _dump(made)
+
+
+def _dump(value: Any) -> str:
+    """JSON without white space, with doubles as Java prints them."""
+    match value:
+        case dict():
+            return "{" + ",".join(f"{_dump(str(key))}:{_dump(item)}" for key, item in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(_dump, value)) + "]"
+        case float():
+            return repr(_JavaFloat(value))
+        case _:
+            return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)

@@ -1,0 +1,206 @@
+"""The fast codec: ptars, with a guard for each thing that it does in another way than Spark.
+
+ptars reads wire bytes into columns at the speed of memory. Around it:
+
+- a message that it cannot read is found by halves, and left to the reference codec, which says why;
+- a panic in Rust arrives as a BaseException that is no Exception; it is caught, and logged once;
+- a NULL row is masked, absent and zero are told apart, enums named, unsigned numbers wrapped or upcast, as planned
+  (`fast_columns`; the declarations of `ptars_form` leave ptars no rules of its own);
+- what it passes over in silence shows in the bytes that are left (`wire_sizes`); such messages are checked by upb;
+- where only the reference knows the answer (a oneof with two members, an unknown value of a closed enum, a missing
+  required field, a time that does not fit), the row is decoded by it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import FieldDescriptor
+
+from connectors.protobuf.codec import PlainDecoder
+from connectors.protobuf.columns import bitmap, struct_array, validity_of
+from connectors.protobuf.fast_columns import doubtful, message_part
+from connectors.protobuf.outcome import Decoded
+from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan
+from connectors.protobuf.ptars_form import ptars_handler, skimmer
+from connectors.protobuf.wire_sizes import offsets
+
+__all__ = ["FastDecoder", "PtarsError", "guarded", "unsupported"]
+
+_log = logging.getLogger(__name__)
+
+_LARGEST_NUMBER: Final = 1 << 16  # ptars holds 16 bytes for each number up to the largest, in each message type
+_MOST_MESSAGES: Final = 2000
+_SEARCHES: Final = 3
+_SPLICED: Final = 64
+
+
+class PtarsError(Exception):
+    """Raised for whatever ptars raises, panics too."""
+
+
+def guarded(call: Any, argument: Any) -> Any:
+    """Call ptars.
+
+    Raises:
+        PtarsError: it raised something, or panicked.
+    """
+    try:
+        return call(argument)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except Exception as error:
+        raise PtarsError(str(error)) from error
+    except BaseException as error:  # a panic in Rust is no Exception
+        _tell_of_panic(str(error))
+        raise PtarsError(f"panic: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _tell_of_panic(text: str) -> None:
+    """Log a panic, the first time."""
+    _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", text)
+
+
+def unsupported(plan: MessagePlan) -> str:
+    """Why ptars cannot decode by a plan; empty where it can."""
+    if not plan.fields:
+        return "the message has no fields"
+    count = 0
+    todo: list[Sequence[FieldPlan]] = [plan.fields]
+    while todo:
+        count += 1
+        fields = todo.pop()
+        for field in fields:
+            if field.proto_type == FieldDescriptor.TYPE_GROUP:
+                return f"{field.name} is a group"
+            if field.kind in {Kind.ANY_JSON, Kind.EMPTY}:
+                return f"{field.name} is an Any as JSON" if field.kind is Kind.ANY_JSON else f"{field.name} is empty"
+            if field.number > _LARGEST_NUMBER:
+                return f"{field.name} has the number {field.number}, for which ptars would take much memory"
+            if field.children:
+                todo.append(field.children)
+    return "" if count <= _MOST_MESSAGES else f"it has {count} nested messages"
+
+
+class FastDecoder:
+    """Decodes by ptars, and by the reference where ptars cannot.
+
+    Args:
+        plan: the plan; `unsupported` must be empty for it.
+        plain: the reference decoder of the same plan.
+        upcast: whether uint32 and uint64 are upcast.
+
+    Raises:
+        ImportError: ptars is not installed.
+        PtarsError: ptars cannot take the declarations.
+    """
+
+    def __init__(self, plan: MessagePlan, plain: PlainDecoder, *, upcast: bool) -> None:
+        self._plan = plan
+        self._type = plan.arrow_type
+        self._plain = plain
+        handler = guarded(lambda fields: ptars_handler(fields, upcast=upcast), plan.fields)
+        self._read = handler.array_to_record_batch
+        self._skim = guarded(lambda _: skimmer(), None).array_to_record_batch
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """See `connectors.protobuf.outcome.Decoder.decode`."""
+        if len(messages) == 0 or messages.null_count == len(messages):
+            return self._plain.decode(messages)
+        if messages.offset:
+            messages = pa.concat_arrays([messages])
+            if messages.offset:
+                messages = messages.take(pa.array(np.arange(len(messages))))
+        batch, unread = self._read_all(messages)
+        if batch is None:
+            return self._plain.decode(messages)
+        part = message_part(self._plan.fields, batch.columns, self._type, len(messages))
+        valid = validity_of(messages)
+        lengths = np.diff(offsets(messages)) * valid
+        unread |= valid & self._rejected(messages, doubtful(part, lengths) & valid & ~unread)
+        if part.wrong is not None:
+            unread |= part.wrong & valid
+        columns = [part.array.field(index) for index in range(self._type.num_fields)]
+        values = struct_array(self._type, columns, len(messages), bitmap(valid))
+        rows = np.flatnonzero(unread)
+        return Decoded(values) if len(rows) == 0 else self._patched(values, messages, rows)
+
+    def _rejected(self, messages: pa.Array, doubts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """Those of the doubtful messages that upb does not accept."""
+        found = np.zeros(len(messages), dtype=np.bool_)
+        rows = np.flatnonzero(doubts)
+        if len(rows):
+            check = self._plain.check
+            texts = messages.take(pa.array(rows)) if len(rows) < len(messages) else messages
+            found[rows] = [not check(data) for data in texts.to_pylist()]
+        return found
+
+    def _read_all(self, messages: pa.Array) -> tuple[pa.RecordBatch | None, np.ndarray[Any, Any]]:
+        """What ptars reads, and the rows that it cannot read, which are empty messages there."""
+        unread = np.zeros(len(messages), dtype=np.bool_)
+        rest = messages
+        for _ in range(_SEARCHES):
+            try:
+                return guarded(self._read, rest), unread
+            except PtarsError:
+                found = self._find_bad(rest)
+            if found == len(messages):
+                break  # it fails for none alone
+            unread[found] = True
+            rest = _without(messages, unread)
+        check = self._plain.check
+        unread |= np.array([data is not None and not check(data) for data in messages.to_pylist()])
+        try:
+            return guarded(self._read, _without(messages, unread)), unread
+        except PtarsError:
+            return None, unread
+
+    def _find_bad(self, messages: pa.Array) -> int:
+        """A message that ptars cannot read, the first one at its root or below; the length if none.
+
+        Most damage shows at the root, where looking costs a tenth of reading.
+        """
+        found = _first_bad(self._skim, messages)
+        return found if found < len(messages) else _first_bad(self._read, messages)
+
+    def _patched(self, values: pa.StructArray, messages: pa.Array, rows: np.ndarray[Any, Any]) -> Decoded:
+        """The values with some rows decoded by the reference."""
+        by_plain = self._plain.decode(messages.take(pa.array(rows)))
+        errors = {int(rows[index]): reason for index, reason in by_plain.errors.items()}
+        if len(rows) <= _SPLICED:
+            pieces = []
+            start = 0
+            for index, row in enumerate(rows.tolist()):
+                pieces += [values.slice(start, row - start), by_plain.values.slice(index, 1)]
+                start = row + 1
+            return Decoded(pa.concat_arrays([*pieces, values.slice(start)]), errors)
+        places = np.arange(len(values))
+        places[rows] = len(values) + np.arange(len(rows))
+        return Decoded(pa.concat_arrays([values, by_plain.values]).take(pa.array(places)), errors)
+
+
+def _first_bad(read: Any, messages: pa.Array) -> int:
+    """The first message for which `read` raises, found by halves; the length if there is none."""
+    start, end = 0, len(messages)
+    while start < end:
+        middle = (start + end + 1) // 2
+        try:
+            guarded(read, messages.slice(start, middle - start))
+            start = middle
+        except PtarsError:
+            if middle == start + 1:
+                return start
+            end = middle
+    return len(messages) if end == len(messages) else start
+
+
+def _without(messages: pa.Array, unread: np.ndarray[Any, Any]) -> pa.Array:
+    """The messages with NULL, which ptars reads as empty, for those that it cannot read."""
+    return pc.if_else(pa.array(unread), pa.scalar(None, pa.binary()), messages) if unread.any() else messages

@@ -1,0 +1,200 @@
+"""Decoding and encoding in Confluent's frames, with the schemas of a registry.
+
+A message is decoded by the reader's schema, field by field number, as any protobuf consumer does it. Before the first
+message of each writer's schema, that schema is fetched and compared: a field that has the same number and means
+something else on the wire makes all messages of that schema bad rows, instead of giving wrong values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto
+
+from connectors.core.errors import SourceGoneError
+from connectors.protobuf.descriptors import MessageType, Schema, parse_set
+from connectors.protobuf.encode import Encoder
+from connectors.protobuf.errors import analysis_error
+from connectors.protobuf.frames import SchemaKey, frame_prefix, read_frames
+from connectors.protobuf.outcome import BadRowError, Decoded, Decoder
+from connectors.protobuf.registry import RegisteredSchema, Registry
+
+__all__ = ["FramedDecoder", "FramedEncoder", "difference", "indexes_of", "message_at"]
+
+F: Final = FieldDescriptor
+# Types of one group can stand for each other: https://protobuf.dev/programming-guides/proto3/#updating
+_GROUPS: Final = (
+    {F.TYPE_INT32, F.TYPE_UINT32, F.TYPE_INT64, F.TYPE_UINT64, F.TYPE_BOOL, F.TYPE_ENUM},
+    {F.TYPE_SINT32, F.TYPE_SINT64},
+    {F.TYPE_FIXED32, F.TYPE_SFIXED32},
+    {F.TYPE_FIXED64, F.TYPE_SFIXED64},
+    {F.TYPE_STRING, F.TYPE_BYTES},
+)
+_GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in group}
+
+
+def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
+    """The message that the indexes of a frame lead to.
+
+    Raises:
+        BadRowError: the schema has no such message.
+    """
+    schema = Schema(registered.files)
+    try:
+        proto = next(file for file in schema.files.file if file.name == registered.main)
+        message = proto.message_type[indexes[0]]
+        name = f"{proto.package}.{message.name}" if proto.package else message.name
+        for index in indexes[1:]:
+            message = message.nested_type[index]
+            name += f".{message.name}"
+    except IndexError:
+        raise BadRowError(f"has the message indexes {list(indexes)}, which its schema has not") from None
+    return schema.pool.FindMessageTypeByName(name)
+
+
+def indexes_of(registered: RegisteredSchema, full_name: str) -> tuple[int, ...]:
+    """The way from the file of a schema to a message.
+
+    Raises:
+        ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND, where the schema's own file has no such message.
+    """
+    file = next(file for file in parse_set(registered.files).file if file.name == registered.main)
+
+    def search(messages: Iterable[DescriptorProto], scope: str) -> tuple[int, ...]:
+        for place, message in enumerate(messages):
+            name = f"{scope}.{message.name}" if scope else message.name
+            if name == full_name:
+                return (place,)
+            inner = search(message.nested_type, name)
+            if inner:
+                return (place, *inner)
+        return ()
+
+    found = search(file.message_type, file.package)
+    if not found:
+        raise analysis_error(
+            "PROTOBUF_MESSAGE_NOT_FOUND", messageName=full_name, where=f"the schema {registered.schema_id}"
+        )
+    return found
+
+
+def difference(writer: MessageType, reader: MessageType) -> str:
+    """The first field, by number, that a reader would take for something else; empty if there is none."""
+    seen: set[tuple[str, str]] = set()
+    todo = [(writer, reader)]
+    while todo:
+        ours, theirs = todo.pop()
+        if (ours.full_name, theirs.full_name) in seen:
+            continue
+        seen.add((ours.full_name, theirs.full_name))
+        numbers = {field.number: field for field in theirs.fields}
+        for field in ours.fields:
+            other = numbers.get(field.number)
+            if other is None:
+                continue
+            if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
+                return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
+            if field.message_type is not None:
+                todo.append((field.message_type, other.message_type))
+    return ""
+
+
+def _group(field: Any) -> int:
+    return _GROUP.get(field.type, -int(field.type))
+
+
+@dataclass(slots=True)
+class FramedDecoder:
+    """Takes messages out of their frames and decodes them.
+
+    Attributes:
+        decoder: decodes the messages.
+        reader: the reader's message.
+        registry: where the writers' schemas are; None to believe the frames.
+        deprecated: whether message indexes are plain varints.
+    """
+
+    decoder: Decoder
+    reader: MessageType
+    registry: Registry | None
+    deprecated: bool
+    _verdicts: dict[SchemaKey, str]
+
+    def __init__(
+        self, decoder: Decoder, reader: MessageType, registry: Registry | None, *, deprecated: bool = False
+    ) -> None:
+        self.decoder, self.reader, self.registry, self.deprecated = decoder, reader, registry, deprecated
+        self._verdicts = {}
+
+    def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
+        """See `connectors.protobuf.outcome.Decoder.decode`.
+
+        Raises:
+            ServiceUnavailableError: the registry does not answer: that is no fault of a row.
+            AccessDeniedError: it refuses access.
+        """
+        frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self.deprecated)
+        errors = dict(frames.errors)
+        verdicts = {key: self._verdict(key) for key in dict.fromkeys(frames.keys) if key is not None}
+        payloads = frames.messages
+        if any(verdicts.values()):
+            bad = [key is not None and bool(verdicts[key]) for key in frames.keys]
+            errors |= {row: verdicts[key] for row, key in enumerate(frames.keys) if key is not None and bad[row]}
+            payloads = pc.if_else(pa.array(np.array(bad)), pa.scalar(None, pa.binary()), payloads)
+        decoded = self.decoder.decode(payloads)
+        return Decoded(decoded.values, errors | decoded.errors)
+
+    def _verdict(self, key: SchemaKey) -> str:
+        """Why messages of a schema cannot be read; empty if they can."""
+        if self.registry is None:
+            return ""
+        if key not in self._verdicts:
+            self._verdicts[key] = self._compare(self.registry, key)
+        return self._verdicts[key]
+
+    def _compare(self, registry: Registry, key: SchemaKey) -> str:
+        try:
+            found = registry.by_id(key.schema) if isinstance(key.schema, int) else registry.by_guid(key.schema)
+            writer = message_at(found, key.indexes)
+        except (BadRowError, SourceGoneError) as error:
+            return str(error)
+        if writer.name != self.reader.name:
+            return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
+        found_difference = difference(writer, self.reader)
+        return f"cannot be read: {found_difference} (schema {key.schema})" if found_difference else ""
+
+
+def _by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:
+    """Kafka's headers, ARRAY<STRUCT<key, value>>, or a MAP, as dictionaries; of several with one name the last."""
+    rows: list[Mapping[str, Any] | None] = []
+    for row in headers.to_pylist():
+        if row is None:
+            rows.append(None)
+        else:
+            rows.append({each["key"]: each["value"] for each in row} if row and isinstance(row[0], dict) else dict(row))
+    return rows
+
+
+class FramedEncoder:
+    """Encodes messages and puts each into a frame.
+
+    Args:
+        encoder: encodes the messages.
+        schema_id: the id of their schema.
+        indexes: the way to their message.
+    """
+
+    def __init__(self, encoder: Encoder, schema_id: int, indexes: tuple[int, ...]) -> None:
+        self._encoder = encoder
+        self._prefix = pa.scalar(frame_prefix(schema_id, indexes), pa.binary())
+
+    def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
+        """See `connectors.protobuf.encode.Encoder.encode`."""
+        encoded = self._encoder.encode(structs)
+        return pc.binary_join_element_wise(self._prefix, encoded, pa.scalar(b"", pa.binary()))

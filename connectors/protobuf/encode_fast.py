@@ -1,0 +1,332 @@
+"""The fast encoder: ptars, given columns of exactly the types that it declares.
+
+Left to itself ptars drops what it does not expect, in silence: a column of another type becomes zeros, an unknown enum
+name becomes the first value. So every column is converted here by the plan, and the types of the batch are compared
+with those of ptars before it is called. Where a batch holds something that has no place in protobuf (an unknown enum
+value, a NULL in an array, a number out of range), the reference encoder gets it, which raises the right error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as kinds
+from google.protobuf.descriptor import FieldDescriptor
+
+from connectors.protobuf.codec_fast import PtarsError, guarded
+from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
+from connectors.protobuf.encode import PlainEncoder
+from connectors.protobuf.encode_plan import EncodeField
+from connectors.protobuf.plan import Kind, Shape
+from connectors.protobuf.ptars_form import ptars_handler, schema_of_handler
+from connectors.protobuf.wire_sizes import numbers, offsets
+
+__all__ = ["FastEncoder"]
+
+F: Final = FieldDescriptor
+_MICROS: Final = 1_000_000
+_UINT32_LIMIT: Final = 1 << 32
+_NEVER_PACKED: Final = {F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE}
+_FLOATS: Final[dict[int, npt.DTypeLike]] = {F.TYPE_FLOAT: np.uint32, F.TYPE_DOUBLE: np.uint64}
+
+
+class _NotFastError(Exception):
+    """Raised for a batch that the reference encoder must see."""
+
+
+class _Writer:
+    """Encodes struct arrays of one type."""
+
+    def __init__(self, fields: Sequence[EncodeField]) -> None:
+        self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
+        handler = guarded(lambda form: ptars_handler(form, upcast=True), self._fields)
+        self._schema: pa.Schema = guarded(schema_of_handler, handler)
+        self._write = handler.record_batch_to_array
+
+    def write(self, structs: pa.StructArray) -> pa.BinaryArray:
+        """Encode; raises `_NotFastError` for what the reference encoder must see."""
+        valid = validity_of(structs)
+        columns = _message(self._fields, structs, valid, list(self._schema))
+        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(_fields_of(self._schema, columns)))
+        if [each.type for each in columns] != [field.type for field in self._schema]:
+            raise _NotFastError("types differ")  # none that ptars would not expect may reach it
+        array = guarded(self._write, batch)
+        if valid.all():
+            return array
+        return pa.Array.from_buffers(pa.binary(), len(array), [bitmap(valid), *array.buffers()[1:]])
+
+
+class FastEncoder:
+    """Encodes by ptars, and by the reference where ptars cannot.
+
+    Args:
+        plain: the reference encoder of the same call.
+
+    Raises:
+        ImportError: ptars is not installed.
+    """
+
+    def __init__(self, plain: PlainEncoder) -> None:
+        import ptars  # noqa: F401, PLC0415 - optional; asked for here, so that a worker without it says so at once
+
+        self._plain = plain
+        self._writers: dict[pa.DataType, _Writer | None] = {}
+
+    def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
+        """See `connectors.protobuf.encode.Encoder.encode`."""
+        if structs.type not in self._writers:
+            self._writers[structs.type] = _writer(self._plain.plan(structs.type))
+        writer = self._writers[structs.type]
+        if writer is None or len(structs) == 0:
+            return self._plain.encode(structs)
+        try:
+            return writer.write(_compact(structs))
+        except (_NotFastError, PtarsError):
+            return self._plain.encode(structs)
+
+
+def _writer(fields: Sequence[EncodeField]) -> _Writer | None:
+    """A writer, or None where ptars cannot take the declarations."""
+    if not _supported(fields):
+        return None
+    try:
+        return _Writer(fields)
+    except PtarsError:
+        return None
+
+
+def _compact(structs: pa.StructArray) -> pa.StructArray:
+    """The same values with no offset anywhere."""
+
+    def has_offset(array: pa.Array) -> bool:
+        if array.offset:
+            return True
+        if kinds.is_struct(array.type):
+            return any(has_offset(array.field(index)) for index in range(array.type.num_fields))
+        if kinds.is_map(array.type):
+            return has_offset(array.keys) or has_offset(array.items)
+        nested = kinds.is_list(array.type) or kinds.is_large_list(array.type)
+        return nested and has_offset(array.values)
+
+    if not has_offset(structs):
+        return structs
+    return pa.concat_arrays([structs, structs.slice(0, 0)])
+
+
+def _supported(fields: Sequence[EncodeField]) -> bool:
+    used = _used(fields)
+    for field in used:
+        if field.proto_type == F.TYPE_GROUP or field.number > 1 << 16:
+            return False
+        if field.shape is Shape.REPEATED and not field.packed and field.proto_type not in _NEVER_PACKED:
+            return False  # ptars packs all numbers, whatever is declared
+        if field.kind is Kind.MESSAGE and not _supported(field.children):
+            return False
+    return bool(used)
+
+
+def _used(fields: Sequence[EncodeField]) -> list[EncodeField]:
+    """The fields that are ever written: a column of the type VOID is not."""
+    return [field for field in fields if field.kind is not Kind.EMPTY]
+
+
+def _form(field: EncodeField) -> EncodeField:
+    """A field as it is declared to ptars: sorted by number, and floats with presence, so that -0.0 is not dropped."""
+    children = field.children
+    if field.kind is Kind.MESSAGE and field.shape is not Shape.MAP:
+        children = tuple(sorted(map(_form, _used(children)), key=lambda child: child.number))
+    elif field.shape is Shape.MAP:
+        # Entries, of which key and value are always written, as Java does; ptars leaves zeros out of a map.
+        entry = (dataclasses.replace(_form(child), presence=True, zero_is_absent=False) for child in children)
+        return dataclasses.replace(field, shape=Shape.REPEATED, children=tuple(entry))
+    elif field.kind is Kind.WRAPPER:
+        children = tuple(map(_form, children))
+    if field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
+        # Without presence also in proto2: zeros are left out, as by Java's own Timestamp.
+        children = tuple(dataclasses.replace(child, presence=False) for child in children[:2])
+    floats = field.proto_type in _FLOATS and field.shape is Shape.SINGULAR
+    return dataclasses.replace(
+        field, children=children, presence=field.presence or floats, zero_is_absent=not field.presence
+    )
+
+
+def _fields_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> list[pa.Field]:
+    return [pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)]
+
+
+def _message(
+    fields: Sequence[EncodeField], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
+) -> list[pa.Array]:
+    """The columns of a message, in the order of `fields`."""
+    # What stands below a NULL struct is anything; flattened, it is NULL too.
+    given = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
+    columns = [_column(field, given[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]
+    groups: dict[int, list[int]] = {}
+    for place, field in enumerate(fields):
+        if field.oneof is not None:
+            groups.setdefault(field.oneof, []).append(place)
+    for places in groups.values():
+        # The last column in the order of the struct wins.
+        later = np.zeros(len(structs), dtype=np.bool_)
+        for place in sorted(places, key=lambda place: fields[place].index, reverse=True):
+            here = validity_of(columns[place])
+            if (here & later).any():
+                columns[place] = _masked(columns[place], here & ~later)
+            later |= here
+    return columns
+
+
+def _column(field: EncodeField, column: pa.Array, valid: np.ndarray[Any, Any], form: pa.DataType) -> pa.Array:
+    if kinds.is_map(column.type):
+        return _map(field, column, form)
+    if field.shape is Shape.REPEATED:
+        return _list(field, column, form)
+    known = validity_of(column)
+    if field.kind not in {Kind.SCALAR, Kind.ENUM}:
+        if field.required and not (known | ~valid).all():
+            raise _NotFastError("a required message is NULL")
+        return _values(field, column, form, known)
+    array = _scalars(field, column, form)
+    if field.required and not known.all():
+        default = field.default.encode() if field.lenient and isinstance(field.default, str) else field.default
+        signed = not kinds.is_unsigned_integer(form)
+        return pc.fill_null(array, pa.scalar(_wrapped(field, default) if signed else default, form))
+    if field.zero_is_absent and field.proto_type in _FLOATS:
+        zero = numbers(array, _FLOATS[field.proto_type]) == 0
+        if zero.any():
+            return _masked(array, known & ~zero)
+    return array
+
+
+def _wrapped(field: EncodeField, default: Any) -> Any:
+    if field.proto_type in {F.TYPE_UINT32, F.TYPE_FIXED32}:
+        return int(np.array(default, np.uint32).view(np.int32))
+    if field.proto_type in {F.TYPE_UINT64, F.TYPE_FIXED64}:
+        return int(np.array(default, np.uint64).view(np.int64))
+    return default
+
+
+def _values(field: EncodeField, column: pa.Array, form: pa.DataType, known: np.ndarray[Any, Any]) -> pa.StructArray:
+    """Messages as structs of ptars."""
+    parts = [form.field(index) for index in range(form.num_fields)]
+    if field.kind is Kind.MESSAGE:
+        children = _message(field.children, column, known, parts)
+    elif field.kind is Kind.WRAPPER:
+        children = [_column(field.children[0], column, known, parts[0].type)]
+    else:
+        unit = pa.timestamp("us", tz="UTC") if field.kind is Kind.TIMESTAMP else pa.duration("us")
+        micros = numbers(column.cast(unit), np.int64)
+        if field.kind is Kind.DURATION and len(micros) and micros.min() < 0:
+            size = np.abs(micros)
+            seconds, rest = size // _MICROS * np.sign(micros), size % _MICROS * np.sign(micros)
+        else:
+            seconds, rest = np.divmod(micros, _MICROS)
+        children = [pa.array(seconds, pa.int64()), pa.array(rest * 1000, pa.int64()).cast(pa.int32())]
+        first, second = field.children
+        if first.number > second.number:
+            children.reverse()
+        children = [child.cast(part.type) for child, part in zip(children, parts, strict=True)]
+    return struct_array(form, children, len(column), bitmap(known))
+
+
+def _list(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+    if kinds.is_large_list(column.type):
+        column = column.cast(pa.list_(column.type.value_field))
+    values = column.values
+    if values.null_count:
+        raise _NotFastError("a NULL in an array")
+    known = validity_of(column)
+    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+        inner = _scalars(field, values, form.value_type)
+    else:
+        inner = _values(field, values, form.value_type, np.ones(len(values), dtype=np.bool_))
+    return list_array(form, offsets(column), inner, bitmap(known))
+
+
+def _map(field: EncodeField, column: pa.MapArray, form: pa.ListType) -> pa.Array:
+    """A map as a list of entries."""
+    parts = [form.value_type.field(index).type for index in range(2)]
+    sides = []
+    for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
+        if part.kind is Kind.EMPTY:
+            raise _NotFastError("a map of NULL")
+        if part.kind in {Kind.SCALAR, Kind.ENUM}:
+            array = _scalars(part, values, kind)
+            sides.append(pc.fill_null(array, pa.scalar(_zero(part, kind), kind)) if array.null_count else array)
+        else:
+            known = validity_of(values)
+            made = _values(part, values, kind, known)
+            if not known.all():
+                raise _NotFastError("a NULL message in a map")
+            sides.append(made)
+    entries = struct_array(form.value_type, sides, len(column.keys))
+    return list_array(form, offsets(column), entries, bitmap(validity_of(column)))
+
+
+def _zero(field: EncodeField, kind: pa.DataType) -> Any:
+    if kinds.is_string(kind):
+        return ""
+    if kinds.is_binary(kind):
+        return b""
+    if field.enum is not None:
+        return next(iter(field.enum.names))
+    return False if kinds.is_boolean(kind) else 0
+
+
+def _scalars(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+    """Scalars in the type that ptars declares; NULL stays NULL."""
+    array = _signed(field, column, form)
+    return array.view(form) if kinds.is_unsigned_integer(form) else array
+
+
+def _signed(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+    kind = column.type
+    if field.kind is Kind.ENUM:
+        return _enum(field, column)
+    if kinds.is_date32(kind):
+        return column.view(pa.int32())
+    if kinds.is_int64(kind) and field.proto_type == F.TYPE_UINT32:
+        wide = numbers(column, np.int64)
+        known = validity_of(column)
+        if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[known].any():
+            raise _NotFastError("out of the range of uint32")
+        return _masked(pa.array(wide.astype(np.uint32).view(np.int32)), known)
+    if kinds.is_decimal128(kind):
+        words = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
+        known = validity_of(column)
+        if words[known, 1].any():
+            raise _NotFastError("out of the range of uint64")
+        return _masked(pa.array(np.ascontiguousarray(words[:, 0])), known)
+    if kinds.is_unsigned_integer(form):
+        form = pa.int32() if form.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+    return column if kind == form else column.cast(form)
+
+
+def _enum(field: EncodeField, column: pa.Array) -> pa.Array:
+    assert field.enum is not None  # noqa: S101 - the kind says so
+    known = validity_of(column)
+    if kinds.is_int32(column.type):
+        listed = pa.array(list(field.enum.names), pa.int32())
+        if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~known))).as_py():
+            raise _NotFastError("an unknown number of an enum")
+        return column
+    names = pa.array(list(field.enum.numbers), pa.string())
+    place = pc.index_in(column.cast(pa.string()), value_set=names)
+    if place.null_count != column.null_count:
+        raise _NotFastError("an unknown name of an enum")
+    return pa.array(list(field.enum.numbers.values()), pa.int32()).take(place)
+
+
+def _masked(array: pa.Array, valid: np.ndarray[Any, Any]) -> pa.Array:
+    """The array with NULL wherever it is not valid."""
+    buffers = array.buffers()
+    if kinds.is_struct(array.type):
+        children = [array.field(index) for index in range(array.type.num_fields)]
+        return struct_array(array.type, children, len(array), bitmap(valid))
+    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid), *buffers[1:]])

@@ -1,0 +1,170 @@
+"""Errors of the protobuf functions, with the classes, texts and SQL states of Spark's own.
+
+    ConnectorError
+    └── ProtobufError                 one of Spark's error classes
+        ├── ProtobufAnalysisError     descriptor, schema or options do not fit; also Spark's AnalysisException
+        └── ProtobufDataError         a row cannot be converted
+
+What is raised on an executor reaches the driver as the text of a PythonException: that text begins with the class in
+brackets, as Spark's does. The texts are those of Spark 4.3's ``error-conditions.json``; a test compares them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.errors import AnalysisException
+
+from connectors.core.errors import ConnectorError
+
+__all__ = [
+    "CONDITIONS",
+    "ProtobufAnalysisError",
+    "ProtobufDataError",
+    "ProtobufError",
+    "analysis_error",
+    "data_error",
+]
+
+CONDITIONS: Final[dict[str, tuple[str, str]]] = {
+    "CANNOT_CONVERT_PROTOBUF_FIELD_TYPE_TO_SQL_TYPE": (
+        (
+            "Cannot convert Protobuf <protobufColumn> to SQL <sqlColumn> because schema is incompatible "
+            "(protobufType = <protobufType>, sqlType = <sqlType>)."
+        ),
+        "42846",
+    ),
+    "CANNOT_CONVERT_PROTOBUF_MESSAGE_TYPE_TO_SQL_TYPE": (
+        "Unable to convert <protobufType> of Protobuf to SQL type <toType>.",
+        "42846",
+    ),
+    "CANNOT_CONVERT_SQL_TYPE_TO_PROTOBUF_FIELD_TYPE": (
+        (
+            "Cannot convert SQL <sqlColumn> to Protobuf <protobufColumn> because schema is incompatible "
+            "(protobufType = <protobufType>, sqlType = <sqlType>)."
+        ),
+        "42846",
+    ),
+    "CANNOT_CONVERT_SQL_VALUE_TO_PROTOBUF_ENUM_TYPE": (
+        (
+            "Cannot convert SQL <sqlColumn> to Protobuf <protobufColumn> because <data> is not in defined values for "
+            "enum: <enumString>."
+        ),
+        "42846",
+    ),
+    "CANNOT_LOAD_PROTOBUF_CLASS": (
+        "Could not load Protobuf class with name <protobufClassName>. <explanation>.",
+        "42K03",
+    ),
+    "CANNOT_PARSE_PROTOBUF_DESCRIPTOR": (
+        "Error parsing descriptor bytes into Protobuf FileDescriptorSet.",
+        "22018",
+    ),
+    "MALFORMED_PROTOBUF_MESSAGE": (
+        (
+            "Malformed Protobuf messages are detected in message deserialization. Parse Mode: <failFastMode>. To "
+            "process malformed protobuf message as null result, try setting the option 'mode' as 'PERMISSIVE'."
+        ),
+        "XX000",
+    ),
+    "NO_SQL_TYPE_IN_PROTOBUF_SCHEMA": ("Cannot find <catalystFieldPath> in Protobuf schema.", "42S22"),
+    "PARSE_MODE_UNSUPPORTED": (
+        "The function <funcName> doesn't support the <mode> mode. Acceptable modes are PERMISSIVE and FAILFAST.",
+        "42601",
+    ),
+    "PROTOBUF_DEPENDENCY_NOT_FOUND": ("Could not find dependency: <dependencyName>.", "42K0G"),
+    "PROTOBUF_DESCRIPTOR_FILE_NOT_FOUND": (
+        "Error reading Protobuf descriptor file at path: <filePath>.",
+        "42K0G",
+    ),
+    "PROTOBUF_FIELD_MISSING": (
+        "Searching for <field> in Protobuf schema at <protobufSchema> gave <matchSize> matches. Candidates: <matches>.",
+        "42K0G",
+    ),
+    "PROTOBUF_FIELD_MISSING_IN_SQL_SCHEMA": (
+        "Found <field> in Protobuf schema but there is no match in the SQL schema.",
+        "42K0G",
+    ),
+    "PROTOBUF_FIELD_TYPE_MISMATCH": ("Type mismatch encountered for field: <field>.", "42K0G"),
+    "PROTOBUF_MESSAGE_NOT_FOUND": ("Unable to locate Message <messageName> in Descriptor.", "42K0G"),
+    "PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE": (
+        (
+            "Cannot call the <functionName> SQL function because the Protobuf data source is not loaded.\nPlease "
+            "restart your job or session with the 'spark-protobuf' package loaded, such as by using the --packages "
+            "argument on the command line, and then retry your query or command again."
+        ),
+        "22KD3",
+    ),
+    "PROTOBUF_TYPE_NOT_SUPPORT": ("Protobuf type not yet supported: <protobufType>.", "42K0G"),
+    "RECURSIVE_PROTOBUF_SCHEMA": (
+        (
+            "Found recursive reference in Protobuf schema, which can not be processed by Spark by default: "
+            "<fieldDescriptor>. try setting the option `recursive.fields.max.depth` 1 to 10. Going beyond 10 levels of "
+            "recursion is not allowed."
+        ),
+        "42K0G",
+    ),
+    "UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE": (
+        "Unable to convert SQL type <toType> to Protobuf type <protobufType>.",
+        "42K0G",
+    ),
+    "UNKNOWN_PROTOBUF_MESSAGE_TYPE": (
+        "Attempting to treat <descriptorName> as a Message, but it was <containingType>.",
+        "42K0G",
+    ),
+}
+"""Class to the template of its text and its SQL state."""
+
+
+class ProtobufError(ConnectorError):
+    """The base of the errors of `from_protobuf` and `to_protobuf`.
+
+    The text is Spark's, then where and what to do: ``[CLASS] text SQLSTATE: state (where). action``.
+    """
+
+    def getSqlState(self) -> str | None:  # noqa: N802 - the name of Spark's own method
+        """The SQL state of the class, as Spark's errors give it."""
+        return CONDITIONS[self.code][1] if self.code in CONDITIONS else None
+
+
+class ProtobufAnalysisError(ProtobufError, AnalysisException):
+    """Raised when a descriptor, a schema or an option does not fit: on the driver, when the function is called.
+
+    For what depends on the type of the column that `to_protobuf` gets, which Python does not know before the query
+    runs, on the executor.
+    """
+
+    def __init__(self, code: str, what: str, where: str = "", action: str = "") -> None:
+        ProtobufError.__init__(self, code, what, where, action)
+        text = f"{what}{f' ({where})' if where else ''}.{f' {action}' if action else ''}"
+        AnalysisException.__init__(self, message=text, errorClass=code, messageParameters={})
+
+
+class ProtobufDataError(ProtobufError):
+    """Raised on an executor when a row cannot be converted; names the row and the reason."""
+
+
+def _text(code: str, parameters: dict[str, object]) -> str:
+    template, state = CONDITIONS[code]
+    for name, value in parameters.items():
+        template = template.replace(f"<{name}>", str(value))
+    return f"{template} SQLSTATE: {state}"
+
+
+def analysis_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufAnalysisError:
+    """An analysis error of one of Spark's classes.
+
+    Args:
+        code: the class, a key of `CONDITIONS`.
+        where: as in `ConnectorError`.
+        action: as in `ConnectorError`.
+        **parameters: the parameters of the template, as in Spark's ``messageParameters``.
+    """
+    error = ProtobufAnalysisError(code, _text(code, parameters), where, action)
+    error._messageParameters = {name: str(value) for name, value in parameters.items()}  # noqa: SLF001 - its own
+    return error
+
+
+def data_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufDataError:
+    """A data error of one of Spark's classes; see `analysis_error`."""
+    return ProtobufDataError(code, _text(code, parameters), where, action)

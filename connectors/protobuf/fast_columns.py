@@ -1,0 +1,297 @@
+"""What ptars read, made into the columns that Spark expects, with the bytes that it took on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.descriptor import FieldDescriptor
+
+from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
+from connectors.protobuf.plan import EnumPlan, FieldPlan, Kind, Shape
+from connectors.protobuf.ptars_form import PtarsField
+from connectors.protobuf.wire_sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
+
+__all__ = ["Part", "doubtful", "message_part"]
+
+Bools = npt.NDArray[np.bool_]
+
+F: Final = FieldDescriptor
+_BITS: Final[dict[int, npt.DTypeLike]] = {8: np.uint8, 32: np.uint32, 64: np.uint64}
+_MICROS: Final = 1_000_000
+_LARGEST_SECONDS: Final = 2**63 // _MICROS - 3000  # with any nanos within 64 bits of microseconds
+
+
+@dataclass(slots=True)
+class Part:
+    """A column, and what is known of each of its rows.
+
+    Attributes:
+        array: the column.
+        size: the bytes it took on the wire, if it was written in the usual way.
+        slack: how many of these another writer may have spared; None for none.
+        wrong: where the value cannot be had from ptars; None for nowhere.
+    """
+
+    array: pa.Array
+    size: Ints
+    slack: Ints | None = None
+    wrong: Bools | None = None
+
+
+def message_part(fields: Sequence[FieldPlan], columns: Sequence[pa.Array], kind: pa.StructType, length: int) -> Part:
+    """The columns of a message as one struct without NULL; `size` is that of its content, without tag and length."""
+    size = np.zeros(length, dtype=np.int64)
+    slack: Ints | None = None
+    wrong: Bools | None = None
+    arrays = []
+    oneofs: dict[int, Ints] = {}
+    for field, column in zip(fields, by_number(fields, columns), strict=True):
+        part = _column(field, column)
+        arrays.append(part.array)
+        size += part.size
+        slack = _plus(slack, part.slack)
+        wrong = _either(wrong, part.wrong)
+        if field.oneof is not None:
+            known = _valid(column).astype(np.int64)
+            oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + known
+    for count in oneofs.values():
+        if count.max(initial=0) > 1:
+            wrong = _either(wrong, count > 1)
+    return Part(struct_array(kind, arrays, length), size, slack, wrong)
+
+
+def by_number(fields: Sequence[PtarsField], columns: Sequence[pa.Array]) -> list[pa.Array]:
+    """The columns of ptars, which come in the order of the numbers, in the order of the fields."""
+    places = {number: place for place, number in enumerate(sorted(field.number for field in fields))}
+    return [columns[places[field.number]] for field in fields]
+
+
+def _column(field: FieldPlan, raw: pa.Array) -> Part:
+    if field.shape is Shape.MAP:
+        return _map(field, raw)
+    if field.shape is Shape.REPEATED:
+        return _list(field, raw)
+    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+        return _scalar(field, raw)
+    known = _valid(raw)
+    part = _values(field, raw)
+    valid = known
+    if field.kind is Kind.WRAPPER and part.array.null_count:
+        valid = known & _valid(part.array)
+    wrong = None if part.wrong is None else part.wrong & known
+    if field.required and not known.all():
+        wrong = _either(wrong, ~known)
+    size = np.where(known, tag_size(field.number) + varint_sizes(part.size) + part.size, 0)
+    return Part(_masked(part.array, valid), size, part.slack, wrong)
+
+
+def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
+    """Messages, each present, as values; `size` is that of their content."""
+    parts = [raw.field(index) for index in range(raw.type.num_fields)]
+    if field.kind is not Kind.MESSAGE:
+        parts = by_number(field.children, parts)
+    if field.kind is Kind.MESSAGE:
+        return message_part(field.children, parts, field.value_arrow, len(raw))
+    if field.kind is Kind.WRAPPER:
+        return _scalar(field.children[0], parts[0])
+    size = np.zeros(len(raw), dtype=np.int64)
+    slack: Ints | None = None
+    for child, column in zip(field.children, parts, strict=True):
+        part = _scalar(child, column)
+        size += part.size
+        slack = _plus(slack, part.slack)
+    seconds = numbers(parts[0], np.int64)
+    nanos = numbers(parts[1], np.int32).astype(np.int64)
+    backwards = len(nanos) and nanos.min() < 0
+    rest = np.where(nanos >= 0, nanos // 1000, -(-nanos // 1000)) if backwards else nanos // 1000
+    wrong = None
+    if len(seconds) and (seconds.max() > _LARGEST_SECONDS or seconds.min() < -_LARGEST_SECONDS):
+        wrong = (seconds > _LARGEST_SECONDS) | (seconds < -_LARGEST_SECONDS)
+        seconds = np.where(wrong, 0, seconds)
+    return Part(pa.array(seconds * _MICROS + rest, pa.int64()).view(field.value_arrow), size, slack, wrong)
+
+
+def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
+    """A singular scalar: NULL where it is absent, and where it is zero and that means absent."""
+    if field.presence:
+        known = _valid(raw)
+        valid = known
+    else:
+        known = _not_zero(raw)
+        valid = np.ones(len(raw), dtype=np.bool_) if field.emit_zero else known
+    payload, slack = payload_sizes(field.proto_type, raw)
+    size = np.where(known, tag_size(field.number) + payload, 0)
+    slack = None if slack is None else np.where(known, slack, 0)
+    array, wrong = _converted(field, raw)
+    wrong = None if wrong is None else wrong & known
+    array = _masked(array, valid)
+    if field.default is not None and not valid.all():
+        array = pc.fill_null(array, _default(field))
+    if field.required and not known.all():
+        wrong = _either(wrong, ~known)
+    return Part(array, size, slack, wrong)
+
+
+def _default(field: FieldPlan) -> pa.Scalar:
+    value = field.default
+    if field.enum is not None and pa.types.is_string(field.value_arrow):
+        value = field.enum.text(value)
+    elif field.proto_type in {F.TYPE_UINT32, F.TYPE_FIXED32} and pa.types.is_int32(field.value_arrow):
+        value = int(np.array(value, np.uint32).view(np.int32))
+    elif field.proto_type in {F.TYPE_UINT64, F.TYPE_FIXED64} and pa.types.is_int64(field.value_arrow):
+        value = int(np.array(value, np.uint64).view(np.int64))
+    elif pa.types.is_decimal(field.value_arrow):
+        return pa.scalar(value, pa.uint64()).cast(field.value_arrow)
+    return pa.scalar(value, field.value_arrow)
+
+
+def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]:
+    """Scalars in the type of the plan, and where they are unknown values of a closed enum."""
+    if field.enum is not None:
+        return _enum(field.enum, raw, text=pa.types.is_string(field.value_arrow))
+    if field.lenient and pa.types.is_binary(raw.type):
+        try:
+            return raw.cast(pa.string()), None
+        except pa.ArrowInvalid:
+            texts = [None if each is None else each.decode("utf-8", "replace") for each in raw.to_pylist()]
+            return pa.array(texts, pa.string()), None
+    if raw.type != field.value_arrow:
+        return raw.cast(field.value_arrow), None
+    return raw, None
+
+
+def _enum(enum: EnumPlan, raw: pa.Array, *, text: bool) -> tuple[pa.Array, Bools | None]:
+    values = numbers(raw, np.int32)
+    known = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
+    if len(values) == 0:
+        return pa.array([], pa.string() if text else pa.int32()), None
+    if known[0] == 0 and known[-1] == len(known) - 1:
+        place, unknown = values, (values < 0) | (values >= len(known))
+    else:
+        place = np.minimum(np.searchsorted(known, values), len(known) - 1).astype(np.int32)
+        unknown = known[place] != values
+    strange = bool(unknown.any())
+    wrong = unknown if strange and enum.closed else None
+    if not text:
+        return raw, wrong
+    names = [enum.names[int(number)] for number in known]
+    if strange:
+        others, back = np.unique(values[unknown], return_inverse=True)
+        place = place.copy()
+        place[unknown] = len(names) + back
+        names += [enum.text(int(number)) for number in others]
+    coded = pa.DictionaryArray.from_arrays(pa.array(place, pa.int32()), pa.array(names, pa.string()))
+    return coded.dictionary_decode(), wrong
+
+
+def _list(field: FieldPlan, raw: pa.Array) -> Part:
+    bounds = offsets(raw)
+    values = raw.values
+    count = np.diff(bounds).astype(np.int64)
+    tag = tag_size(field.number)
+    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+        payload, spared = payload_sizes(field.proto_type, values)
+        content = count * payload if isinstance(payload, int) else sums(payload, bounds)
+        slack = None if spared is None else sums(spared, bounds)
+        one_by_one = count * tag + content
+        if field.proto_type in {F.TYPE_STRING, F.TYPE_BYTES}:
+            size = one_by_one
+        else:
+            packed = np.where(count > 0, tag + varint_sizes(content) + content, 0)
+            size = packed if field.packed else one_by_one
+            slack = _plus(slack, np.maximum(size - np.minimum(packed, one_by_one), 0))
+        array, wrong = _converted(field, values)
+    else:
+        part = _values(field, values)
+        size = sums(tag + varint_sizes(part.size) + part.size, bounds)
+        slack = None if part.slack is None else sums(part.slack, bounds)
+        array, wrong = part.array, part.wrong
+    wrong = None if wrong is None else sums(wrong, bounds) > 0
+    return Part(list_array(field.arrow_type, bounds, array), size, slack, wrong)
+
+
+def _map(field: FieldPlan, raw: pa.MapArray) -> Part:
+    bounds = offsets(raw)
+    parts = [_entry(child, column) for child, column in zip(field.children, (raw.keys, raw.items), strict=True)]
+    content = parts[0].size + parts[1].size
+    size = sums(tag_size(field.number) + varint_sizes(content) + content, bounds)
+    slack = _plus(parts[0].slack, parts[1].slack)
+    wrong = _either(parts[0].wrong, parts[1].wrong)
+    return Part(
+        map_array(field.arrow_type, bounds, parts[0].array, parts[1].array),
+        size,
+        None if slack is None else sums(slack, bounds),
+        None if wrong is None else sums(wrong, bounds) > 0,
+    )
+
+
+def _entry(field: FieldPlan, raw: pa.Array) -> Part:
+    """Keys or values of a map: never NULL. All but a few write them also when they are zero."""
+    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+        payload, slack = payload_sizes(field.proto_type, raw)
+        size = np.zeros(len(raw), dtype=np.int64) + payload + 1
+        zero = ~_not_zero(raw)
+        if zero.any():
+            slack = _plus(slack, np.where(zero, size, 0))
+        array, wrong = _converted(field, raw)
+        return Part(array, size, slack, wrong)
+    part = _values(field, raw)
+    size = np.where(_valid(raw), 1 + varint_sizes(part.size) + part.size, 0)
+    return Part(part.array, size, part.slack, part.wrong)
+
+
+def _not_zero(raw: pa.Array) -> Bools:
+    """Where a value is not the zero of its type, bit for bit: -0.0 is something."""
+    if pa.types.is_boolean(raw.type):
+        found: Bools = raw.to_numpy(zero_copy_only=False).astype(np.bool_)
+        return found
+    if pa.types.is_string(raw.type) or pa.types.is_binary(raw.type):
+        return np.asarray(np.diff(offsets(raw)) != 0)
+    return np.asarray(numbers(raw, _BITS[raw.type.bit_width]) != 0)
+
+
+def _valid(raw: pa.Array) -> Bools:
+    if raw.null_count == 0:
+        return np.ones(len(raw), dtype=np.bool_)
+    bits = np.frombuffer(raw.buffers()[0], dtype=np.uint8)
+    return np.unpackbits(bits, count=len(raw), bitorder="little").astype(np.bool_)
+
+
+def _masked(array: pa.Array, valid: Bools) -> pa.Array:
+    """The array with NULL wherever it is not valid, and nowhere else."""
+    buffers = array.buffers()
+    validity = bitmap(valid)
+    if pa.types.is_struct(array.type):
+        children = [array.field(index) for index in range(array.type.num_fields)]
+        return struct_array(array.type, children, len(array), validity)
+    return pa.Array.from_buffers(array.type, len(array), [validity, *buffers[1:]])
+
+
+def _plus(first: Ints | None, second: Ints | None) -> Ints | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first + second
+
+
+def _either(first: Bools | None, second: Bools | None) -> Bools | None:
+    if first is None or second is None:
+        return second if first is None else first
+    return first | second
+
+
+def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
+    """The messages of which ptars may not have read every byte.
+
+    `lengths` are those of the messages. A message whose usual size is its length was read whole: nothing that ptars
+    passes over is shorter than two bytes, so it can hide in two bytes of slack, and not in fewer.
+    """
+    found: Bools = part.size != lengths
+    if part.slack is not None:
+        found |= part.slack > 1
+    return found

@@ -1,0 +1,360 @@
+"""`from_protobuf` and `to_protobuf` as column functions, with the signatures of Spark's own.
+
+    from connectors.protobuf import from_protobuf, to_protobuf
+
+    events = raw.select(from_protobuf("value", "Event", "events.desc").alias("event"))
+
+They need no jar: messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first five
+parameters are those of ``pyspark.sql.protobuf.functions``, so that the import is all that changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from google.protobuf.message import Message
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as spark_functions
+from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
+
+from connectors.core.errors import OptionError
+from connectors.protobuf.codec_fast import unsupported
+from connectors.protobuf.confluent import indexes_of, message_at
+from connectors.protobuf.descriptors import MessageType, class_descriptor_set, read_descriptor_file, well_known_class
+from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
+from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
+from connectors.protobuf.plan import compile_plan, select_fields
+from connectors.protobuf.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
+
+if TYPE_CHECKING:
+    from pyspark.sql._typing import ColumnOrName
+
+__all__ = ["from_protobuf", "to_protobuf"]
+
+_log = logging.getLogger(__name__)
+
+_JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
+_EXTENSIONS: Final = "spark.sql.function.protobufExtensions.enabled"
+_OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
+
+MessageName = str | type[Message] | None
+
+
+def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
+    data: ColumnOrName,
+    messageName: MessageName = None,  # noqa: N803 - Spark's name
+    descFilePath: str | None = None,  # noqa: N803 - Spark's name
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
+    *,
+    messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    headers: ColumnOrName | None = None,
+    fields: Sequence[str] | None = None,
+    engine: str = "auto",
+) -> Column:
+    """Convert a BINARY column of protobuf messages into a STRUCT column; NULL stays NULL.
+
+    Args:
+        data: the column, or its name.
+        messageName: the short or full name of a top-level message of the descriptor set. Without a descriptor set, a
+            message that comes with protobuf by its Java name; a generated class is taken as `messageClass`.
+        descFilePath: a descriptor set file (``protoc --include_imports --descriptor_set_out``); the driver reads it.
+        options: see `docs/reference/protobuf.md`; names in any case.
+        binaryDescriptorSet: the bytes of a descriptor set.
+        messageClass: a generated Python class, instead of name and descriptor set.
+        schemaRegistry: a registry that speaks Confluent's interface: its ``address``, the ``subject`` whose latest
+            version gives the columns (not needed with a descriptor set or a class), and how to log in; see
+            `docs/reference/protobuf.md`. Messages are then in Confluent's frames.
+        headers: the column of Kafka's headers, for writers that put the schema's id there.
+        fields: top-level columns to keep, in this order; None for all.
+        engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
+            jvm where the jar is there and nothing is asked for that it has not, else fast where it can do it.
+
+    Raises:
+        ProtobufAnalysisError: the descriptor set, the message, its schema or a mode does not fit; with the class and
+            text of Spark's error.
+        OptionError: an option is unknown or illegal.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+    """
+    _check_constants("FROM_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
+    parsed = _session_options(parse_protobuf_options(options, "from_protobuf"))
+    own = any(each is not None for each in (messageClass, fields, schemaRegistry, headers))
+    chosen = _engine(engine, options, own=own, name=messageName)
+    if chosen is Engine.JVM:
+        return _spark_function("from_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
+    registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
+    if registry is not None:
+        parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
+    if registry is not None and _by_subject(messageName, descFilePath, binaryDescriptorSet, messageClass):
+        found, message, _ = _from_registry(registry, messageName)
+    else:
+        found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    schema = schema_of(found)
+    plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
+    chosen = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
+    _log.info("protobuf: from_protobuf of %s by the engine %s", message, chosen)
+    if fields is not None:
+        plan = select_fields(plan, fields)
+    call = DecodeCall(found, message, parsed, None if fields is None else tuple(fields), chosen, registry)
+    columns = (data,) if headers is None else (data, headers)
+    return _column(_decoding(call, headers=headers is not None), _result_type(plan.spark_type, parsed), *columns)
+
+
+def to_protobuf(
+    data: ColumnOrName,
+    messageName: MessageName = None,  # noqa: N803 - Spark's name
+    descFilePath: str | None = None,  # noqa: N803 - Spark's name
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
+    *,
+    messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    engine: str = "auto",
+) -> Column:
+    """Convert a STRUCT column into a BINARY column of protobuf messages; NULL stays NULL.
+
+    Columns and fields match by name, without regard to case unless ``spark.sql.caseSensitive`` is true. That they fit
+    is checked when the first batch is there, on the executor: Python does not see the type of a column before.
+
+    Args:
+        data: the column, or its name.
+        messageName: as in `from_protobuf`.
+        descFilePath: as in `from_protobuf`.
+        options: as in `from_protobuf`.
+        binaryDescriptorSet: as in `from_protobuf`.
+        messageClass: as in `from_protobuf`.
+        schemaRegistry: as in `from_protobuf`; messages are framed with the id of the latest version of the subject.
+        engine: as in `from_protobuf`.
+
+    Raises:
+        ProtobufAnalysisError: the descriptor set or the message cannot be found or read.
+        OptionError: an option is unknown or illegal.
+    """
+    _check_constants("TO_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
+    parsed = _session_options(parse_protobuf_options(options, "to_protobuf"))
+    chosen = _engine(engine, options, own=messageClass is not None or schemaRegistry is not None, name=messageName)
+    if chosen is Engine.JVM:
+        return _spark_function("to_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
+    registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
+    if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
+        raise ProtobufAnalysisError(
+            "PROTOBUF_SCHEMA_ID_UNKNOWN",
+            "to_protobuf cannot write Confluent frames without a schema id",
+            "wire.format=confluent",
+            "Give schemaRegistry with an address and a subject.",
+        )
+    if registry is not None and _by_subject(messageName, descFilePath, binaryDescriptorSet, messageClass):
+        found, message, _ = _from_registry(registry, messageName)
+    else:
+        found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
+    frame = None if registry is None else _frame(registry, message)
+    chosen = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
+    _log.info("protobuf: to_protobuf of %s by the engine %s", message, chosen)
+    return _column(_encoding(EncodeCall(found, message, parsed, chosen, frame)), BinaryType(), data)
+
+
+def _column(function: Any, kind: DataType, *data: ColumnOrName) -> Column:
+    arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
+    made: Column = arrow_udf(function, kind)(*data)
+    return made
+
+
+# The names of these functions are the names of the columns.
+
+
+def _decoding(call: DecodeCall, *, headers: bool) -> Any:
+    def from_protobuf(messages: pa.Array) -> pa.Array:
+        return call(messages)
+
+    def with_headers(messages: pa.Array, given: pa.Array) -> pa.Array:
+        return call(messages, given)
+
+    with_headers.__name__ = "from_protobuf"
+    return with_headers if headers else from_protobuf
+
+
+def _encoding(call: EncodeCall) -> Any:
+    def to_protobuf(structs: pa.Array) -> pa.Array:
+        return call(structs)
+
+    return to_protobuf
+
+
+def _result_type(value: StructType, options: ProtobufOptions) -> DataType:
+    if not options.error_column:
+        return value
+    return StructType([StructField("value", value), StructField("error", StringType())])
+
+
+def _check_constants(function: str, name: Any, path: Any, options: Any, data: Any) -> None:
+    """Refuse columns where constants belong, with the words of Spark's SQL functions."""
+
+    def refuse(which: str, what: str) -> ProtobufAnalysisError:
+        return ProtobufAnalysisError(
+            "DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT",
+            f"The {which} argument of the {function} SQL function must be {what}",
+            function.lower(),
+        )
+
+    is_class = isinstance(name, type) and issubclass(name, Message)
+    if name is not None and not is_class and not isinstance(name, str):
+        raise refuse("second", "a constant string representing the Protobuf message name")
+    if (path is not None and not isinstance(path, str) and not hasattr(path, "__fspath__")) or (
+        data is not None and not isinstance(data, bytes | bytearray | memoryview)
+    ):
+        raise refuse("third", "a constant string or binary data representing the Protobuf descriptor file path")
+    if options is not None and (
+        not isinstance(options, Mapping)
+        or any(not isinstance(key, str) or not isinstance(value, str | bool | int) for key, value in options.items())
+    ):
+        direction = "from" if function.startswith("FROM") else "to"
+        raise refuse(
+            "fourth",
+            "a constant map of strings to strings containing the options to use for converting the value "
+            f"{direction} Protobuf format",
+        )
+
+
+def _session_options(options: ProtobufOptions) -> ProtobufOptions:
+    """The options with what the session's configuration says."""
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return options
+    return dataclasses.replace(
+        options,
+        extensions=_is_true(session, _EXTENSIONS),
+        case_sensitive=_is_true(session, "spark.sql.caseSensitive"),
+    )
+
+
+def _is_true(session: SparkSession, key: str) -> bool:
+    return str(session.conf.get(key, "false")).lower() == "true"
+
+
+def _resolve(
+    name: MessageName,
+    path: str | None,
+    data: bytes | bytearray | None,
+    message_class: type[Message] | None,
+) -> tuple[bytes, str]:
+    """The descriptor set and the full name of the message."""
+    if isinstance(name, type):
+        message_class, name = name, None
+    if message_class is not None:
+        descriptor: MessageType = message_class.DESCRIPTOR
+        return class_descriptor_set(descriptor), descriptor.full_name
+    if name is None:
+        raise analysis_error(
+            "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
+        )
+    found = bytes(data) if data is not None else None if path is None else read_descriptor_file(path)
+    if found is None:
+        java = well_known_class(name)
+        if java is None:
+            raise analysis_error(
+                "CANNOT_LOAD_PROTOBUF_CLASS",
+                protobufClassName=name,
+                explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
+                action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
+            )
+        return class_descriptor_set(java.DESCRIPTOR), java.DESCRIPTOR.full_name
+    return found, schema_of(found).find(name).full_name
+
+
+def _by_subject(*given: object) -> bool:
+    """Whether nothing but the subject of a registry says what the message is; a name only picks one of its messages."""
+    name, *others = given
+    return not isinstance(name, type) and all(each is None for each in others)
+
+
+def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
+    """The descriptor set and the full name of a subject's message, the first one where no name is given."""
+    if registry.subject is None:
+        raise OptionError(
+            "OPTION_MISSING",
+            "The option schema.registry.subject is required",
+            "schemaRegistry",
+            "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
+        )
+    registered = Registry(registry).latest(registry.subject)
+    if name is None:
+        return registered.files, message_at(registered, (0,)).full_name, registered
+    return registered.files, schema_of(registered.files).find(str(name)).full_name, registered
+
+
+def _frame(registry: RegistryOptions, message: str) -> tuple[int, tuple[int, ...]]:
+    """The schema id and the message indexes of what `to_protobuf` writes."""
+    registered = _from_registry(registry, message)[2]
+    return registered.schema_id, indexes_of(registered, message)
+
+
+# --- the engine ----------------------------------------------------------------------------------------------------
+
+
+def _engine(asked: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
+    """The engine of a call.
+
+    Raises:
+        ProtobufAnalysisError: ENGINE_UNKNOWN; PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE for jvm without the jar; or
+            PROTOBUF_ENGINE for jvm with what Spark's function has not.
+    """
+    try:
+        engine = Engine(str(asked).lower())
+    except ValueError:
+        raise ProtobufAnalysisError(
+            "PROTOBUF_ENGINE",
+            f"The engine cannot be {asked!r}",
+            "from_protobuf and to_protobuf",
+            f"Give {', '.join(Engine)}.",
+        ) from None
+    own = own or isinstance(name, type) or any(key.lower() in _OWN_OPTIONS for key in options or {})
+    if engine is Engine.JVM:
+        if own:
+            raise ProtobufAnalysisError(
+                "PROTOBUF_ENGINE",
+                "Spark's own function has no messageClass, fields, schemaRegistry and headers, and none of the options "
+                "on.error, wire.format and use.deprecated.format",
+                "engine=jvm",
+                "Leave them out, or let engine be auto.",
+            )
+        if not _jar_is_there():
+            raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName="FROM_PROTOBUF")
+        return engine
+    if engine is not Engine.AUTO:
+        return engine
+    if not own and _jar_is_there():
+        _log.info("protobuf: engine=auto takes Spark's own function, because its jar is there")
+        return Engine.JVM
+    return Engine.AUTO
+
+
+def _jar_is_there() -> bool:
+    """Whether Spark's own function can be used: the class that does the work must be on the class path.
+
+    The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
+    class path of the server cannot be seen: then it counts as absent.
+    """
+    jvm: Any = getattr(SparkSession.getActiveSession(), "_jvm", None)
+    if jvm is None:
+        return False
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect
+
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        jvm.java.lang.Class.forName(_JVM_CLASS, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
+
+
+def _spark_function(name: str) -> Callable[..., Column]:
+    from pyspark.sql.protobuf import functions  # noqa: PLC0415 - only for engine=jvm
+
+    found: Callable[..., Column] = getattr(functions, name)
+    return found

@@ -1,0 +1,163 @@
+"""The options of `from_protobuf` and `to_protobuf`, each declared once.
+
+Names and defaults are Spark's (``utils/ProtobufOptions.scala`` in its connector/protobuf); ``on.error`` and the
+options of the wire format are this pack's own. Parsed on the driver; workers get the frozen dataclass.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from connectors.core.option_kinds import BOOLEAN, INTEGER, Kind, choice
+from connectors.core.options import conflict, option, parse_options
+from connectors.protobuf.errors import analysis_error
+
+__all__ = ["MAX_DEPTH", "Mode", "OnError", "ProtobufOptions", "WireFormat", "parse_protobuf_options"]
+
+MAX_DEPTH: Final = 10
+"""The deepest recursion that Spark follows."""
+
+
+class Mode(StrEnum):
+    """What happens to a row that cannot be read."""
+
+    FAILFAST = "failfast"
+    PERMISSIVE = "permissive"
+
+
+class OnError(StrEnum):
+    """How a row that cannot be read shows under PERMISSIVE."""
+
+    NULL = "null"
+    COLUMN = "column"
+
+
+class WireFormat(StrEnum):
+    """What stands around a message."""
+
+    RAW = "raw"
+    CONFLUENT = "confluent"
+
+
+def _parse_mode(text: str) -> Mode:
+    if text.upper() == "DROPMALFORMED":
+        raise analysis_error("PARSE_MODE_UNSUPPORTED", funcName="from_protobuf", mode="DROPMALFORMED")
+    return choice(Mode).parse(text)
+
+
+_MODE: Final = Kind("choice", "FAILFAST or PERMISSIVE", Mode, _parse_mode)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtobufOptions:
+    """The options of both functions. Made by `parse_protobuf_options`."""
+
+    mode: Mode = option(
+        "mode",
+        _MODE,
+        "FAILFAST ends the query at a row that cannot be read; PERMISSIVE gives NULL for it.",
+        default="FAILFAST",
+    )
+    on_error: OnError = option(
+        "on.error",
+        choice(OnError),
+        "With mode=PERMISSIVE. column returns STRUCT<value, error> instead of the value alone: error says why a row "
+        "could not be read, and is NULL for the others. Not in Spark.",
+        default="null",
+    )
+    recursive_fields_max_depth: int = option(
+        "recursive.fields.max.depth",
+        INTEGER,
+        "How deep recursive messages are followed: 1 drops the recursive field, 2 keeps one level of it, and so on up "
+        "to 10. With 0 or less, recursion is an error.",
+        default="-1",
+    )
+    convert_any_fields_to_json: bool = option(
+        "convert.any.fields.to.json",
+        BOOLEAN,
+        "A google.protobuf.Any becomes a STRING of JSON. The types in it must be in the descriptor set.",
+        default="false",
+    )
+    emit_default_values: bool = option(
+        "emit.default.values",
+        BOOLEAN,
+        "A scalar without presence that is absent, or zero, is its zero value instead of NULL. Messages, members of "
+        "a oneof, optional fields and those of proto2 are left as they are.",
+        default="false",
+    )
+    enums_as_ints: bool = option(
+        "enums.as.ints",
+        BOOLEAN,
+        "Enums are INT instead of STRING, also in the JSON of an Any.",
+        default="false",
+    )
+    upcast_unsigned_ints: bool = option(
+        "upcast.unsigned.ints",
+        BOOLEAN,
+        "uint32 becomes BIGINT and uint64 DECIMAL(20,0), so that large values are not negative. fixed32 and fixed64 "
+        "are not upcast, as in Spark.",
+        default="false",
+    )
+    unwrap_primitive_wrapper_types: bool = option(
+        "unwrap.primitive.wrapper.types",
+        BOOLEAN,
+        "A wrapper such as google.protobuf.Int32Value becomes the value in it. A wrapped zero is NULL, unless "
+        "emit.default.values is true.",
+        default="false",
+    )
+    retain_empty_message_types: bool = option(
+        "retain.empty.message.types",
+        BOOLEAN,
+        "A message without fields is kept, with the column __dummy_field_in_empty_struct STRING; else it is dropped.",
+        default="false",
+    )
+    wire_format: WireFormat = option(
+        "wire.format",
+        choice(WireFormat),
+        "confluent: messages stand in Confluent's frames (magic byte, schema id, message indexes). Set by itself "
+        "where schemaRegistry is given. Not in Spark.",
+        default="raw",
+    )
+    deprecated_format: bool = option(
+        "use.deprecated.format",
+        BOOLEAN,
+        "Read Confluent frames whose message indexes are plain varints, as old clients wrote them. Not in Spark.",
+        default="false",
+    )
+    extensions: bool = False
+    """Derived: the SQL configuration spark.sql.function.protobufExtensions.enabled."""
+    case_sensitive: bool = False
+    """Derived: the SQL configuration spark.sql.caseSensitive, by which to_protobuf matches names."""
+
+    @property
+    def permissive(self) -> bool:
+        """Whether rows that cannot be read are NULL."""
+        return self.mode is Mode.PERMISSIVE
+
+    @property
+    def error_column(self) -> bool:
+        """Whether the result is STRUCT<value, error>."""
+        return self.permissive and self.on_error is OnError.COLUMN
+
+
+def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> ProtobufOptions:
+    """Parse the options of a call; names in any case, as Spark takes them.
+
+    Args:
+        raw: what the user gave.
+        function: the name of the function, for errors.
+
+    Raises:
+        OptionError: an option is unknown or illegal.
+        ProtobufAnalysisError: PARSE_MODE_UNSUPPORTED, for DROPMALFORMED.
+    """
+    options = parse_options(ProtobufOptions, raw or {}, os.environ, function)
+    if options.on_error is OnError.COLUMN and not options.permissive:
+        raise conflict(
+            function, "on.error", "mode", "under FAILFAST there is no bad row to tell of", "Set mode to PERMISSIVE."
+        )
+    return options

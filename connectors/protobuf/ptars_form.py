@@ -1,0 +1,157 @@
+"""The declarations by which ptars decodes and encodes: one flat proto3 file, made from a plan.
+
+ptars (https://github.com/0x26res/ptars) translates wire bytes into Arrow columns and back, without an object a message.
+It has rules of its own for well-known types, enums and recursion. None of them can apply to what is declared here:
+
+- each message of the plan is a type of its own, so recursion is already unrolled, and Timestamp, Duration and the
+  wrappers, under other names, are plain messages;
+- an enum is an ``int32``; unsigned integers are signed where the plan wraps them;
+- a string that may be other than UTF-8 is ``bytes``;
+- a field is named by its number, so that names need not be legal, or differ, in Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
+
+from connectors.protobuf.plan import Kind, Shape
+
+__all__ = ["PtarsField", "form_name", "ptars_handler", "schema_of_handler", "skimmer", "wire_type"]
+
+F: Final = FieldDescriptor
+_FILE: Final = "connectors/ptars_form.proto"
+# What an unsigned field is declared as where its values wrap: the same bytes, read as signed.
+_WRAPPED: Final = {
+    F.TYPE_UINT32: F.TYPE_INT32,
+    F.TYPE_UINT64: F.TYPE_INT64,
+    F.TYPE_FIXED32: F.TYPE_SFIXED32,
+    F.TYPE_FIXED64: F.TYPE_SFIXED64,
+    F.TYPE_ENUM: F.TYPE_INT32,
+}
+
+
+class PtarsField(Protocol):
+    """What is needed of a field of a plan, be it for decoding or for encoding."""
+
+    @property
+    def number(self) -> int: ...  # noqa: D102
+    @property
+    def proto_type(self) -> int: ...  # noqa: D102
+    @property
+    def kind(self) -> Kind: ...  # noqa: D102
+    @property
+    def shape(self) -> Shape: ...  # noqa: D102
+    @property
+    def presence(self) -> bool: ...  # noqa: D102
+    @property
+    def packed(self) -> bool: ...  # noqa: D102
+    @property
+    def lenient(self) -> bool: ...  # noqa: D102
+    @property
+    def children(self) -> Sequence[PtarsField]: ...  # noqa: D102
+
+
+def form_name(number: int) -> str:
+    """The name of a field."""
+    return f"f{number}"
+
+
+def wire_type(field: PtarsField, *, upcast: bool) -> int:
+    """The type by which a scalar is declared."""
+    if field.lenient and field.proto_type == F.TYPE_STRING:
+        return F.TYPE_BYTES
+    if upcast and field.proto_type in {F.TYPE_UINT32, F.TYPE_UINT64}:
+        return field.proto_type
+    return _WRAPPED.get(field.proto_type, field.proto_type)
+
+
+class _Builder:
+    def __init__(self, *, upcast: bool) -> None:
+        self._upcast = upcast
+        self.file = FileDescriptorProto(name=_FILE, package="connectors", syntax="proto3")
+
+    def message(self, fields: Sequence[PtarsField]) -> str:
+        name = f"M{len(self.file.message_type)}"
+        made: DescriptorProto = self.file.message_type.add(name=name)
+        for field in fields:
+            self._declare(field, made)
+        # Synthetic oneofs come last, as descriptors demand.
+        for proto in made.field:
+            if proto.proto3_optional:
+                proto.oneof_index = len(made.oneof_decl)
+                made.oneof_decl.add(name=f"_{proto.name}")
+        return name
+
+    def _declare(self, field: PtarsField, owner: DescriptorProto) -> None:
+        made = owner.field.add(name=form_name(field.number), number=field.number)
+        # A map's entries and the messages below are declared by calls of this method and of `message`.
+        repeated = field.shape is not Shape.SINGULAR
+        made.label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
+        if field.shape is Shape.MAP:
+            # The name that a map's entry must have.
+            entry = owner.nested_type.add(name=f"{made.name.upper()}Entry")
+            entry.options.map_entry = True
+            for part, name in zip(field.children, ("key", "value"), strict=True):
+                self._declare(part, entry)
+                entry.field[-1].name = name
+                entry.field[-1].proto3_optional = False
+            if entry.field[0].type == F.TYPE_BYTES:
+                # A key cannot be bytes; ptars raises for one that is not UTF-8, and the reference reads that message.
+                entry.field[0].type = FieldDescriptorProto.TYPE_STRING
+            made.type = FieldDescriptorProto.TYPE_MESSAGE
+            made.type_name = f".connectors.{owner.name}.{entry.name}"
+        elif field.kind in {Kind.SCALAR, Kind.ENUM}:
+            made.type = wire_type(field, upcast=self._upcast)  # type: ignore[assignment]  # the same numbers
+            if repeated and made.type not in {F.TYPE_STRING, F.TYPE_BYTES}:
+                made.options.packed = field.packed
+            if not repeated and field.presence:
+                made.proto3_optional = True
+        else:
+            made.type = FieldDescriptorProto.TYPE_MESSAGE
+            upcast, self._upcast = self._upcast, self._upcast and field.kind not in {Kind.TIMESTAMP, Kind.DURATION}
+            made.type_name = f".connectors.{self.message(field.children)}"
+            self._upcast = upcast
+
+
+def ptars_handler(fields: Sequence[PtarsField], *, upcast: bool) -> Any:
+    """The handler of ptars for a message with these fields, and the Arrow schema it speaks.
+
+    Args:
+        fields: the fields.
+        upcast: whether uint32 and uint64 are kept unsigned.
+
+    Raises:
+        ImportError: ptars is not installed.
+    """
+    from ptars import HandlerPool, PtarsConfig  # noqa: PLC0415 - optional
+
+    builder = _Builder(upcast=upcast)
+    name = builder.message(fields)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(builder.file)
+    descriptor = pool.FindMessageTypeByName(f"connectors.{name}")
+    config = PtarsConfig(list_value_name="element", map_value_nullable=True)
+    return HandlerPool([descriptor.file], config).get_for_message(descriptor)
+
+
+def skimmer() -> Any:
+    """A handler that only walks over the fields of the root: it fails, at little cost, for what has no tags."""
+    from ptars import HandlerPool  # noqa: PLC0415 - optional
+
+    file = FileDescriptorProto(name=_FILE, package="connectors", syntax="proto3")
+    file.message_type.add(name="Skim")
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    descriptor = pool.FindMessageTypeByName("connectors.Skim")
+    return HandlerPool([descriptor.file]).get_for_message(descriptor)
+
+
+def schema_of_handler(handler: Any) -> pa.Schema:
+    """The Arrow schema that a handler gives and takes."""
+    return handler.array_to_record_batch(pa.array([], pa.binary())).schema

@@ -1,0 +1,143 @@
+"""The wire form of a message: the declarations by which upb parses it.
+
+It has the same bytes on the wire as what the user declared, and other declarations, so that upb keeps what Spark
+keeps:
+
+- maps are lists of entries: upb would merge duplicate keys, Spark hands all of them on;
+- a ``string`` that may hold anything is ``bytes``: upb cannot give one that is not UTF-8, Spark replaces bad bytes;
+- extensions are fields of the message they extend, or left out: they are parsed only when asked for;
+- every singular field has presence; what is "no presence" and zero is the business of the plan;
+- an open enum is an ``int32``;
+- fields are named ``f<number>``, so that none has the name of a method of a message.
+
+All messages that the root reaches are in one file of edition 2023, where each of these is a feature of a field.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google.protobuf import descriptor_pool, message_factory
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import (
+    EDITION_2023,
+    DescriptorProto,
+    FeatureSet,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+from google.protobuf.message import Message
+
+from connectors.protobuf.descriptors import EnumType, FieldType, MessageType, Schema
+
+__all__ = ["WireForm", "wire_name"]
+
+_FILE: Final = "connectors/wire_form.proto"
+
+
+def wire_name(number: int) -> str:
+    """The name of a field in the wire form."""
+    return f"f{number}"
+
+
+class WireForm:
+    """The classes by which messages are parsed and built.
+
+    Attributes:
+        root: the class of the message itself.
+        known: the numbers of its own fields, as Spark compares them with unknown fields (no extensions).
+        has_required: whether any message that can stand in it has a required field.
+    """
+
+    def __init__(self, root: MessageType, schema: Schema, *, extensions: bool) -> None:
+        self._schema = schema
+        self._extensions = extensions
+        self._file = FileDescriptorProto(name=_FILE, syntax="editions", edition=EDITION_2023)
+        self._messages: dict[str, str] = {}
+        self._enums: dict[str, str] = {}
+        self._todo: list[tuple[MessageType, DescriptorProto]] = []
+        self._names: dict[str, dict[str, str]] = {}
+        self.has_required = False
+        name = self._message(root)
+        while self._todo:
+            descriptor, proto = self._todo.pop()
+            self._fill(descriptor, proto)
+        pool = descriptor_pool.DescriptorPool()
+        pool.Add(self._file)
+        self.root: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        self.known = frozenset(field.number for field in root.fields)
+        self._pool = pool
+
+    def readable(self, path: str) -> str:
+        """A path of field names of the wire form, such as ``f1.f3[0].f2``, in the names that the user declared."""
+        message, names = self.root.DESCRIPTOR, []
+        for part in path.split("."):
+            name, bracket, index = part.partition("[")
+            names.append(self._names[message.name].get(name, name) + bracket + index)
+            message = message.fields_by_name[name].message_type or message
+        return ".".join(names)
+
+    def _message(self, descriptor: MessageType) -> str:
+        name = self._messages.get(descriptor.full_name)
+        if name is None:
+            name = self._messages[descriptor.full_name] = f"M{len(self._messages)}"
+            self._todo.append((descriptor, self._file.message_type.add(name=name)))
+        return name
+
+    def _enum(self, descriptor: EnumType) -> str:
+        name = self._enums.get(descriptor.full_name)
+        if name is None:
+            name = self._enums[descriptor.full_name] = f"E{len(self._enums)}"
+            proto = self._file.enum_type.add(name=name)
+            proto.options.features.enum_type = FeatureSet.CLOSED
+            for number in dict.fromkeys(value.number for value in descriptor.values):
+                proto.value.add(name=f"{name}_{number}".replace("-", "_minus_"), number=number)
+        return name
+
+    def _fill(self, descriptor: MessageType, proto: DescriptorProto) -> None:
+        oneofs: dict[str, int] = {}
+        extensions = self._schema.extensions(descriptor.full_name) if self._extensions else []
+        for field in (*descriptor.fields, *extensions):
+            made = proto.field.add(name=wire_name(field.number), number=field.number)
+            self._declare(field, made)
+            self._names.setdefault(proto.name, {})[made.name] = field.name
+            # Spark refuses a oneof member twice as upb does: the last one on the wire stands. Not for `optional`.
+            oneof = field.containing_oneof
+            if oneof is not None and len(oneof.fields) > 1:
+                if oneof.name not in oneofs:
+                    oneofs[oneof.name] = len(proto.oneof_decl)
+                    proto.oneof_decl.add(name=f"o{len(oneofs)}")
+                made.oneof_index = oneofs[oneof.name]
+
+    def _declare(self, field: FieldType, made: FieldDescriptorProto) -> None:
+        repeated = field.is_repeated
+        made.label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
+        made.type = field.type
+        features = made.options.features
+        if repeated and not field.is_packed and field.type not in _UNPACKABLE:
+            features.repeated_field_encoding = FeatureSet.EXPANDED
+        if field.is_required:
+            self.has_required = True
+            features.field_presence = FeatureSet.LEGACY_REQUIRED
+        if field.type in {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_GROUP}:
+            made.type = FieldDescriptorProto.TYPE_MESSAGE
+            made.type_name = f".{self._message(field.message_type)}"
+            if field.type == FieldDescriptor.TYPE_GROUP:
+                features.message_encoding = FeatureSet.DELIMITED
+        elif field.type == FieldDescriptor.TYPE_ENUM:
+            if self._schema.closed(field):
+                made.type_name = f".{self._enum(field.enum_type)}"
+            else:
+                made.type = FieldDescriptorProto.TYPE_INT32
+        elif field.type == FieldDescriptor.TYPE_STRING and self._schema.lenient(field):
+            made.type = FieldDescriptorProto.TYPE_BYTES
+
+
+_UNPACKABLE: Final = frozenset(
+    {
+        FieldDescriptor.TYPE_STRING,
+        FieldDescriptor.TYPE_BYTES,
+        FieldDescriptor.TYPE_MESSAGE,
+        FieldDescriptor.TYPE_GROUP,
+    }
+)

@@ -1,0 +1,240 @@
+"""What runs in a Spark worker: the calls that travel there, and the codecs that are built from them, once each.
+
+A call carries bytes, names and frozen options; descriptors cannot be pickled, and the executors have no file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from connectors.protobuf.codec import PlainDecoder
+from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
+from connectors.protobuf.confluent import FramedDecoder, FramedEncoder
+from connectors.protobuf.descriptors import Schema
+from connectors.protobuf.encode import Encoder, PlainEncoder
+from connectors.protobuf.encode_fast import FastEncoder
+from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.options import ProtobufOptions, WireFormat
+from connectors.protobuf.outcome import Decoded, Decoder, present
+from connectors.protobuf.plan import MessagePlan, compile_plan, select_fields
+from connectors.protobuf.registry import Registry, RegistryOptions
+from connectors.protobuf.wire_form import WireForm
+
+__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "cached", "schema_of", "use_ptars"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_KEPT: Final = 32
+_SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
+
+
+class Engine(StrEnum):
+    """Which code decodes and encodes."""
+
+    AUTO = "auto"
+    PYTHON = "python"
+    FAST = "fast"
+    JVM = "jvm"
+
+
+class _Cache:
+    """Things made once a process, the ones least lately used dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._made: OrderedDict[object, object] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = make()
+                while len(self._made) > self._limit:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            return self._made[key]  # type: ignore[return-value]  # what was made under this key
+
+
+_codecs: Final = _Cache(_KEPT)
+_schemas: Final = _Cache(_SCHEMAS)
+
+
+def cached(key: object, make: Callable[[], T]) -> T:
+    """What is made once a process for this key."""
+    return _codecs.get(key, make)
+
+
+def schema_of(data: bytes) -> Schema:
+    """The schema of a descriptor set, made once a process."""
+    return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
+
+
+def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
+    """The column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
+
+    Raises:
+        ProtobufAnalysisError: DATATYPE_MISMATCH, for a column that is not binary.
+    """
+    if isinstance(messages, pa.ChunkedArray):
+        messages = messages.combine_chunks()
+    if kinds.is_binary(messages.type):
+        return messages
+    if kinds.is_large_binary(messages.type) or kinds.is_null(messages.type):
+        return messages.cast(pa.binary())
+    raise ProtobufAnalysisError(
+        "DATATYPE_MISMATCH",
+        f"The first parameter of {function} requires the BINARY type, and is of the type {messages.type}",
+        function,
+        "Cast the column to BINARY, if it holds messages.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeCall:
+    """One `from_protobuf`.
+
+    Attributes:
+        descriptors: the descriptor set.
+        message: the full name of the message.
+        options: the options.
+        fields: the columns wanted; None for all.
+        engine: FAST or PYTHON.
+        registry: where the writers' schemas are; None for no registry.
+    """
+
+    descriptors: bytes
+    message: str
+    options: ProtobufOptions
+    fields: tuple[str, ...] | None
+    engine: Engine
+    registry: RegistryOptions | None = None
+
+    def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+        """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
+        column = binary_column(messages, "from_protobuf")
+        if self.options.wire_format is WireFormat.RAW:
+            decoded = self.decoder.decode(column)
+        else:
+            decoded = self.framed.decode(column, headers)
+        return present(decoded, column, self.options, self.message)
+
+    @property
+    def decoder(self) -> Decoder:
+        """The decoder of bare messages."""
+        return cached(self, self._make)
+
+    @property
+    def framed(self) -> FramedDecoder:
+        """The decoder of messages in Confluent's frames."""
+        return cached(("framed", self), self._make_framed)
+
+    def _make_framed(self) -> FramedDecoder:
+        reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
+        options = self.registry
+        registry = None if options is None else cached(options, lambda: Registry(options))
+        return FramedDecoder(self.decoder, reader, registry, deprecated=self.options.deprecated_format)
+
+    def _make(self) -> Decoder:
+        return make_decoder(schema_of(self.descriptors), self)
+
+
+def use_ptars(engine: Engine, obstacle: str) -> bool:
+    """Whether ptars is to be used.
+
+    Args:
+        engine: what was asked for.
+        obstacle: why it cannot; empty if it can.
+
+    Raises:
+        ProtobufAnalysisError: PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
+    """
+    if engine is Engine.PYTHON:
+        return False
+    if not obstacle and importlib.util.find_spec("ptars") is None:
+        obstacle = "ptars is not installed"
+    if obstacle and engine is Engine.FAST:
+        raise ProtobufAnalysisError(
+            "PROTOBUF_ENGINE",
+            f"ptars cannot be used: {obstacle}",
+            "engine=fast",
+            "Let engine be auto or python; both give the same values.",
+        )
+    return not obstacle
+
+
+def make_decoder(schema: Schema, call: DecodeCall) -> Decoder:
+    """Build the decoder that a call asks for."""
+    root = schema.pool.FindMessageTypeByName(call.message)
+    plan = compile_plan(root, schema, call.options)
+    wire = WireForm(root, schema, extensions=call.options.extensions)
+    plain = PlainDecoder(plan, wire, schema, call.options)
+    decoder: Decoder = plain
+    if use_ptars(call.engine, unsupported(plan)):
+        try:
+            decoder = FastDecoder(plan, plain, upcast=call.options.upcast_unsigned_ints)
+        except PtarsError as error:
+            _log.warning("protobuf: ptars cannot decode %s (%s); the reference decodes it", call.message, error)
+    return decoder if call.fields is None else _Projected(decoder, select_fields(plan, call.fields))
+
+
+class _Projected:
+    """A decoder of which only some columns are wanted."""
+
+    def __init__(self, decoder: Decoder, plan: MessagePlan) -> None:
+        self._decoder = decoder
+        self._type = plan.arrow_type
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """See `Decoder.decode`."""
+        from connectors.protobuf.columns import bitmap, struct_array, validity_of  # noqa: PLC0415 - rarely used
+
+        whole = self._decoder.decode(messages)
+        chosen = [whole.values.field(field.name) for field in self._type]
+        valid = bitmap(validity_of(whole.values))
+        return Decoded(struct_array(self._type, chosen, len(messages), valid), whole.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodeCall:
+    """One `to_protobuf`.
+
+    Attributes as in `DecodeCall`, and ``frame``: the schema id and the message indexes of its Confluent frames.
+    """
+
+    descriptors: bytes
+    message: str
+    options: ProtobufOptions
+    engine: Engine
+    frame: tuple[int, tuple[int, ...]] | None = None
+
+    def __call__(self, structs: pa.Array) -> pa.Array:
+        """Encode a column."""
+        if isinstance(structs, pa.ChunkedArray):
+            structs = structs.combine_chunks()
+        return self.encoder.encode(structs)
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of this call."""
+        return cached(self, self._make)
+
+    def _make(self) -> Encoder:
+        schema = schema_of(self.descriptors)
+        root = schema.pool.FindMessageTypeByName(self.message)
+        wire = WireForm(root, schema, extensions=self.options.extensions)
+        plain = PlainEncoder(root, wire, schema, self.options)
+        encoder: Encoder = FastEncoder(plain) if use_ptars(self.engine, "") else plain
+        return encoder if self.frame is None else FramedEncoder(encoder, *self.frame)

@@ -1,0 +1,172 @@
+"""A schema registry on loopback that speaks Confluent's REST interface, and misbehaves when told to.
+
+with SchemaRegistryServer() as registry:
+schema_id = registry.register("orders-value", descriptor_set, "orders.proto")
+from_protobuf("value", schemaRegistry={"address": registry.address, "subject": "orders-value"})
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+import uuid
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+__all__ = ["SchemaRegistryServer"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    schema_id: int
+    guid: str
+    subject: str
+    version: int
+    schema_type: str
+    serialized: str
+    text: str
+    references: tuple[dict[str, Any], ...]
+
+    def answer(self, *, serialized: bool) -> dict[str, Any]:
+        return {
+            "subject": self.subject,
+            "version": self.version,
+            "id": self.schema_id,
+            "guid": self.guid,
+            "schemaType": self.schema_type,
+            "schema": self.serialized if serialized and self.serialized else self.text,
+            "references": list(self.references),
+        }
+
+
+class SchemaRegistryServer:
+    """The server; a context manager.
+
+    Attributes:
+        address: its URL.
+        requests: the paths that were asked for, in order.
+        credentials: what the Authorization header must be; None for anything.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[str] = []
+        self.credentials: str | None = None
+        self._versions: list[_Version] = []
+        self._failures: list[int] = []
+        self._next_id = 1
+        self._lock = threading.Lock()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        """Start serving."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def register(
+        self,
+        subject: str,
+        files: bytes = b"",
+        main: str = "",
+        *,
+        text: str = "",
+        references: tuple[tuple[str, str, int], ...] = (),
+        schema_type: str = "PROTOBUF",
+    ) -> int:
+        """Add a version to a subject, and give its id.
+
+        Args:
+            subject: the subject.
+            files: a descriptor set that holds the schema's file; empty for a registry that knows only the text.
+            main: the name of that file.
+            text: the text of the .proto file.
+            references: what it imports: name of the import, subject, version.
+            schema_type: AVRO and JSON are there too in real registries.
+        """
+        serialized = ""
+        if files:
+            found = next(file for file in FileDescriptorSet.FromString(files).file if file.name == main)
+            serialized = base64.b64encode(found.SerializeToString()).decode()
+        with self._lock:
+            version = 1 + sum(each.subject == subject for each in self._versions)
+            listed = tuple({"name": name, "subject": other, "version": number} for name, other, number in references)
+            made = _Version(self._next_id, str(uuid.uuid4()), subject, version, schema_type, serialized, text, listed)
+            self._versions.append(made)
+            self._next_id += 1
+            return made.schema_id
+
+    def guid(self, schema_id: int) -> bytes:
+        """The GUID of a schema, as it stands in a frame."""
+        return uuid.UUID(next(each.guid for each in self._versions if each.schema_id == schema_id)).bytes
+
+    def fail(self, *statuses: int) -> None:
+        """Answer the next requests with these HTTP statuses; 0 closes the connection without an answer."""
+        with self._lock:
+            self._failures += statuses
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                registry._answer(self)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its base class's name
+                """Print nothing."""
+
+        return Handler
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        with self._lock:
+            self.requests.append(request.path)
+            failure = self._failures.pop(0) if self._failures else None
+        if failure == 0:
+            request.close_connection = True
+            return
+        if failure is not None:
+            _send(request, failure, {"error_code": failure * 100, "message": "told to fail"})
+        elif self.credentials is not None and request.headers.get("Authorization") != self.credentials:
+            _send(request, 401, {"error_code": 401, "message": "Unauthorized"})
+        else:
+            url = urlsplit(request.path)
+            found = self._find([unquote(part) for part in url.path.split("/")[1:]])
+            if found is None:
+                _send(request, 404, {"error_code": 40403, "message": "Schema not found"})
+            else:
+                _send(request, 200, found.answer(serialized=parse_qs(url.query).get("format") == ["serialized"]))
+
+    def _find(self, path: list[str]) -> _Version | None:
+        with self._lock:
+            match path:
+                case ["schemas", "ids", schema_id]:
+                    found = [each for each in self._versions if str(each.schema_id) == schema_id]
+                case ["schemas", "guids", guid]:
+                    found = [each for each in self._versions if each.guid == guid]
+                case ["subjects", subject, "versions", version]:
+                    of_subject = [each for each in self._versions if each.subject == subject]
+                    found = [each for each in of_subject if version in {"latest", str(each.version)}]
+                case _:
+                    found = []
+            return found[-1] if found else None
+
+
+def _send(request: BaseHTTPRequestHandler, status: int, answer: dict[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    request.send_response(status)
+    request.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body)

@@ -1,0 +1,126 @@
+"""What the tests of connectors.protobuf share: descriptor sets, messages of protobuf's own classes, both engines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import message_factory
+from google.protobuf.message import Message
+
+from connectors.protobuf.descriptors import Schema
+from connectors.protobuf.options import parse_protobuf_options
+from connectors.protobuf.outcome import Decoded, present
+from connectors.protobuf.plan import compile_plan
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column
+from tools.protos import SOURCES, compile_set
+
+ENGINES = (Engine.PYTHON, Engine.AUTO)
+"""AUTO takes ptars wherever it can."""
+
+
+@cache
+def descriptors(name: str) -> bytes:
+    """The descriptor set of proto/<name>.proto."""
+    with TemporaryDirectory() as folder:
+        target = Path(folder) / "set.desc"
+        compile_set(SOURCES / f"{name}.proto", target, SOURCES)
+        return target.read_bytes()
+
+
+def compiled(text: str, *, imports: bool = True, **others: str) -> bytes:
+    """The descriptor set of the text of a .proto file; the keywords are files that it imports (``name.proto``)."""
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "main.proto").write_text(text)
+        for name, content in others.items():
+            (root / f"{name}.proto").write_text(content)
+        compile_set(root / "main.proto", root / "set.desc", root, imports=imports)
+        return (root / "set.desc").read_bytes()
+
+
+@cache
+def schema(data: bytes) -> Schema:
+    return Schema(data)
+
+
+class Rig:
+    """Decodes and encodes messages of one descriptor set by one engine."""
+
+    def __init__(self, engine: Engine, data: bytes | str = "behaviours") -> None:
+        self.engine = engine
+        self.data = descriptors(data) if isinstance(data, str) else data
+        self.schema = schema(self.data)
+
+    def of(self, data: bytes | str) -> Rig:
+        """The same engine with another descriptor set."""
+        return Rig(self.engine, data)
+
+    def type(self, name: str) -> type[Message]:
+        """The class of a message, by protobuf itself."""
+        return message_factory.GetMessageClass(self.schema.find(name))
+
+    def call(self, message: str, options: Mapping[str, str] | None = None, **flags: Any) -> DecodeCall:
+        parsed = dataclasses.replace(parse_protobuf_options(options, "from_protobuf"), **flags)
+        return DecodeCall(self.data, self.schema.find(message).full_name, parsed, None, self.engine)
+
+    def ddl(self, message: str, options: Mapping[str, str] | None = None, **flags: Any) -> str:
+        """The schema that from_protobuf has."""
+        parsed = self.call(message, options, **flags).options
+        return compile_plan(self.schema.find(message), self.schema, parsed).spark_type.simpleString()
+
+    def raw(self, message: str, data: Sequence[bytes | None], options: Any = None, **flags: Any) -> Decoded:
+        """What the codec makes of messages, checked for being sound Arrow."""
+        decoded = self.call(message, options, **flags).decoder.decode(pa.array(data, pa.binary()))
+        sound(decoded.values)
+        return decoded
+
+    def rows(
+        self, message: str, data: Sequence[bytes | Message | None], options: Any = None, **flags: Any
+    ) -> list[Any]:
+        """The rows of from_protobuf."""
+        call = self.call(message, options, **flags)
+        column = binary_column(pa.array([_bytes(each) for each in data], pa.binary()), "from_protobuf")
+        found = present(call.decoder.decode(column), column, call.options, call.message)
+        return found.to_pylist()
+
+    def row(self, message: str, data: bytes | Message, options: Any = None, **flags: Any) -> Any:
+        """The row of one message."""
+        return self.rows(message, [data], options, **flags)[0]
+
+    def encode(self, message: str, rows: Sequence[Any], kind: pa.DataType, **flags: Any) -> list[bytes | None]:
+        """The messages of to_protobuf."""
+        parsed = dataclasses.replace(parse_protobuf_options({}, "to_protobuf"), **flags)
+        call = EncodeCall(self.data, self.schema.find(message).full_name, parsed, self.engine)
+        found: list[bytes | None] = call(pa.array(rows, kind)).to_pylist()
+        return found
+
+    def again(self, message: str, data: Sequence[bytes | Message], options: Any = None, **flags: Any) -> None:
+        """Decode and encode messages, and see that they are the same messages."""
+        call = self.call(message, options, **flags)
+        column = pa.array([_bytes(each) for each in data], pa.binary())
+        structs = call(column)
+        encoded = EncodeCall(self.data, call.message, call.options, self.engine)(structs)
+        kind = self.type(message)
+        assert [kind.FromString(each) for each in encoded.to_pylist()] == [
+            kind.FromString(_bytes(each) or b"") for each in data
+        ]
+
+
+def sound(array: pa.Array) -> None:
+    """Refuse an array whose parts do not fit together; a NULL below a NULL parent does no harm."""
+    array.validate(full=True)
+
+
+def _bytes(value: bytes | Message | None) -> bytes | None:
+    return value.SerializeToString(deterministic=True) if isinstance(value, Message) else value
+
+
+def fields(**values: Any) -> dict[str, Any]:
+    """A row with these values."""
+    return values
