@@ -25,9 +25,8 @@ from tools.protos import SOURCES, compile_set
 TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"
 
 
-def totals(spark: SparkSession, orders: DataFrame, descriptors: str) -> DataFrame:
+def totals(orders: DataFrame, descriptors: str) -> DataFrame:
     """The money and the number of orders of each customer, as shop.CustomerTotal messages."""
-    del spark
     decoded = orders.select(from_protobuf("payload", "Order", descriptors, {"mode": "PERMISSIVE"}).alias("order"))
     lines = decoded.where("order IS NOT NULL AND order.status = 'STATUS_PAID'").select(
         "order.*", sf.explode("order.lines").alias("line")
@@ -57,15 +56,19 @@ def order_bytes(spark: SparkSession, descriptors: str) -> list[bytes]:
     return [*(bytes(row.value) for row in made.collect()), b"not an order"]
 
 
-def main(folder: Path) -> list[dict[str, object]]:
-    """Publish, stream once, and give what was written."""
-    spark = (
+def session() -> SparkSession:
+    """A local session that knows the formats of the pack."""
+    return (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
+
+
+def main(spark: SparkSession, folder: Path) -> list[dict[str, object]]:
+    """Publish, stream once, and give what was written."""
     register(spark)
     descriptors = str(folder / "orders.desc")
     compile_set(SOURCES / "orders.proto", Path(descriptors), SOURCES)
@@ -86,7 +89,7 @@ def main(folder: Path) -> list[dict[str, object]]:
             batch.write.mode("overwrite").parquet(str(folder / "out" / str(batch_id)))
 
         query = (
-            totals(spark, orders, descriptors)
+            totals(orders, descriptors)
             .writeStream.foreachBatch(write)
             .outputMode("complete")
             .option("checkpointLocation", str(folder / "checkpoint"))
@@ -96,12 +99,10 @@ def main(folder: Path) -> list[dict[str, object]]:
         query.awaitTermination()
     last = max((folder / "out").iterdir(), key=lambda path: int(path.name))
     written = spark.read.parquet(str(last)).select(from_protobuf("value", "CustomerTotal", descriptors).alias("total"))
-    found = [row.asDict() for row in written.select("total.*").orderBy("customer").collect()]
-    spark.stop()
-    return found
+    return [row.asDict() for row in written.select("total.*").orderBy("customer").collect()]
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as temporary:
-        for total in main(Path(temporary)):
+        for total in main(session(), Path(temporary)):
             print(total)

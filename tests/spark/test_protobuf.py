@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +195,19 @@ def test_confluent_frames_with_a_registry_and_ids_in_headers(spark: SparkSession
         assert frame.select(bare).collect()[0].event.basic[0].id == 1
         other = from_protobuf("value", "Lists", schemaRegistry=registry, headers="headers", options=PERMISSIVE)
         assert frame.select(other.alias("event")).collect()[0].event is None
+
+
+def test_the_example_decodes_aggregates_and_encodes(spark: SparkSession, tmp_path: Path) -> None:
+    path = Path(__file__).parents[2] / "examples" / "protobuf_orders.py"
+    spec = importlib.util.spec_from_file_location("protobuf_orders", path)
+    assert spec is not None
+    assert spec.loader is not None
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    assert example.main(spark, tmp_path) == [
+        {"customer": "ann", "orders": 4, "amount": 50.0},
+        {"customer": "bob", "orders": 4, "amount": 50.0},
+    ]
 
 
 def wide(fields: int, levels: int, padding: int) -> bytes:

@@ -180,8 +180,17 @@ def test_illegal_zero_field_num(data: bytes, rig: Rig) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"\xa4\x29", b"\xa3\x29", b"\xa3\x29\xac\x29", b"\x0e\x00", b"\x0f\x00", b"\x80" * 10 + b"\x01\x00"],
-    ids=["UnmatchedEndGroup", "UnmatchedGroup", "UnmatchedEndGroupUnknown", "WireType6", "WireType7", "LongTag"],
+    [
+        pytest.param(b"\xa4\x29", id="UnmatchedEndGroup"),
+        pytest.param(b"\xa3\x29", id="UnmatchedGroup"),
+        pytest.param(b"\xa3\x29\xac\x29", id="UnmatchedEndGroupWrongNumber"),
+        pytest.param(b"\x0e\x00", id="UnknownWireType6"),
+        pytest.param(b"\x0f\x00", id="UnknownWireType7"),
+        pytest.param(varint(2**29 << 3) + b"\x00", id="BadTag_FieldNumberTooHigh"),
+        pytest.param(varint((2**32 - 1) << 3) + b"\x00", id="BadTag_FieldNumberSlightlyTooHigh"),
+        pytest.param(b"\x90\x80\x80\x80\x80\x00\x05", id="BadTag_OverlongVarint"),
+        pytest.param(b"\x80" * 10 + b"\x01\x00", id="BadTag_VarintMoreThanTenBytes"),
+    ],
 )
 def test_bad_tags(data: bytes, rig: Rig) -> None:
     assert list(rig.raw("Scalars", [data]).errors) == [0]
