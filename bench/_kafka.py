@@ -68,6 +68,7 @@ def rig() -> Iterator[Rig]:
             .config("spark.driver.memory", "2g")
             # A query that is stopped inside of foreachBatch has a long error, and Spark's pattern for it recurses.
             .config("spark.driver.extraJavaOptions", "-Xss64m")
+            .config("spark.sql.streaming.stopTimeout", "20s")
             .getOrCreate()
         )
         spark.sparkContext.setLogLevel("OFF")

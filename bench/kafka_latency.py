@@ -11,6 +11,7 @@ import argparse
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any
 
@@ -42,7 +43,11 @@ def measure(made: Rig, topic: str, name: str) -> tuple[float, float]:
     """Run a query for a while; p50 and p99 in milliseconds."""
     found: list[Any] = []
 
+    ending = threading.Event()
+
     def sink(rows: Any, _batch: int) -> None:
+        if ending.is_set():
+            return  # to be interrupted inside of a call of Python is what Spark takes long over
         values = rows.select("value").toArrow().column("value")
         now = time.time_ns()
         found.append((now, np.array([int(value.as_py()) for value in values], np.int64)))
@@ -54,6 +59,8 @@ def measure(made: Rig, topic: str, name: str) -> tuple[float, float]:
         time.sleep(WARM_SECONDS)
         counted_from = time.time_ns()
         time.sleep(SECONDS)
+        ending.set()
+        time.sleep(1)
         query.stop()
     late = np.concatenate([now - sent[sent >= counted_from] for now, sent in found]) / 1e6
     assert len(late) > RATE * SECONDS / 2, f"only {len(late)} rows"
