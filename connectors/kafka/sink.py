@@ -20,6 +20,16 @@ _POLL_RECORDS: Final = 1000
 _SLICE_SECONDS: Final = 1.0
 
 
+def _ended_in_silence() -> ConnectorError:
+    return ConnectorError(
+        "KAFKA_PRODUCER_FAILED",
+        "The client has ended the producer, and does not say why",
+        "producer",
+        "Spark tries the task again. If that does not help, see the brokers' logs: most often another producer with "
+        "the same transactional id has taken over.",
+    )
+
+
 class RecordSink:
     """A queue of records on their way to Kafka.
 
@@ -74,10 +84,11 @@ class RecordSink:
         except client_exception() as error:
             raise connector_error(error.args[0], "producer") from None
         except SystemError as error:
-            # A fatal error becomes an exception, and reports that are called beside it stumble over that.
-            if not isinstance(error.__cause__, client_exception()):
-                raise
-            raise connector_error(error.__cause__.args[0], "producer") from None
+            # A fatal error becomes an exception, and reports that are called beside it stumble over that; now and then
+            # the client says nothing at all. The producer is of no more use in both cases.
+            if isinstance(error.__cause__, client_exception()):
+                raise connector_error(error.__cause__.args[0], "producer") from None
+            raise self._error or _ended_in_silence() from error
         if self._error is not None:
             raise self._error
         return left

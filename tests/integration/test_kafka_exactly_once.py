@@ -88,18 +88,20 @@ def test_57_two_drivers_write_each_row_once(sink: Sink) -> None:
 
     def drive() -> None:
         for batch in range(4):
-            for _ in range(20):
-                outcome = sink.task(batch, 0, f"{batch}a {batch}b")
+            # They fence each other again and again; a driver that Spark starts anew tries as often as it takes.
+            while (outcome := sink.task(batch, 0, f"{batch}a {batch}b")) not in {
+                "written",
+                "skipped",
+                "KAFKA_CHECKPOINT_BEHIND",
+            }:
                 outcomes.append(outcome)
-                if outcome in {"written", "skipped", "KAFKA_CHECKPOINT_BEHIND"}:
-                    break
 
     threads = [threading.Thread(target=drive) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert outcomes.count("written") == 4
+    assert set(outcomes) <= {"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"}, "nothing but the other driver is in the way"
     assert sink.seen() == sorted(f"{batch}{letter}" for batch in range(4) for letter in "ab")
 
 
