@@ -46,6 +46,14 @@ READER_POINTS = (
 )
 """Every failpoint that the reader process passes; those that need many runs of ids stand last."""
 
+REPAIR_POINTS = (
+    "quarantine.before_copy",
+    "quarantine.after_copy",
+    "quarantine.before_delete",
+    "quarantine.after_delete",
+)
+"""Failpoints that need a damaged spool; swept in tests/unit/spool."""
+
 _OPTIONS = {
     "maxOutstandingMessages": "2",
     "maxRecordsPerTrigger": "8",
