@@ -51,8 +51,13 @@ REPAIR_POINTS = (
     "quarantine.after_copy",
     "quarantine.before_delete",
     "quarantine.after_delete",
+    "adopt.before_replace",
+    "adopt.after_replace",
+    "wipe.before_identity",
+    "wipe.after_identity",
+    "wipe.before_end",
 )
-"""Failpoints that need a damaged spool; swept in tests/unit/spool."""
+"""Failpoints that need a damaged spool or the command line; swept in tests/unit/spool."""
 
 _OPTIONS = {
     "maxOutstandingMessages": "2",
