@@ -250,8 +250,10 @@ class PubSubStreamOptions(PubSubConnectionOptions):
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         BOOLEAN,
-        "false goes on, with a warning, when the subscription of a used spool has vanished and topicId allows "
-        "to create it again: what it had not delivered is lost.",
+        "false goes on, with a warning and a record in the spool, when rows are gone: a damaged or missing segment "
+        "is quarantined, and a checkpoint below the oldest kept row goes on at that row. The driver then reads each "
+        "segment once more to check it. It also goes on when the subscription of a used spool has vanished and "
+        "topicId allows to create it again: what it had not delivered is lost.",
         default="true",
     )
     starting_position: StartingPosition = option(

@@ -39,6 +39,7 @@ def open_stream(options: PubSubStreamOptions) -> SpoolStream:
         root=str(options.spool_folder),
         connector="pubsub",
         sources=(options.subscription,),
+        fail_on_data_loss=options.fail_on_data_loss,
         starting_position=options.starting_position.value,
         partition_bytes=options.partition_bytes,
         max_partitions=options.max_partitions,

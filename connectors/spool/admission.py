@@ -17,6 +17,7 @@ from typing import Protocol
 from connectors.core.errors import ConnectorError, SpoolError
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
+from connectors.spool.losses import Losses
 from connectors.spool.plan import bytes_between
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.spool.waiting import Arrivals
@@ -72,10 +73,16 @@ class Admission:
         start_fetching: called once, in a background thread, because it talks to the service.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
+        losses: what to do about damaged segments.
     """
 
     def __init__(
-        self, ledger: Ledger, start_fetching: StartFetching, max_spool_bytes: int, upkeep: UpkeepSettings
+        self,
+        ledger: Ledger,
+        start_fetching: StartFetching,
+        max_spool_bytes: int,
+        upkeep: UpkeepSettings,
+        losses: Losses,
     ) -> None:
         self.arrivals = Arrivals()
         self.changed = threading.Condition()
@@ -83,6 +90,7 @@ class Admission:
         self._start_fetching = start_fetching
         self._max_spool_bytes = max_spool_bytes
         self._upkeep_settings = upkeep
+        self._losses = losses
         self._upkeep: Upkeep | None = None
         self._fetching: Fetching | None = None
         self._highest_start = 0
@@ -168,7 +176,7 @@ class Admission:
         fetching = self._fetching
         healthy = fetching is not None and all(one.healthy and not one.paused for one in fetching.status())
         before = self._ledger.state.ordinal
-        self._ledger.admit()
+        self._losses.going_on(self._ledger.admit)
         now = time.monotonic()
         with self.changed:
             for entry in self._ledger.admitted_since(before):
@@ -181,7 +189,7 @@ class Admission:
                 self._next_expiry = now + _EXPIRE_EVERY
                 self._upkeep.expire()
         if fetching is not None:
-            fetching.allow(self.free_bytes())
+            fetching.allow(self._losses.going_on(self.free_bytes))
 
     def _guarded(self, work: Callable[[], None]) -> bool:
         """Do background work; False if it ended with an error that a retry cannot mend, which is kept."""

@@ -22,7 +22,7 @@ from connectors.spool.fence import Claim
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.segment import SegmentReader, segment_name
-from connectors.spool.state import Layout, LedgerState, SegmentEntry, unpack_mask
+from connectors.spool.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
 from connectors.spool.store import LocalStore
 
 __all__ = ["Ledger"]
@@ -57,6 +57,8 @@ class Ledger:
         self.state = state
         self.index = index
         self.lock = threading.RLock()
+        self.aside: dict[str, int] = {}
+        """Segments that were quarantined before they were admitted, and their rows: admitting records the loss."""
         self._dead: SpoolFencedError | None = None
         self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
         self._snapshot_number = -1
@@ -112,6 +114,13 @@ class Ledger:
                 self.append({"commit": position})
                 failpoint("ledger.after_commit")
 
+    def replace_state(self, state: LedgerState, then: Callable[[], None]) -> None:
+        """Put a snapshot of another state, go on from it, and then do what follows from it; raises as `append`."""
+        with self.lock:
+            self.settle()
+            self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), then)
+            self.settle()
+
     def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
         """Put a record with a change at this epoch's next number, apply it, and then do what follows from it.
 
@@ -134,12 +143,17 @@ class Ledger:
                 record, then = self._unsettled
                 self._put(record)
                 self._unsettled = None
-                self.state.apply(record)
+                if record["kind"] == "snapshot":
+                    self.state, self._snapshot_number = LedgerState.from_snapshot(record), record["number"]
+                else:
+                    self.state.apply(record)
                 then()
 
     def kept_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
         """The bytes of each kept row of an admitted segment, in order."""
         with self.lock:
+            if entry.quarantined:
+                return even_sizes(entry)
             sizes = self._sizes.get(entry.name)
             if sizes is None:
                 sizes = SegmentReader(self.store, entry.name, entry.digest).index()[1]
@@ -164,10 +178,14 @@ class Ledger:
         if self._dead is not None:
             raise self._dead
 
-    def _pending(self, most: int) -> list[SegmentReader]:
-        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps."""
-        readers: list[SegmentReader] = []
-        for fetcher in self.store.list("inbox"):
+    def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
+        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps.
+
+        One that was quarantined comes as the entry it gets: without rows.
+        """
+        readers: list[SegmentReader | SegmentEntry] = []
+        # The folder of a fetcher may be gone with its only segment.
+        for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in self.aside)}):
             number = self.state.fetchers.get(fetcher, -1) + 1
             while len(readers) < most:
                 reader = self._open_segment(fetcher, number)
@@ -177,8 +195,10 @@ class Ledger:
                 number += 1
         return readers
 
-    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | None:
+    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | SegmentEntry | None:
         name = segment_name(fetcher, number)
+        if name in self.aside:
+            return SegmentEntry(fetcher, number, 0, self.aside[name], "", None, 0, 0)
         if not self.store.exists(name):
             return None
         reader = SegmentReader(self.store, name)
@@ -191,12 +211,16 @@ class Ledger:
             )
         return reader
 
-    def _admit(self, readers: list[SegmentReader]) -> None:
+    def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
         """Admit these segments by one record."""
         entries: list[SegmentEntry] = []
         counters = dict(self.state.counters)
         together = DedupIndex()
         for reader in readers:
+            if isinstance(reader, SegmentEntry):
+                entries.append(reader)
+                counters = counted_loss(counters, reader.rows)
+                continue
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
@@ -212,6 +236,8 @@ class Ledger:
         failpoint("ledger.before_admit")
         change = {"admit": [entry.to_json() for entry in entries], "counters": counters}
         self.append(change, lambda: self.index.absorb(together))
+        for entry in entries:
+            self.aside.pop(entry.name, None)
         failpoint("ledger.after_admit")
 
     def _record(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:

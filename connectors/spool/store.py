@@ -115,6 +115,19 @@ class LocalStore:
             writer.write(data)
             return writer.publish()
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file in the place of the one that is there, durably: a reader finds the one or the other.
+
+        Only for the identity, when a spool is adopted; everything else is put where nothing is.
+        """
+        folder, _, base = name.rpartition("/")
+        temporary = f"{self.owner}-{base}"
+        self.delete(f"{TEMPORARY_FOLDER}/{temporary}")
+        self.put(f"{TEMPORARY_FOLDER}/{temporary}", data)
+        with self.folder(TEMPORARY_FOLDER) as source, self.folder(folder) as target:
+            os.replace(temporary, base, src_dir_fd=source, dst_dir_fd=target)
+            os.fsync(target)
+
     def writer(self, name: str) -> StoreWriter:
         """Begin a file that gets its name only when it is published."""
         self._temporary_count += 1

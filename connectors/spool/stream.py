@@ -20,7 +20,7 @@ from connectors.spool.admission import Admission, StartFetching
 from connectors.spool.fence import SpoolLock, process_gone, spark_pid
 from connectors.spool.identity import open_identity
 from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
+from connectors.spool.losses import Losses, open_ledger_despite_damage
 from connectors.spool.plan import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
 from connectors.spool.store import LocalStore
 from connectors.spool.upkeep import UpkeepSettings
@@ -43,6 +43,7 @@ class StreamSettings:
         root: the folder of the spool.
         connector: the format, for identity and errors.
         sources: full names of the subscriptions.
+        fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
         starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
         partition_bytes, max_partitions: how batches are cut (rule R5).
         max_bytes_per_trigger: most bytes of a batch; None for no limit.
@@ -57,6 +58,7 @@ class StreamSettings:
     root: str
     connector: str
     sources: tuple[str, ...]
+    fail_on_data_loss: bool
     starting_position: str
     partition_bytes: int
     max_partitions: int
@@ -83,12 +85,19 @@ class SpoolStream:
     def __init__(self, settings: StreamSettings, start_fetching: StartFetching) -> None:
         self._settings = settings
         self._lock, self._ledger = _open(settings)
-        self._admission = Admission(self._ledger, start_fetching, settings.max_spool_bytes, settings.upkeep)
+        self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
+        self._admission = Admission(
+            self._ledger, start_fetching, settings.max_spool_bytes, settings.upkeep, self._losses
+        )
         self._resolved: int | None = None
         self._answered = False
         self._quiet: QuietWatch | None = None
         self._bound: int | None = None
-        self._ledger.admit()
+        try:
+            self._losses.going_on(self._ledger.admit)
+        except BaseException:
+            self._lock.release()
+            raise
         self._admission.start()
 
     def prepare_for_available_now(self) -> None:
@@ -107,18 +116,18 @@ class SpoolStream:
 
         Raises:
             OffsetError: the spool does not know the offset.
-            DataLossError: rows above it were freed.
+            DataLossError: rows above it were freed, and that is not given up.
             ConnectorError: what ended the fetchers or the background work.
         """
         self._admission.check()
-        first = self._start_position(start)
+        first = self._losses.begin(self._start_position(start))
         self._admission.seen_start(first)
         once = max_rows is None and self._quiet is None
         if once:
             self._begin_bounded_run()
         try:
             self._wait_until_fresh(first, everything=max_rows is None)
-            return self._answer(start, first, max_rows)
+            return self._losses.going_on(lambda: self._answer(start, first, max_rows))
         finally:
             if once:
                 self._quiet = self._bound = None
@@ -140,15 +149,20 @@ class SpoolStream:
 
         Raises:
             OffsetError: the spool does not know an offset.
-            DataLossError: rows between them were freed.
+            DataLossError: rows between them were freed, and that is not given up.
         """
         if is_sentinel(end):
             return []
         if is_sentinel(start):
             start = load_offset(end, self._settings.connector).get(START_KEY, {})
+        first, last = self._position(start), self._position(end)
+        first = max(first, min(self._losses.begin(first), last))
+        self._losses.check(first, last)
+        return self._losses.going_on(lambda: self._plan(first, last))
+
+    def _plan(self, first: int, last: int) -> list[list[Slice]]:
         with self._ledger.lock:
             state = self._ledger.state
-            first, last = self._position(start), self._position(end)
             check_range(state, first, last, self._where)
             return plan(state, first, last, self._ledger.kept_sizes)
 
@@ -228,7 +242,7 @@ class SpoolStream:
 
         def ready() -> bool:
             now, healthy_since = time.monotonic(), admission.arrivals.healthy_since
-            if now > end or admission.free_bytes() == 0:
+            if now > end or self._losses.going_on(admission.free_bytes) == 0:
                 return True
             return healthy_since is not None and (self._ledger.state.head > first or now - healthy_since > settle)
 
@@ -239,7 +253,7 @@ class SpoolStream:
         head, quiet = self._ledger.state.head, self._quiet
         if self._bound is None and quiet is not None and quiet.over(time.monotonic(), self._admission.arrivals):
             self._bound = head
-        full = self._admission.free_bytes() == 0
+        full = self._losses.going_on(self._admission.free_bytes) == 0
         return self._bound is not None or (full if everything else head > first)
 
     def _wait(self, ready: Callable[[], bool]) -> None:
@@ -260,7 +274,7 @@ def _open(settings: StreamSettings) -> tuple[SpoolLock, Ledger]:
     lock.acquire()
     try:
         identity = open_identity(store, settings.connector, settings.sources)
-        ledger = open_ledger(store, identity)
+        ledger = open_ledger_despite_damage(store, identity, fail=settings.fail_on_data_loss)
         ledger.set_layout(settings.partition_bytes, settings.max_partitions)
     except BaseException:
         lock.release()
