@@ -17,12 +17,13 @@ from typing import Any
 
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.admission import Admission, StartFetching
-from connectors.spool.fence import SpoolLock, process_gone, spark_pid
+from connectors.spool.fence import SpoolLock, process_gone, spark_pid, while_newest
 from connectors.spool.identity import open_identity
 from connectors.spool.ledger import Ledger
 from connectors.spool.opening import open_ledger
 from connectors.spool.plan import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
-from connectors.spool.store import LocalStore
+from connectors.spool.reserve import release_reserves
+from connectors.spool.store import LocalStore, full_disk_errors
 from connectors.spool.upkeep import UpkeepSettings
 from connectors.spool.waiting import QuietWatch
 
@@ -82,13 +83,22 @@ class SpoolStream:
 
     def __init__(self, settings: StreamSettings, start_fetching: StartFetching) -> None:
         self._settings = settings
-        self._lock, self._ledger = _open(settings)
+        jvm = spark_pid()
+        self._lock, self._ledger = _open(settings, jvm)
+        self._stopped = threading.Event()
+        watch = (process_gone(jvm), self._stopped)
+        threading.Thread(target=_end_with, args=watch, name="parent-watch", daemon=True).start()
         self._admission = Admission(self._ledger, start_fetching, settings.max_spool_bytes, settings.upkeep)
         self._resolved: int | None = None
         self._answered = False
         self._quiet: QuietWatch | None = None
         self._bound: int | None = None
-        self._ledger.admit()
+        try:
+            self._admission.admit_what_is_there()
+        except BaseException:
+            self._stopped.set()
+            self._lock.release()
+            raise
         self._admission.start()
 
     def prepare_for_available_now(self) -> None:
@@ -124,7 +134,7 @@ class SpoolStream:
                 self._quiet = self._bound = None
 
     def _answer(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
-        with self._ledger.lock:
+        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
             state = self._ledger.state
             check_range(state, first, state.head, self._where)
             end = self._end(first, max_rows)
@@ -141,12 +151,14 @@ class SpoolStream:
         Raises:
             OffsetError: the spool does not know an offset.
             DataLossError: rows between them were freed.
+            SpoolFencedError: another query took the spool over.
         """
         if is_sentinel(end):
             return []
         if is_sentinel(start):
             start = load_offset(end, self._settings.connector).get(START_KEY, {})
-        with self._ledger.lock:
+        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
+            self._ledger.check()
             state = self._ledger.state
             first, last = self._position(start), self._position(end)
             check_range(state, first, last, self._where)
@@ -171,6 +183,7 @@ class SpoolStream:
 
     def stop(self) -> None:
         """End the fetchers and give the spool back."""
+        self._stopped.set()
         self._admission.stop()
         self._lock.release()
 
@@ -251,27 +264,27 @@ class SpoolStream:
         admission.check()
 
 
-def _open(settings: StreamSettings) -> tuple[SpoolLock, Ledger]:
+def _open(settings: StreamSettings, jvm: int) -> tuple[SpoolLock, Ledger]:
     """Take the lock, then the ledger; nothing is changed if the spool is in use."""
-    jvm = spark_pid()
     store = LocalStore(settings.root, secrets.token_hex(_OWNER_BYTES))
     store.make_root()
     lock = SpoolLock(settings.root, jvm)
     lock.acquire()
     try:
-        identity = open_identity(store, settings.connector, settings.sources)
-        ledger = open_ledger(store, identity)
-        ledger.set_layout(settings.partition_bytes, settings.max_partitions)
+        with full_disk_errors(settings.root):
+            release_reserves(store)
+            identity = open_identity(store, settings.connector, settings.sources)
+            ledger = open_ledger(store, identity)
+            ledger.set_layout(settings.partition_bytes, settings.max_partitions)
     except BaseException:
         lock.release()
         raise
-    gone = process_gone(jvm)
-    threading.Thread(target=_end_with, args=(gone,), name="parent-watch", daemon=True).start()
     return lock, ledger
 
 
-def _end_with(gone: Callable[[], bool]) -> None:
+def _end_with(gone: Callable[[], bool], stopped: threading.Event) -> None:
     """End this process when Spark's driver is gone, also while a call waits; the fetchers see it and clean up."""
     while not gone():
-        time.sleep(_WATCH_EVERY)
+        if stopped.wait(_WATCH_EVERY):
+            return
     os._exit(1)
