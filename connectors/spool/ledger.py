@@ -18,7 +18,7 @@ import numpy.typing as npt
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim
+from connectors.spool.fence import Claim, fenced_error
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.segment import SegmentReader, segment_name
@@ -212,7 +212,13 @@ class Ledger:
         return reader
 
     def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
-        """Admit these segments by one record."""
+        """Admit these segments by one record.
+
+        A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
+        not name what a loss of power could take away.
+        """
+        for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
+            self.store.sync_folder(f"inbox/{fetcher}")
         entries: list[SegmentEntry] = []
         counters = dict(self.state.counters)
         together = DedupIndex()
@@ -269,12 +275,7 @@ class Ledger:
             # A newer writer cleared our temporary file away.
             own = False
         if not own:
-            self._dead = SpoolFencedError(
-                "SPOOL_FENCED",
-                "Another query took this spool over; this one writes, serves and deletes nothing more",
-                f"{self.store.root}/{name}",
-                "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-            )
+            self._dead = fenced_error(f"{self.store.root}/{name}")
             raise self._dead
         failpoint("ledger.after_put")
 
