@@ -318,6 +318,7 @@ class SpoolLife:
             start_timeout=5.0,
             available_now_quiet=1.0,
             available_now_max_wait=5.0,
+            fail_on_data_loss=True,
             upkeep=UpkeepSettings(free_segments=2, merge=2),
         )
         self.stream = None

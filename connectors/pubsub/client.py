@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import CredentialsError
+from connectors.pubsub.credentials import ServiceAccount, unusable
 from connectors.pubsub.messages import wire_message
 from connectors.pubsub.rpc_errors import AckFailures, RpcCall, ack_failures, connector_error
 from connectors.pubsub.subscription import SubscriptionInfo
@@ -103,7 +104,7 @@ class PubSubClient:
 
     Args:
         transport: where the service is, and whether by TLS; without TLS no credentials are used.
-        credentials_file: key file; application default credentials when None.
+        credentials: a key file, or a service account; application default credentials when None.
         retry_policy: for looking at and creating things. Pulls and acks are tried once: their callers retry.
         sleep: waits between retries; see `connectors.core.backoff.retry`.
 
@@ -114,7 +115,7 @@ class PubSubClient:
     def __init__(
         self,
         transport: Transport,
-        credentials_file: Path | None = None,
+        credentials: Path | ServiceAccount | None = None,
         *,
         retry_policy: RetryPolicy = ADMIN_RETRY,
         sleep: Callable[[float], object] = time.sleep,
@@ -122,7 +123,7 @@ class PubSubClient:
         self._transport = transport
         self._retry_policy = retry_policy
         self._sleep = sleep
-        self._channel = _open_channel(transport, credentials_file)
+        self._channel = _open_channel(transport, credentials)
         # No serializers: bytes in, bytes out.
         self._unary = {
             method: self._channel.unary_unary(f"{service}{method}", None, None) for method, service in _UNARY.items()
@@ -309,7 +310,7 @@ def _subscription_info(answer: bytes) -> SubscriptionInfo:
     )
 
 
-def _open_channel(transport: Transport, credentials_file: Path | None) -> grpc.Channel:
+def _open_channel(transport: Transport, credentials: Path | ServiceAccount | None) -> grpc.Channel:
     import grpc  # noqa: PLC0415 - see the top
 
     options: list[tuple[str, int]] = [
@@ -333,17 +334,17 @@ def _open_channel(transport: Transport, credentials_file: Path | None) -> grpc.C
     from google.auth.transport.requests import Request  # noqa: PLC0415 - see the top
 
     make_plugin: Any = AuthMetadataPlugin  # comes without types
-    plugin = make_plugin(_credentials(credentials_file), Request())
+    plugin = make_plugin(_credentials(credentials), Request())
     tls = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
     return grpc.secure_channel(transport.target, tls, options)
 
 
-def _credentials(credentials_file: Path | None) -> Any:
-    """The credentials of a file, or the application default ones; no text of another library is passed on."""
+def _credentials(source: Path | ServiceAccount | None) -> Any:
+    """What Google's library makes of credentials, or the default ones; no text of another library is passed on."""
     import google.auth  # noqa: PLC0415 - see the top
     from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - see the top
 
-    if credentials_file is None:
+    if source is None:
         try:
             return google.auth.default(scopes=_SCOPES)[0]
         except GoogleAuthError:
@@ -354,7 +355,7 @@ def _credentials(credentials_file: Path | None) -> Any:
                 "Give credentialsFile, run gcloud auth application-default login, or run where a service account is "
                 "attached.",
             ) from None
-    info = _read_key_file(credentials_file)
+    info = _read_key_file(source) if isinstance(source, Path) else source.to_key_file()
     load: Any = google.auth.load_credentials_from_dict  # comes without types
     try:
         with warnings.catch_warnings():
@@ -362,7 +363,7 @@ def _credentials(credentials_file: Path | None) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             credentials = load(info, scopes=_SCOPES)[0]
     except (GoogleAuthError, ValueError, TypeError, KeyError, AttributeError):
-        raise _bad_key_file(credentials_file, "is no file of Google credentials") from None
+        raise unusable(source, "is no file of Google credentials") from None
     if hasattr(credentials, "with_always_use_jwt_access"):
         # As Google's clients do: the key signs the tokens itself, so no token endpoint has to be reached.
         credentials = credentials.with_always_use_jwt_access(always_use_jwt_access=True)
@@ -373,18 +374,9 @@ def _read_key_file(path: Path) -> dict[str, Any]:
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _bad_key_file(path, f"cannot be read ({error.strerror})") from None
+        raise unusable(path, f"cannot be read ({error.strerror})") from None
     except ValueError:
-        raise _bad_key_file(path, "is not JSON") from None
+        raise unusable(path, "is not JSON") from None
     if not isinstance(info, dict):
-        raise _bad_key_file(path, "is not a JSON object")
+        raise unusable(path, "is not a JSON object")
     return info
-
-
-def _bad_key_file(path: Path, what: str) -> CredentialsError:
-    return CredentialsError(
-        "CREDENTIALS_UNREADABLE",
-        f"The file that the option credentialsFile names {what}",
-        str(path),
-        "Give the path of a key file, as it was downloaded, that driver and fetchers can read.",
-    )

@@ -10,30 +10,35 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, Kind, choice, duration_or
 from connectors.core.options import conflict, option, parse_options
+from connectors.pubsub.names import PROJECT, TOPIC, full_path, resource
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
 
 __all__ = [
+    "POSITION",
     "STREAM_SCHEMA",
     "PubSubConnectionOptions",
     "PubSubStreamOptions",
     "SpoolDurability",
     "StartingPosition",
+    "completed",
+    "connection_transport",
     "parse_stream_options",
 ]
 
 _CONNECTOR: Final = "pubsub"
+
+Options = TypeVar("Options", bound="PubSubStreamOptions")
 
 
 class SpoolDurability(StrEnum):
@@ -44,32 +49,22 @@ class SpoolDurability(StrEnum):
 
 
 class StartingPosition(StrEnum):
-    """Where a new checkpoint begins on a used spool."""
+    """Where a new checkpoint begins on a used spool, and a batch read of a spool."""
 
     COMMITTED = "committed"
     EARLIEST = "earliest"
     LATEST = "latest"
 
 
-def _resource(collection: str) -> Kind[str]:
-    """The id of a resource, or its full path; the rules are those of Pub/Sub, less the length."""
-    pattern = re.compile(rf"(projects/[A-Za-z0-9.:-]+/{collection}/)?[A-Za-z0-9][A-Za-z0-9_.~+%-]*")
-
-    def parse(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError("it is neither an id nor a full path")
-        return text
-
-    return Kind("string", f"an id, or a full path: projects/PROJECT/{collection}/ID", str, parse)
+def _parse_position(text: str) -> StartingPosition | int:
+    return INTEGER.parse(text) if text.isascii() and text.isdigit() else _WORD.parse(text)
 
 
-def _parse_project(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9.:-]+", text):
-        raise ValueError("it is no project id")
-    return text
-
-
-_PROJECT: Final = Kind("string", "the id of a project, such as my-shop", str, _parse_project)
+_WORD: Final = choice(StartingPosition)
+POSITION: Final = Kind(
+    "position", f"{_WORD.legal}; for a batch read also a position", StartingPosition | int, _parse_position
+)
+"""A word, or the number that a row has in the column offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +73,7 @@ class PubSubConnectionOptions:
 
     project_id: str | None = option(
         "projectId",
-        _PROJECT,
+        PROJECT,
         "Project of the subscription, and of a topic given by its id. May be left out when subscriptionId is a full "
         "path.",
         default=None,
@@ -117,11 +112,11 @@ class PubSubStreamOptions(PubSubConnectionOptions):
     """The options of a stream; sizes in bytes, durations in seconds. Made by `parse_stream_options`."""
 
     subscription_id: str = option(
-        "subscriptionId", _resource("subscriptions"), "The subscription to read: its id, or its full path."
+        "subscriptionId", resource("subscriptions"), "The subscription to read: its id, or its full path."
     )
     topic_id: str | None = option(
         "topicId",
-        _resource("topics"),
+        TOPIC,
         "Topic of the subscription, as id or full path. When given, a subscription that is absent is created, if the "
         "spool is new; a subscription of another topic is refused.",
         default=None,
@@ -256,11 +251,11 @@ class PubSubStreamOptions(PubSubConnectionOptions):
         "topicId allows to create it again: what it had not delivered is lost.",
         default="true",
     )
-    starting_position: StartingPosition = option(
+    starting_position: StartingPosition | int = option(
         "startingPosition",
-        choice(StartingPosition),
+        POSITION,
         "Where a new checkpoint begins on a used spool: after the last commit that the spool knows of, at its oldest "
-        "kept row, or at its end.",
+        "kept row, or at its end. A batch read begins at earliest when this is not given.",
         default="committed",
     )
     start_timeout: float = option(
@@ -306,12 +301,12 @@ class PubSubStreamOptions(PubSubConnectionOptions):
     @property
     def subscription(self) -> str:
         """The full path of the subscription."""
-        return _full_path(self.project_id, "subscriptions", self.subscription_id)
+        return full_path(self.project_id, "subscriptions", self.subscription_id)
 
     @property
     def topic(self) -> str | None:
         """The full path of the topic, when topicId was given."""
-        return None if self.topic_id is None else _full_path(self.project, "topics", self.topic_id)
+        return None if self.topic_id is None else full_path(self.project, "topics", self.topic_id)
 
 
 def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubStreamOptions:
@@ -324,9 +319,23 @@ def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> 
     Raises:
         OptionError: an option is unknown, missing, illegal, or in conflict with another.
     """
-    options = parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR)
+    return completed(parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR), environ)
+
+
+def completed(options: Options, environ: Mapping[str, str]) -> Options:
+    """The same options, checked against each other, and with what is derived; raises as `parse_stream_options` does."""
     _check_project(options)
     _check_deletion(options)
+    options = dataclasses.replace(options, transport=connection_transport(options, environ))
+    return dataclasses.replace(options, spool_folder=_spool_folder(options, environ))
+
+
+def connection_transport(options: PubSubConnectionOptions, environ: Mapping[str, str]) -> Transport:
+    """Where the options and the environment say that the service is.
+
+    Raises:
+        OptionError: they contradict each other, or would send credentials without TLS.
+    """
     transport = decide_transport(
         options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
     )
@@ -338,12 +347,7 @@ def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> 
             "credentials are never sent without TLS",
             "Leave one of them out.",
         )
-    options = dataclasses.replace(options, transport=transport)
-    return dataclasses.replace(options, spool_folder=_spool_folder(options, environ))
-
-
-def _full_path(project: str | None, collection: str, name: str) -> str:
-    return name if name.startswith("projects/") else f"projects/{project}/{collection}/{name}"
+    return transport
 
 
 def _check_project(options: PubSubStreamOptions) -> None:
