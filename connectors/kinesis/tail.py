@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.kinesis.client_errors import EXPIRED_ITERATOR
+from connectors.kinesis.lookup import kept_iterator
 from connectors.kinesis.offsets import ShardState
 from connectors.kinesis.positions import Kind, Position, after, at_time
 from connectors.kinesis.shards import Seen, is_behind
@@ -129,7 +130,8 @@ class ShardTail:
         """Read on behind the newest record seen."""
         walking = self._walking
         if self._iterator is None:
-            self._iterator = self._client.iterator(self._stream, self._shard, self._resume())
+            known = self._state.known_ms is not None or self.seen.number is not None
+            self._iterator = kept_iterator(self._client, self._stream, self._shard, self._resume(), was_read=known)
         page = self._page(self._iterator, _PAGE_RECORDS if walking else 1)
         if exact and self._exact_ms is None:
             self._exact_ms = page.at_ms
