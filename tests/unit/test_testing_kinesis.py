@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from connectors.testing.kinesis import KinesisControl, KinesisServer, start_serv
 from tests.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
 DAY = 86_400
+HASH_KEYS = 1 << 128
 SHARD = "shardId-000000000000"
 THROTTLED = "ProvisionedThroughputExceededException"
 SOON = 5.0
@@ -208,6 +210,68 @@ class TestTime:
         assert refusal.kind == "InvalidArgumentException"
         with refusing() as refusal:
             filled.client.get_records(ShardIterator=iterator)
+        assert refusal.kind == "InvalidArgumentException"
+
+
+class TestShards:
+    @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 2), (4, 7), (7, 4), (1, 2), (5, 5)])
+    def test_scaling_makes_even_ranges_by_splits_and_merges(
+        self, calls: KinesisCalls, server: KinesisServer, before: int, after: int
+    ) -> None:
+        calls.create(before)
+        calls.client.update_shard_count(StreamName=calls.stream, TargetShardCount=after, ScalingType="UNIFORM_SCALING")
+        opened = server.shards(calls.stream, only_open=True)
+        ranges = sorted(
+            tuple(sorted(map(int, each["HashKeyRange"].values())))
+            for each in calls.shards()
+            if each["ShardId"] in opened
+        )
+        widths = [high - low + 1 for low, high in ranges]
+        assert (len(widths), sum(widths)) == (after, HASH_KEYS)
+        assert max(widths) - min(widths) <= 1
+        assert all(low[1] + 1 == high[0] for low, high in pairwise(ranges))
+        parents = {each["ShardId"]: each.get("ParentShardId") for each in calls.shards()}
+        assert all(parents[shard] for shard in opened if int(shard[-12:]) >= before)
+
+    def test_scaling_beyond_twice_or_half_is_refused(self, calls: KinesisCalls) -> None:
+        calls.create(4)
+        for target in (1, 9):
+            with refusing() as refusal:
+                calls.client.update_shard_count(
+                    StreamName=calls.stream, TargetShardCount=target, ScalingType="UNIFORM_SCALING"
+                )
+            assert refusal.kind == "InvalidArgumentException"
+
+    def test_shards_are_listed_as_they_were_at_a_time(self, filled: KinesisCalls, server: KinesisServer) -> None:
+        server.jump(100)
+        middle = server.now()
+        server.jump(100)
+        children = server.split(filled.stream, SHARD)
+
+        def listed(kind: str, **more: Any) -> list[str]:
+            return [each["ShardId"] for each in filled.shards(ShardFilter={"Type": kind, **more})]
+
+        assert listed("AT_TRIM_HORIZON") == [SHARD]
+        assert listed("AT_TIMESTAMP", Timestamp=middle) == [SHARD]
+        assert listed("FROM_TIMESTAMP", Timestamp=middle) == [SHARD, *children]
+        server.jump(100)
+        assert listed("FROM_TIMESTAMP", Timestamp=server.now()) == children
+        assert listed("AT_TIMESTAMP", Timestamp=server.now()) == children
+
+    def test_page_token_expires_and_goes_without_a_name(self, calls: KinesisCalls, server: KinesisServer) -> None:
+        calls.create(3)
+        token = calls.client.list_shards(StreamName=calls.stream, MaxResults=1)["NextToken"]
+        with refusing() as refusal:
+            calls.shards(NextToken=token)
+        assert refusal.kind == "InvalidArgumentException"
+        server.jump(301)
+        with refusing() as refusal:
+            calls.client.list_shards(NextToken=token)
+        assert refusal.kind == "ExpiredNextTokenException"
+
+    def test_iterator_that_makes_no_sense_is_refused(self, calls: KinesisCalls) -> None:
+        with refusing() as refusal:
+            calls.client.get_records(ShardIterator="nonsense")
         assert refusal.kind == "InvalidArgumentException"
 
 
