@@ -8,6 +8,9 @@ from connectors.core.options import OptionRow, option_rows
 from connectors.kafka.options import KafkaClientOptions, KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kafka.write_options import KafkaWriteOptions
+from connectors.kinesis.client_options import KinesisClientOptions
+from connectors.kinesis.options import KinesisReadOptions
+from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions
@@ -40,6 +43,7 @@ def pages() -> dict[Path, str]:
     return {
         Path("docs/reference/pubsub.md"): _pubsub(),
         Path("docs/reference/kafka.md"): _kafka(),
+        Path("docs/reference/kinesis.md"): _kinesis(),
         Path("docs/reference/protobuf.md"): _protobuf(),
     }
 
@@ -140,6 +144,49 @@ def _kafka() -> str:
             "",
             "## Options of the sink",
             *(text for row in option_rows(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
+            "",
+        ]
+    )
+
+
+_KINESIS_COLUMNS = {
+    "partitionKey": "the partition key",
+    "data": "the data, as put",
+    "stream": "the name of the stream",
+    "shardId": "the id of the shard",
+    "sequenceNumber": "the number of the record: grows within a shard; compare it as a number, not as text",
+    "approximateArrivalTimestamp": "when the service received it, to the millisecond; not always growing",
+    "subSequenceNumber": "the place within an aggregate of the KPL, from 0; 0 for other records",
+    "explicitHashKey": "as in an aggregate of the KPL; null for other records, of which the service does not say it",
+}
+
+
+def _kinesis() -> str:
+    columns = [
+        f"| `{one.name}` | {one.dataType.simpleString()} | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
+    ]
+    client = option_rows(KinesisClientOptions)
+    shared = {row.name for row in client}
+    return "\n".join(
+        [
+            "# `kinesis`: columns and options",
+            "",
+            "Generated from the code by `./dev docs`. What is promised: [the behaviours](../explanation/kinesis.md).",
+            "",
+            "## Columns of the source",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *columns,
+            "",
+            "## Options for reaching the service",
+            "",
+            "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
+            "durations `ms`, `s`, `m`, `h`, `d`.",
+            *(text for row in client for text in _option(row)),
+            "",
+            "## Options of the source",
+            *(text for row in option_rows(KinesisReadOptions) if row.name not in shared for text in _option(row)),
             "",
         ]
     )
