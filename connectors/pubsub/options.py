@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,14 +18,15 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, Kind, choice, duration_or
+from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, choice, duration_or
 from connectors.core.options import conflict, option, parse_options
+from connectors.pubsub.connection_options import connection_transport
+from connectors.pubsub.names import TOPIC, full_path, resource
 from connectors.pubsub.schema import STREAM_SCHEMA
-from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
+from connectors.pubsub.seek_options import PubSubSeekOptions, check_seek
 
 __all__ = [
     "STREAM_SCHEMA",
-    "PubSubConnectionOptions",
     "PubSubStreamOptions",
     "SpoolDurability",
     "StartingPosition",
@@ -51,77 +51,16 @@ class StartingPosition(StrEnum):
     LATEST = "latest"
 
 
-def _resource(collection: str) -> Kind[str]:
-    """The id of a resource, or its full path; the rules are those of Pub/Sub, less the length."""
-    pattern = re.compile(rf"(projects/[A-Za-z0-9.:-]+/{collection}/)?[A-Za-z0-9][A-Za-z0-9_.~+%-]*")
-
-    def parse(text: str) -> str:
-        if not pattern.fullmatch(text):
-            raise ValueError("it is neither an id nor a full path")
-        return text
-
-    return Kind("string", f"an id, or a full path: projects/PROJECT/{collection}/ID", str, parse)
-
-
-def _parse_project(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9.:-]+", text):
-        raise ValueError("it is no project id")
-    return text
-
-
-_PROJECT: Final = Kind("string", "the id of a project, such as my-shop", str, _parse_project)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubConnectionOptions:
-    """What is needed to reach the service."""
-
-    project_id: str | None = option(
-        "projectId",
-        _PROJECT,
-        "Project of the subscription, and of a topic given by its id. May be left out when subscriptionId is a full "
-        "path.",
-        default=None,
-    )
-    endpoint: str | None = option(
-        "endpoint",
-        ENDPOINT,
-        "Where the service is; pubsub.googleapis.com when absent, or the emulator that PUBSUB_EMULATOR_HOST names "
-        "(set for the driver before the session starts). An address of this machine and the emulator are reached "
-        "without TLS and without credentials, unless it begins with https://; everything else by TLS with "
-        "credentials.",
-        default=None,
-    )
-    allow_insecure: bool = option(
-        "allowInsecure",
-        BOOLEAN,
-        "Reach an endpoint that is neither this machine nor an emulator without TLS, and without credentials. Only "
-        "acts together with endpoint.",
-        default="false",
-    )
-    credentials_file: Path | None = option(
-        "credentialsFile",
-        PATH,
-        "A key file of a service account, or another file of Google credentials, that the driver and the fetchers "
-        "can read. Application default credentials when absent.",
-        default=None,
-        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"),
-        sensitive=True,
-    )
-    transport: Transport = GOOGLE
-    """Derived from endpoint, allowInsecure and the environment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubStreamOptions(PubSubConnectionOptions):
+class PubSubStreamOptions(PubSubSeekOptions):
     """The options of a stream; sizes in bytes, durations in seconds. Made by `parse_stream_options`."""
 
     subscription_id: str = option(
-        "subscriptionId", _resource("subscriptions"), "The subscription to read: its id, or its full path."
+        "subscriptionId", resource("subscriptions"), "The subscription to read: its id, or its full path."
     )
     topic_id: str | None = option(
         "topicId",
-        _resource("topics"),
+        TOPIC,
         "Topic of the subscription, as id or full path. When given, a subscription that is absent is created, if the "
         "spool is new; a subscription of another topic is refused.",
         default=None,
@@ -304,12 +243,23 @@ class PubSubStreamOptions(PubSubConnectionOptions):
     @property
     def subscription(self) -> str:
         """The full path of the subscription."""
-        return _full_path(self.project_id, "subscriptions", self.subscription_id)
+        return full_path(self.project_id, "subscriptions", self.subscription_id)
+
+    @property
+    def seek(self) -> dict[str, int | str]:
+        """Where the subscription is to be moved to, as JSON values; empty when it stays."""
+        snapshot = self.starting_snapshot
+        wanted = {
+            "timestamp": self.starting_timestamp,
+            "snapshot": None if snapshot is None else full_path(self.project, "snapshots", snapshot),
+            "dedup_epoch": self.dedup_epoch,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
 
     @property
     def topic(self) -> str | None:
         """The full path of the topic, when topicId was given."""
-        return None if self.topic_id is None else _full_path(self.project, "topics", self.topic_id)
+        return None if self.topic_id is None else full_path(self.project, "topics", self.topic_id)
 
 
 def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubStreamOptions:
@@ -325,23 +275,9 @@ def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> 
     options = parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR)
     _check_project(options)
     _check_deletion(options)
-    transport = decide_transport(
-        options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
-    )
-    if options.credentials_file is not None and not transport.secure and not transport.local:
-        raise conflict(
-            _CONNECTOR,
-            "credentialsFile",
-            "allowInsecure",
-            "credentials are never sent without TLS",
-            "Leave one of them out.",
-        )
-    options = dataclasses.replace(options, transport=transport)
+    check_seek(options)
+    options = dataclasses.replace(options, transport=connection_transport(options, environ))
     return dataclasses.replace(options, spool_folder=_spool_folder(options, environ))
-
-
-def _full_path(project: str | None, collection: str, name: str) -> str:
-    return name if name.startswith("projects/") else f"projects/{project}/{collection}/{name}"
 
 
 def _check_project(options: PubSubStreamOptions) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import OptionError
 from connectors.pubsub.client import PubSubClient
@@ -13,6 +13,7 @@ from connectors.pubsub.subscription import ensure_subscription
 from connectors.spool.admission import Started
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.seek import carry_out_seek
 from connectors.spool.stream import SpoolStream, StreamSettings
 from connectors.spool.upkeep import UpkeepSettings
 
@@ -67,6 +68,7 @@ def _start_fetching(options: PubSubStreamOptions, ledger: Ledger, wake: Callable
     """Look at the subscription, make it if that is asked for, and start the fetchers."""
     with PubSubClient(options.transport, options.credentials_file) as client:
         found = ensure_subscription(client, options, spool_is_new=ledger.state.ordinal == 0)
+        _seek(client, options, ledger)
     for warning in found.warnings:
         _log.warning("%s", warning)
     ordered = found.info is None or found.info.message_ordering
@@ -79,6 +81,23 @@ def _start_fetching(options: PubSubStreamOptions, ledger: Ledger, wake: Callable
     )
     group.start()
     return Started(group, found.horizon.seconds)
+
+
+def _seek(client: PubSubClient, options: PubSubStreamOptions, ledger: Ledger) -> None:
+    """Move the subscription if the options ask for it and that is not done."""
+
+    def move(wanted: Mapping[str, Any]) -> None:
+        if "snapshot" in wanted:
+            client.seek(options.subscription, snapshot=wanted["snapshot"])
+        elif "timestamp" in wanted:
+            client.seek(options.subscription, microseconds=wanted["timestamp"])
+
+    if carry_out_seek(ledger, options.seek, move):
+        _log.warning(
+            "[PUBSUB_SOUGHT] %s was moved as %s say; what it delivers again gives rows again.",
+            options.subscription,
+            ", ".join(f"{name}={value}" for name, value in sorted(options.seek.items())) or "earlier options",
+        )
 
 
 def _fetcher_count(options: PubSubStreamOptions, found: SubscriptionState) -> int:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.core.errors import ConnectorError, SpoolError
+from connectors.spool.copies import CopyWatch
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
 from connectors.spool.plan import bytes_between
@@ -91,6 +92,7 @@ class Admission:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._next_expiry = 0.0
+        self._copies = CopyWatch(ledger.store.root)
 
     def start(self) -> None:
         """Start the threads."""
@@ -173,6 +175,7 @@ class Admission:
         with self.changed:
             for entry in self._ledger.admitted_since(before):
                 self.arrivals.admitted(now, entry.published, entry.kept)
+                self._copies.admitted(rows=entry.rows, kept=entry.kept)
             self.arrivals.round_ended(now, healthy=healthy)
             self.changed.notify_all()
         if self._upkeep is not None:

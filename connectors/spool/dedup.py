@@ -2,7 +2,7 @@
 
 Per name space it holds sorted arrays: the runs on disk, in mapped memory, and in front of them the keys of segments
 that no run holds yet, in arrays that are merged as they grow, so that there are few of them. A look-up of a segment's
-ids sorts them once and searches each array. Nothing is ever forgotten here but by `drop`, which the ledger calls
+ids sorts them once and searches each array. Nothing is ever forgotten here but by `swap` and `clear`, which are called
 after a record says so.
 """
 
@@ -103,6 +103,11 @@ class DedupIndex:
         """Replace the ids of a name space that are in no run yet by the run that now holds them."""
         self._recent[space] = RecentIds()
         self._runs.setdefault(space, []).append(run)
+
+    def clear(self) -> None:
+        """Forget everything: a new epoch of ids begins."""
+        self._runs.clear()
+        self._recent.clear()
 
     def load(self, store: LocalStore, entries: Iterable[RunEntry]) -> None:
         """Map and check the runs that the ledger names."""
