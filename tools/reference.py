@@ -11,6 +11,7 @@ from connectors.kafka.write_options import KafkaWriteOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.options import STREAM_SCHEMA, PubSubStreamOptions
+from connectors.pubsub.write_options import PubSubWriteOptions
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,6 +25,12 @@ _COLUMNS = {
     "subscription": "the full path of the subscription",
     "offset": "the position that the spool gave it: dense, from 0, never changed",
 }
+_SINK_COLUMNS = (
+    ("payload", "binary or string, required; or `data`", "null is an empty one"),
+    ("attributes", "map<string,string>", "null is none; keys and values within the limits of the service"),
+    ("orderingKey", "string", "null or empty: no order"),
+    ("topic", "string", "an id or a full path; unless the option `topicId` is given, which wins"),
+)
 
 
 def pages() -> dict[Path, str]:
@@ -38,6 +45,7 @@ def pages() -> dict[Path, str]:
 def _pubsub() -> str:
     columns = [f"| `{one.name}` | {one.dataType.simpleString()} | {_COLUMNS[one.name]} |" for one in STREAM_SCHEMA]
     options = [text for row in option_rows(PubSubStreamOptions) for text in _option(row)]
+    sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _SINK_COLUMNS]
     return "\n".join(
         [
             "# `pubsub`: columns and options",
@@ -55,6 +63,18 @@ def _pubsub() -> str:
             "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",
             *options,
+            "",
+            "## Columns of the sink",
+            "",
+            "For batch and stream; names in any case, others are not looked at. What is promised:",
+            "[the sink](../explanation/pubsub-sink.md).",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *sink,
+            "",
+            "## Options of the sink",
+            *(text for row in option_rows(PubSubWriteOptions) for text in _option(row)),
             "",
         ]
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.pubsub.options import PubSubStreamOptions
+    from connectors.pubsub.writer import PubSubBatchWriter, PubSubStreamWriter
     from connectors.spool.stream import SpoolStream
 
 __all__ = ["PubSubDataSource", "PubSubPartition", "PubSubStreamReader"]
@@ -81,6 +82,18 @@ class PubSubDataSource(DataSource):
             "Use spark.readStream with trigger(availableNow=True): it ends when everything published before its start "
             "has been read.",
         )
+
+    def writer(self, schema: StructType, overwrite: bool) -> PubSubBatchWriter:  # noqa: FBT001 - Spark's interface
+        """The writer of a batch."""
+        from connectors.pubsub.writer import batch_writer  # noqa: PLC0415 - readers need none
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PubSubStreamWriter:  # noqa: ARG002, FBT001 - as above
+        """The writer of a stream, in any output mode."""
+        from connectors.pubsub.writer import stream_writer  # noqa: PLC0415 - as above
+
+        return stream_writer(self.options, schema)
 
 
 class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
