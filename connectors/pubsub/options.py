@@ -21,7 +21,7 @@ from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, choice, duration_or
 from connectors.core.options import conflict, option, parse_options
 from connectors.pubsub.connection_options import connection_transport
-from connectors.pubsub.names import TOPIC, full_path, resource
+from connectors.pubsub.names import TOPIC, full_path, resources
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.seek_options import PubSubSeekOptions, check_seek
 
@@ -56,7 +56,11 @@ class PubSubStreamOptions(PubSubSeekOptions):
     """The options of a stream; sizes in bytes, durations in seconds. Made by `parse_stream_options`."""
 
     subscription_id: str = option(
-        "subscriptionId", resource("subscriptions"), "The subscription to read: its id, or its full path."
+        "subscriptionId",
+        resources("subscriptions"),
+        "The subscription to read: its id, or its full path. Several, with commas between them, are read into one "
+        "spool; each has its own fetchers, and the column subscription says where a row comes from. A spool belongs "
+        "to the subscriptions it was made for.",
     )
     topic_id: str | None = option(
         "topicId",
@@ -242,8 +246,18 @@ class PubSubStreamOptions(PubSubSeekOptions):
 
     @property
     def subscription(self) -> str:
-        """The full path of the subscription."""
-        return full_path(self.project_id, "subscriptions", self.subscription_id)
+        """The full path of the subscription; of the first of several."""
+        return self.subscriptions[0]
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """The full paths of all subscriptions, sorted: their places stand in the spool, whatever the order here."""
+        names = self.subscription_id.split(",")
+        return tuple(sorted(full_path(self.project_id, "subscriptions", name) for name in names))
+
+    def alone(self, subscription: str) -> PubSubStreamOptions:
+        """These options for one of the subscriptions, given by its full path."""
+        return dataclasses.replace(self, subscription_id=subscription)
 
     @property
     def seek(self) -> dict[str, int | str]:
@@ -281,21 +295,29 @@ def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> 
 
 
 def _check_project(options: PubSubStreamOptions) -> None:
-    if options.subscription_id.startswith("projects/"):
-        if options.project_id not in {None, options.project}:
-            raise conflict(
+    for name in options.subscription_id.split(","):
+        if name.startswith("projects/"):
+            if options.project_id not in {None, name.split("/")[1]}:
+                raise conflict(
+                    _CONNECTOR,
+                    "projectId",
+                    "subscriptionId",
+                    f"one says {options.project_id}, the other {name.split('/')[1]}",
+                    "With a full path in subscriptionId, leave projectId out.",
+                )
+        elif options.project_id is None:
+            raise OptionError(
+                "OPTION_MISSING",
+                "The option projectId is required",
                 _CONNECTOR,
-                "projectId",
-                "subscriptionId",
-                f"one says {options.project_id}, the other {options.project}",
-                "With a full path in subscriptionId, leave projectId out.",
+                "Give it, or give subscriptionId as a full path: projects/PROJECT/subscriptions/ID.",
             )
-    elif options.project_id is None:
+    if len(set(options.subscriptions)) < len(options.subscriptions):
         raise OptionError(
-            "OPTION_MISSING",
-            "The option projectId is required",
+            "OPTION_ILLEGAL",
+            "The option subscriptionId names one subscription twice",
             _CONNECTOR,
-            "Give it, or give subscriptionId as a full path: projects/PROJECT/subscriptions/ID.",
+            "Name each once.",
         )
 
 
@@ -324,7 +346,7 @@ def _spool_folder(options: PubSubStreamOptions, environ: Mapping[str, str]) -> P
             "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
         )
     # The same for each start, so that a query that is restarted finds what it has acked.
-    identity = f"{options.transport.target} {options.subscription}".encode()
+    identity = f"{options.transport.target} {' '.join(options.subscriptions)}".encode()
     name = hashlib.blake2b(identity, digest_size=12).hexdigest()
     temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
     return temporary / f"pyspark-stream-connectors-{os.getuid()}" / f"pubsub-{name}"

@@ -127,7 +127,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The partitions of a batch: a pure function of the two offsets and the ledger."""
         options = _parse(self._options)
         parts = self._open().partitions(start, end)
-        subscriptions = (options.subscription,)
+        subscriptions = options.subscriptions
         return [PubSubPartition(str(options.spool_folder), subscriptions, tuple(slices)) for slices in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
