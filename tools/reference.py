@@ -15,6 +15,7 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from connectors.pubsub.write_options import PubSubWriteOptions
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,6 +29,12 @@ _COLUMNS = {
     "subscription": "the full path of the subscription",
     "offset": "the position that the spool gave it: dense, from 0, never changed",
 }
+_SINK_COLUMNS = (
+    ("payload", "binary or string, required; or `data`", "null is an empty one"),
+    ("attributes", "map<string,string>", "null is none; keys and values within the limits of the service"),
+    ("orderingKey", "string", "null or empty: no order"),
+    ("topic", "string", "an id or a full path; unless the option `topicId` is given, which wins"),
+)
 
 
 _DATABRICKS_COLUMNS = {
@@ -55,6 +62,7 @@ def _pubsub() -> str:
         for one in DATABRICKS_SCHEMA
     ]
     options = [text for row in option_rows(PubSubReadOptions) for text in _option(row)]
+    sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _SINK_COLUMNS]
     return "\n".join(
         [
             "# `pubsub`: columns and options",
@@ -78,6 +86,18 @@ def _pubsub() -> str:
             "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",
             *options,
+            "",
+            "## Columns of the sink",
+            "",
+            "For batch and stream; names in any case, others are not looked at. What is promised:",
+            "[the sink](../explanation/pubsub-sink.md).",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *sink,
+            "",
+            "## Options of the sink",
+            *(text for row in option_rows(PubSubWriteOptions) for text in _option(row)),
             "",
         ]
     )

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from connectors.core.errors import ConnectorError, SpoolError, SpoolFullError
+from connectors.spool.copies import CopyWatch
 from connectors.spool.fence import while_newest
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
@@ -104,6 +105,7 @@ class Admission:
         self._next_expiry = 0.0
         self._reserve = DiskReserve(ledger.store)
         self._disk_is_full = False
+        self._copies = CopyWatch(ledger.store.root)
 
     def admit_what_is_there(self) -> None:
         """Admit all that earlier fetchers left, before the first answer; on a full disk that waits for the threads."""
@@ -207,6 +209,8 @@ class Admission:
         with self.changed:
             for entry in self._ledger.admitted_since(before):
                 self.arrivals.admitted(now, entry.published, entry.kept)
+                if not entry.quarantined:
+                    self._copies.admitted(rows=entry.rows, kept=entry.kept)
             self.arrivals.round_ended(now, healthy=healthy)
             self.changed.notify_all()
         if self._upkeep is not None:

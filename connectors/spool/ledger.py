@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -162,13 +162,18 @@ class Ledger:
                 self._sizes[entry.name] = sizes
             return sizes
 
-    def earlier_fetchers_done(self) -> bool:
-        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3)."""
+    def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
+        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3).
+
+        Args:
+            others: fetchers that do not count: those of other sources, which run beside.
+        """
         with self.lock:
             return not any(
                 self.store.is_locked(f"inbox/{fetcher}")
                 or self.store.exists(segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1))
                 for fetcher in self.store.list("inbox")
+                if fetcher not in others
             )
 
     def check(self) -> None:
