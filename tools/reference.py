@@ -11,6 +11,7 @@ from connectors.kafka.write_options import KafkaWriteOptions
 from connectors.kinesis.client_options import KinesisClientOptions
 from connectors.kinesis.options import KinesisReadOptions
 from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
+from connectors.kinesis.write_options import KinesisWriteOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions
@@ -181,23 +182,41 @@ _KINESIS_COLUMNS = {
 }
 
 
+_KINESIS_SINK_COLUMNS = (
+    ("data", "string or binary, required", "text is written as UTF-8"),
+    ("partitionKey", "string, required", "1 to 256 characters"),
+    ("explicitHashKey", "string", "a whole number that decides the shard instead of the key; null: the key does"),
+    ("stream", "string", "name or ARN; unless the option `streamName` or `streamARN` is given, which wins"),
+)
+
+
 def _kinesis() -> str:
     columns = [
         f"| `{one.name}` | {one.dataType.simpleString()} | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
     ]
+    sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
     client = option_rows(KinesisClientOptions)
     shared = {row.name for row in client}
     return "\n".join(
         [
             "# `kinesis`: columns and options",
             "",
-            "Generated from the code by `./dev docs`. What is promised: [the behaviours](../explanation/kinesis.md).",
+            "Generated from the code by `./dev docs`. What is promised: [the source](../explanation/kinesis.md) and",
+            "[the sink](../explanation/kinesis-sink.md).",
             "",
             "## Columns of the source",
             "",
             "| column | type | |",
             "|---|---|---|",
             *columns,
+            "",
+            "## Columns of the sink",
+            "",
+            "Others are not looked at; names count in their case.",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *sink,
             "",
             "## Options for reaching the service",
             "",
@@ -207,6 +226,9 @@ def _kinesis() -> str:
             "",
             "## Options of the source",
             *(text for row in option_rows(KinesisReadOptions) if row.name not in shared for text in _option(row)),
+            "",
+            "## Options of the sink",
+            *(text for row in option_rows(KinesisWriteOptions) if row.name not in shared for text in _option(row)),
             "",
         ]
     )

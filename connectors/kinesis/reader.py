@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from connectors.kinesis.options import KinesisReadOptions
     from connectors.kinesis.stream import KinesisStream
+    from connectors.kinesis.writer import KinesisBatchWriter, KinesisStreamWriter
 
 __all__ = ["KinesisBatchReader", "KinesisDataSource", "KinesisPartition", "KinesisStreamReader"]
 
@@ -68,6 +69,18 @@ class KinesisDataSource(DataSource):
     def reader(self, schema: StructType) -> KinesisBatchReader:  # noqa: ARG002 - Spark's interface
         """The reader of a batch."""
         return KinesisBatchReader(dict(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> KinesisBatchWriter:  # noqa: FBT001 - Spark's interface
+        """The writer of a batch."""
+        from connectors.kinesis.writer import batch_writer  # noqa: PLC0415 - readers need none
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:  # noqa: ARG002, FBT001 - as above
+        """The writer of a stream, in any output mode."""
+        from connectors.kinesis.writer import stream_writer  # noqa: PLC0415 - as above
+
+        return stream_writer(self.options, schema)
 
 
 class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

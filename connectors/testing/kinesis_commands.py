@@ -107,6 +107,10 @@ class KinesisCommands:
     def ignore_keys(self, stream: str, on: bool) -> None:
         self._stream(stream).keys_ignored = on
 
+    def set_max_record_size(self, stream: str, kib: int) -> None:
+        values = {"StreamName": stream, "MaxRecordSizeInKiB": kib}
+        self._streams.update_max_record_size(Arguments(values), self._now())
+
     def trim(self, stream: str, shard: str, count: int) -> None:
         found = self._shard(stream, shard)
         if not 0 <= count <= len(found.records):

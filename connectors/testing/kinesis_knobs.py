@@ -107,6 +107,10 @@ class KinesisKnobs(ABC):
         """Let records go to any shard, whatever their keys: record distribution strategy AUTO."""
         self._command("ignore_keys", stream=stream, on=on)
 
+    def set_max_record_size(self, stream: str, kib: int) -> None:
+        """Let a stream take records of up to ``kib`` KiB, from 1024 (the default) to 10240."""
+        self._command("set_max_record_size", stream=stream, kib=kib)
+
     def trim(self, stream: str, shard: str, count: int) -> None:
         """Forget the oldest ``count`` records of a shard, as if they were past the retention."""
         self._command("trim", stream=stream, shard=shard, count=count)

@@ -57,6 +57,7 @@ class KinesisService:
             "IncreaseStreamRetentionPeriod": streams.increase_stream_retention_period,
             "DecreaseStreamRetentionPeriod": streams.decrease_stream_retention_period,
             "UpdateMaxRecordSize": streams.update_max_record_size,
+            "UpdateStreamRecordDistributionStrategy": streams.update_stream_record_distribution_strategy,
             "UpdateStreamMode": streams.update_stream_mode,
             "ListShards": shards.list_shards,
             "SplitShard": shards.split_shard,

@@ -19,7 +19,7 @@ _LONGEST_RETENTION = 8760
 _SMALLEST_RECORD_LIMIT = 1024
 _LARGEST_RECORD_LIMIT = 10_240
 _MODES = {"PROVISIONED", "ON_DEMAND"}
-_STRATEGIES = {"AUTO", "PARTITION_KEY"}
+_STRATEGIES = ("AUTO", "USER_PARTITION_KEY")
 
 
 class StreamOperations:
@@ -73,6 +73,7 @@ class StreamOperations:
             "OpenShardCount": len(stream.open_shards()),
             "ConsumerCount": len(stream.consumers),
             "MaxRecordSizeInKiB": stream.max_record_kib,
+            "RecordDistributionStrategy": _STRATEGIES[0 if stream.keys_ignored else 1],
         }
         return {"StreamDescriptionSummary": described}
 
@@ -123,6 +124,16 @@ class StreamOperations:
         """UpdateMaxRecordSize."""
         stream = self._state.active_stream(arguments, now)
         stream.max_record_kib = arguments.whole("MaxRecordSizeInKiB", _SMALLEST_RECORD_LIMIT, _LARGEST_RECORD_LIMIT)
+        return {}
+
+    def update_stream_record_distribution_strategy(self, arguments: Arguments, now: int) -> dict[str, Any]:
+        """UpdateStreamRecordDistributionStrategy: with AUTO, keys are ignored."""
+        stream = self._state.active_stream(arguments, now)
+        strategy = arguments.text("RecordDistributionStrategy")
+        if strategy not in _STRATEGIES:
+            legal = ", ".join(_STRATEGIES)
+            raise not_valid(strategy, "recordDistributionStrategy", f"must satisfy enum value set: [{legal}]")
+        stream.keys_ignored = strategy == "AUTO"
         return {}
 
     def update_stream_mode(self, arguments: Arguments, now: int) -> dict[str, Any]:

@@ -28,6 +28,7 @@ def test_a_reference_page_is_what_the_code_declares(path: Path) -> None:
         "docs/explanation/kafka.md",
         "docs/explanation/kinesis.md",
         "docs/explanation/pubsub-sink.md",
+        "docs/explanation/kinesis-sink.md",
         "docs/explanation/kafka-exactly-once.md",
     ],
 )

@@ -431,6 +431,11 @@ class TestFaults:
         calls.create(2)
         server.ignore_keys(calls.stream)
         assert {put["ShardId"] for put in calls.put(b"a", b"b")} == set(calls.open_ids())
+        assert calls.summary()["RecordDistributionStrategy"] == "AUTO"
+        calls.client.update_stream_record_distribution_strategy(
+            StreamARN=calls.summary()["StreamARN"], RecordDistributionStrategy="USER_PARTITION_KEY"
+        )
+        assert len({put["ShardId"] for put in calls.put(b"a", b"b")}) == 1
 
 
 class TestCalls:
