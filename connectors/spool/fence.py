@@ -76,6 +76,18 @@ class SpoolLock:
         os.pwrite(file, json.dumps(holder).encode(), 0)
         self._file = file
 
+    def holder(self) -> dict[str, int] | None:
+        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            holder = _read_holder(file)
+        finally:
+            os.close(file)
+        return holder if _alive(holder.get("pid"), holder.get("start")) else None
+
     def release(self) -> None:
         """Give the lock back."""
         if self._file is not None:
