@@ -160,7 +160,7 @@ def parse_read_options(
         # The private folder of a peek is beside the spool, wherever that would be.
         options = dataclasses.replace(options, spool_durability=SpoolDurability.EPHEMERAL)
     _check_service_account(options)
-    options = completed(options, environ)
+    options = completed(options, raw, environ)
     if options.private_key is not None and not options.transport.secure and not options.transport.local:
         raise conflict(
             _CONNECTOR,
