@@ -1,9 +1,9 @@
 """Requests of a stream to the object store that its spool is on, and the order of their price.
 
 A query runs through the protocol driver against our own servers for Pub/Sub and S3, and the object store counts what it
-is asked, by kind, in a window after a warm-up. Messages come all the time but for the case `idle`. What is printed is
-requests an hour, a day and a million dollars' digits less: what a day costs at the prices below, to one digit, because
-nothing more is true everywhere.
+is asked, by kind, in a window after a warm-up. Messages come all the time but for the case `idle`. What is printed are
+the requests of the window and of a day, and what a day costs at the prices below, to one digit, because nothing more is
+true everywhere.
 
 Cases: `idle`, `1s` (a segment each second, the default), `10s` (maxFetchPeriod=10s). Sizes do not matter to the count.
 """
