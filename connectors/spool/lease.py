@@ -23,7 +23,7 @@ from connectors.spool.records import FORMAT_VERSION, decode, encode
 from connectors.spool.store_objects import ObjectStore
 from connectors.spool.stores import Store
 
-__all__ = ["LeaseTimes", "SpoolLease", "WriterLock", "writer_lock"]
+__all__ = ["LeaseTimes", "SpoolLease", "WriterLock", "lease_holder", "writer_lock"]
 
 _log = logging.getLogger(__name__)
 _NAME = "lease"
@@ -204,6 +204,13 @@ class SpoolLease:
             "Stop that query, or give this one a subscription and a spoolLocation of its own. takeOver=true takes the "
             "spool from it: that query then stops with an error, and nothing is lost.",
         )
+
+
+def lease_holder(store: ObjectStore) -> Holder | None:
+    """Who holds the lease of a spool, as far as can be seen at once; takes nothing."""
+    found = store.read_version(_NAME)
+    free, holder = _read(None if found is None else found[0])
+    return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
 def writer_lock(store: Store, jvm: int, *, take_over: bool = False) -> WriterLock:

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -46,6 +46,7 @@ class ObjectStoreServer:
         objects: the objects of all buckets: ``bucket/key`` to bytes. To be looked at, and damaged, by tests.
         conditional: False makes it ignore the conditions of puts, as some stores do.
         page: keys a page of a list.
+        interrupt: called before each request, without a lock held; None for nothing.
     """
 
     def __init__(self, port: int = 0, *, buckets: Sequence[str] | None = None, access_key: str | None = None) -> None:
@@ -53,6 +54,7 @@ class ObjectStoreServer:
         self.objects: dict[str, bytes] = {}
         self.conditional = True
         self.page = 1000
+        self.interrupt: Callable[[Request], None] | None = None
         self._buckets = None if buckets is None else frozenset(buckets)
         self._access_key = access_key
         self._lock = threading.Lock()
@@ -128,6 +130,8 @@ class ObjectStoreServer:
 
     def handle(self, request: Request) -> Answer | None:
         """Do a request; None if its answer is to be lost."""
+        if self.interrupt is not None:
+            self.interrupt(request)
         with self._lock:
             delay = self._slow.get(request.kind, 0.0)
         if delay:

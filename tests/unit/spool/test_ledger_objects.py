@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
 
+from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
 from connectors.spool import object_client
+from connectors.spool.checks import check_object_spool
+from connectors.spool.fence import while_newest
+from connectors.spool.ledger import Ledger
 from connectors.spool.records import decode, encode
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.testing.object_store import ObjectStoreServer
-from tests.spool_writing import ObjectSpool
+from connectors.testing.object_store_model import Request
+from tests.spool_writing import SOURCES, ObjectSpool
 from tests.unit.spool.test_ledger import (  # noqa: F401 - collected here with another fixture
     commit_batches,
     numbers,
@@ -115,6 +120,87 @@ def test_a_spool_in_another_bucket_is_a_moved_one(spool: ObjectSpool, server: Ob
         moved.open()
 
 
+# Two writers.
+
+ACTIONS: dict[str, Callable[[Ledger], object]] = {
+    "commit": lambda ledger: ledger.commit(ledger.state.head),
+    "admit": lambda ledger: ledger.admit(),
+    "free": lambda ledger: Upkeep(ledger, UpkeepSettings(free_segments=1)).step(),
+}
+
+
+def busy(server: ObjectStoreServer) -> ObjectSpool:
+    """A spool in which every action has something to do."""
+    spool = ObjectSpool(server=server)
+    ledger = spool.open("aa")
+    for number in range(4):
+        spool.write([f"{number}-a", f"{number}-b"])
+        ledger.admit()
+        ledger.commit(ledger.state.head)
+    spool.write(["not committed"])
+    ledger.admit()
+    spool.write(["not admitted"])
+    return spool
+
+
+def can_write(ledger: Ledger) -> bool:
+    try:
+        ledger.commit(ledger.state.committed + 1)
+    except SpoolFencedError:
+        return False
+    return True
+
+
+def act_and_be_taken_over(action: str, at: int | None) -> int:
+    """Take a writer over before one of the requests of an action; None for a run without that. The requests seen."""
+    with ObjectStoreServer() as server:
+        old, new = busy(server).ledger, ObjectSpool(server=server)
+        assert old is not None
+        seen: list[Request] = []
+        files: dict[str, bytes] = {}
+
+        def interrupt(request: Request) -> None:
+            seen.append(request)
+            if len(seen) - 1 == at:
+                server.interrupt = None
+                new.open("bb").admit()
+                files.update(new.files())
+
+        server.interrupt = interrupt
+        fenced = False
+        try:
+            with while_newest(old.store, old.claim):
+                ACTIONS[action](old)
+        except SpoolFencedError:
+            fenced = True
+        server.interrupt = None
+        if at is None:
+            return len(seen)
+        recorded = any(each.method == "PUT" and "/ledger/" in each.key for each in seen[:at])
+        assert fenced or recorded, seen[at]
+        after = new.files()
+        changed = {name for name in files.keys() | after.keys() if files.get(name) != after.get(name)}
+        # A record that stood before the takeover says what may go; a run of ids that no record names is no part of it.
+        assert recorded or all(name.startswith("ids/") for name in changed), changed
+        assert not can_write(old)
+        assert new.ledger is not None
+        assert can_write(new.ledger)
+        later = ObjectSpool(server=server)
+        later.open("cc").admit()
+        wanted = [*(f"{number}-{letter}" for number in range(4) for letter in "ab"), "not committed", "not admitted"]
+        found = later.all_ids()
+        assert found == wanted[-len(found) :]
+        return len(seen)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_writer_paused_before_any_request_and_taken_over_changes_nothing_more(action: str) -> None:
+    requests = act_and_be_taken_over(action, None)
+    assert requests > 0
+    for at in range(requests):
+        assert act_and_be_taken_over(action, at) == at + 1
+
+
 # The lease.
 
 
@@ -192,3 +278,23 @@ def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, 
     assert lease._recover()
     lease.check()
     lease.release()
+
+
+def test_the_doctor_sees_what_is_there_and_who_holds_it(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    def findings() -> dict[str, Finding]:
+        found = check_object_spool(spool.root, spool.access(), "pubsub", SOURCES, None)  # type: ignore[arg-type]
+        return {each.check: each for each in found}
+
+    assert {name: each.outcome for name, each in findings().items()} == dict.fromkeys(
+        ("writable", "held by", "content"), Outcome.OK
+    )
+    assert server.objects == {}
+    lease = spool.lease()
+    lease.acquire()
+    spool.open()
+    assert findings()["held by"].outcome is Outcome.WARNING
+    assert "0 rows" in str(findings()["content"])
+    lease.release()
+    server.conditional = False
+    assert findings()["writable"].outcome is Outcome.FAILURE
+    assert findings()["content"].outcome is Outcome.SKIPPED
