@@ -27,6 +27,7 @@ LAYERS: dict[str, set[str] | None] = {
     "spool": {"core", "spool"},
     "observe": {"core", "spool", "observe"},
     "protobuf": {"core", "protobuf"},
+    "doctor": {"core", "doctor"},
     "testing": None,
     "demo": None,
 }

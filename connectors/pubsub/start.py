@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import OptionError
 from connectors.pubsub.client import PubSubClient
+from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
+from connectors.pubsub.read_options import SegmentCompression
 from connectors.pubsub.subscription import ensure_subscription
 from connectors.spool.admission import Started
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.fetcher_groups import FetcherGroups
+from connectors.spool.seek import carry_out_seek
 from connectors.spool.stream import SpoolStream, StreamSettings
 from connectors.spool.upkeep import UpkeepSettings
 
 if TYPE_CHECKING:
-    from connectors.pubsub.options import PubSubStreamOptions
-    from connectors.pubsub.subscription import SubscriptionState
+    from connectors.pubsub.read_options import PubSubReadOptions
+    from connectors.pubsub.subscription import SubscriptionInfo, SubscriptionState
+    from connectors.spool.identity import SpoolIdentity
     from connectors.spool.ledger import Ledger
 
-__all__ = ["open_stream"]
+__all__ = ["fetch_plan", "open_stream"]
 
 _log = logging.getLogger(__name__)
 _SHORTEST_DEADLINE = 10
@@ -29,7 +36,7 @@ _LONG_DEADLINE = 60
 _LONGEST_DEADLINE = 600
 
 
-def open_stream(options: PubSubStreamOptions) -> SpoolStream:
+def open_stream(options: PubSubReadOptions) -> SpoolStream:
     """Open the spool of a query and start its fetchers, in the background.
 
     Raises:
@@ -38,9 +45,9 @@ def open_stream(options: PubSubStreamOptions) -> SpoolStream:
     settings = StreamSettings(
         root=str(options.spool_folder),
         connector="pubsub",
-        sources=(options.subscription,),
+        sources=options.subscriptions,
         fail_on_data_loss=options.fail_on_data_loss,
-        starting_position=options.starting_position.value,
+        starting_position=str(options.starting_position),
         partition_bytes=options.partition_bytes,
         max_partitions=options.max_partitions,
         max_bytes_per_trigger=options.max_bytes_per_trigger,
@@ -64,25 +71,65 @@ def open_stream(options: PubSubStreamOptions) -> SpoolStream:
     return SpoolStream(settings, start_fetching)
 
 
-def _start_fetching(options: PubSubStreamOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
-    """Look at the subscription, make it if that is asked for, and start the fetchers."""
-    with PubSubClient(options.transport, options.credentials_file) as client:
-        found = ensure_subscription(client, options, spool_is_new=ledger.state.ordinal == 0)
-    for warning in found.warnings:
-        _log.warning("%s", warning)
+def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
+    """Look at the subscriptions, make them if that is asked for, and start the fetchers."""
+    is_new = ledger.state.ordinal == 0
+    alone = [options.alone(subscription) for subscription in options.subscriptions]
+    with PubSubClient(options.transport, options.credentials) as client:
+        found = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
+        _seek(client, options, ledger)
+    groups = FetcherGroups()
+    for source, (one, state) in enumerate(zip(alone, found, strict=True)):
+        for warning in state.warnings:
+            _log.warning("%s", warning)
+        groups.add(_group(one, state, source, ledger, wake, groups))
+    groups.start()
+    return Started(groups, max(state.horizon.seconds for state in found))
+
+
+def _group(
+    options: PubSubReadOptions,
+    found: SubscriptionState,
+    source: int,
+    ledger: Ledger,
+    wake: Callable[[], None],
+    groups: FetcherGroups,
+) -> FetcherGroup:
+    """The fetchers of one subscription."""
     ordered = found.info is None or found.info.message_ordering
+
+    def may_start() -> bool:
+        return not ordered or ledger.earlier_fetchers_done(groups.running_beside(group))
+
     group = FetcherGroup(
-        _fetch_plan(options, found, ledger),
+        replace(fetch_plan(options, found.info, ledger.identity), source=source),
         _fetcher_count(options, found),
         on_published=lambda _fetcher, _number: wake(),
-        may_start=ledger.earlier_fetchers_done if ordered else lambda: True,
+        may_start=may_start,
         free_bytes=0,
     )
-    group.start()
-    return Started(group, found.horizon.seconds)
+    return group
 
 
-def _fetcher_count(options: PubSubStreamOptions, found: SubscriptionState) -> int:
+def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> None:
+    """Move the subscription if the options ask for it and that is not done."""
+
+    def move(wanted: Mapping[str, Any]) -> None:
+        for subscription in options.subscriptions:
+            if "snapshot" in wanted:
+                client.seek(subscription, snapshot=wanted["snapshot"])
+            elif "timestamp" in wanted:
+                client.seek(subscription, microseconds=wanted["timestamp"])
+
+    if carry_out_seek(ledger, options.seek, move):
+        _log.warning(
+            "[PUBSUB_SOUGHT] %s was moved as %s say; what it delivers again gives rows again.",
+            ", ".join(options.subscriptions),
+            ", ".join(f"{name}={value}" for name, value in sorted(options.seek.items())) or "earlier options",
+        )
+
+
+def _fetcher_count(options: PubSubReadOptions, found: SubscriptionState) -> int:
     """One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
 
     Raises:
@@ -106,31 +153,40 @@ def _fetcher_count(options: PubSubStreamOptions, found: SubscriptionState) -> in
     )
 
 
-def _fetch_plan(options: PubSubStreamOptions, found: SubscriptionState, ledger: Ledger) -> FetchPlan:
-    """What each fetcher is told."""
-    info = found.info
+def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool: SpoolIdentity) -> FetchPlan:
+    """What each fetcher is told.
+
+    Args:
+        options: the options of the reader.
+        info: what the service tells about the subscription; None if the role for that is missing.
+        spool: the spool to fetch into, in the folder that the options name.
+    """
     # A short deadline brings the messages of a crashed fetcher back soon; exactly-once delivery asks for 60 s.
     deadline = _LONG_DEADLINE if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
     count = options.max_outstanding_messages
+    credentials = options.credentials
     settings = PubSubFetchSettings(
         subscription=options.subscription,
         transport=options.transport,
-        credentials_file=None if options.credentials_file is None else str(options.credentials_file),
+        credentials_file=str(credentials) if isinstance(credentials, Path) else None,
+        service_account=credentials if isinstance(credentials, ServiceAccount) else None,
         streams=options.streams,
         ack_deadline_seconds=min(max(deadline, _SHORTEST_DEADLINE), _LONGEST_DEADLINE),
         max_outstanding_bytes=options.max_outstanding_bytes,
         max_outstanding_messages=count or 0,
         ordered=info is None or info.message_ordering,
+        dedup_attribute=options.dedup_attribute or "",
     )
     return FetchPlan(
         target=TARGET,
         root=str(options.spool_folder),
-        spool=ledger.identity.spool,
-        hash_key=ledger.identity.hash_key,
+        spool=spool.spool,
+        hash_key=spool.hash_key,
         settings=settings.to_json(),
         publish_period=options.max_fetch_period,
         segment_bytes=options.segment_bytes,
         max_held_bytes=options.max_outstanding_bytes,
+        compression="" if options.segment_compression is SegmentCompression.NONE else options.segment_compression.value,
         **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
         **({} if count is None else {"max_held_rows": count}),
     )

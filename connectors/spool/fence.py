@@ -7,16 +7,17 @@ serves; a writer that was sealed finds the seal at its own next number, and stop
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.core.errors import SpoolDamagedError, SpoolInUseError
+from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.store import LocalStore
@@ -26,10 +27,12 @@ __all__ = [
     "SpoolLock",
     "claim_epoch",
     "claimed_epochs",
+    "fenced_error",
     "process_gone",
     "put_seal",
     "read_claim",
     "spark_pid",
+    "while_newest",
 ]
 
 _GRACE = 5.0
@@ -174,6 +177,31 @@ def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Clai
     put = store.put(record_name(epoch, number), encode(seal))
     failpoint("fence.after_seal")
     return put
+
+
+@contextlib.contextmanager
+def while_newest(store: LocalStore, claim: Claim) -> Iterator[None]:
+    """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
+
+    Raises:
+        SpoolFencedError: instead of `SpoolDamagedError` or `FileNotFoundError`, when there is a newer claim.
+    """
+    try:
+        yield
+    except (SpoolDamagedError, FileNotFoundError) as error:
+        if claimed_epochs(store)[-1] > claim.epoch:
+            raise fenced_error(error.where if isinstance(error, SpoolDamagedError) else store.root) from error
+        raise
+
+
+def fenced_error(where: str) -> SpoolFencedError:
+    """The error of a writer that another one has followed."""
+    return SpoolFencedError(
+        "SPOOL_FENCED",
+        "Another query took this spool over; this one writes, serves and deletes nothing more",
+        where,
+        "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
+    )
 
 
 def spark_pid() -> int:

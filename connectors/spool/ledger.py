@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,14 @@ import numpy.typing as npt
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim
+from connectors.spool.fence import Claim, fenced_error
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
 from connectors.spool.store import LocalStore
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "read_kept_sizes"]
 
 SNAPSHOT_EVERY = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""
@@ -156,21 +156,24 @@ class Ledger:
                 return even_sizes(entry)
             sizes = self._sizes.get(entry.name)
             if sizes is None:
-                sizes = SegmentReader(self.store, entry.name, entry.digest).index()[1]
-                if entry.struck is not None:
-                    sizes = sizes[~unpack_mask(entry.struck, entry.rows)]
+                sizes = read_kept_sizes(self.store, entry)
                 while len(self._sizes) >= _SIZES_CACHED:
                     self._sizes.pop(next(iter(self._sizes)))
                 self._sizes[entry.name] = sizes
             return sizes
 
-    def earlier_fetchers_done(self) -> bool:
-        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3)."""
+    def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
+        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3).
+
+        Args:
+            others: fetchers that do not count: those of other sources, which run beside.
+        """
         with self.lock:
             return not any(
                 self.store.is_locked(f"inbox/{fetcher}")
                 or self.store.exists(segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1))
                 for fetcher in self.store.list("inbox")
+                if fetcher not in others
             )
 
     def check(self) -> None:
@@ -212,10 +215,16 @@ class Ledger:
         return reader
 
     def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
-        """Admit these segments by one record."""
+        """Admit these segments by one record.
+
+        A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
+        not name what a loss of power could take away.
+        """
+        for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
+            self.store.sync_folder(f"inbox/{fetcher}")
         entries: list[SegmentEntry] = []
         counters = dict(self.state.counters)
-        together = DedupIndex()
+        together = DedupIndex(self.index.horizon)
         for reader in readers:
             if isinstance(reader, SegmentEntry):
                 entries.append(reader)
@@ -224,9 +233,9 @@ class Ledger:
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
-            struck = self.index.strike(space, keys)
+            struck = self.index.strike(space, keys, info.published)
             if len(readers) > 1:
-                struck |= together.strike(space, keys)
+                struck |= together.strike(space, keys, info.published)
             together.add(space, keys, info.published)
             entry = SegmentEntry.admitted(info, struck, int(sizes[~struck].sum()))
             entries.append(entry)
@@ -269,12 +278,7 @@ class Ledger:
             # A newer writer cleared our temporary file away.
             own = False
         if not own:
-            self._dead = SpoolFencedError(
-                "SPOOL_FENCED",
-                "Another query took this spool over; this one writes, serves and deletes nothing more",
-                f"{self.store.root}/{name}",
-                "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-            )
+            self._dead = fenced_error(f"{self.store.root}/{name}")
             raise self._dead
         failpoint("ledger.after_put")
 
@@ -284,3 +288,9 @@ class Ledger:
         while self._oldest_number < keep_from:
             self.store.delete(record_name(self.claim.epoch, self._oldest_number))
             self._oldest_number += 1
+
+
+def read_kept_sizes(store: LocalStore, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+    """The bytes of each kept row of an admitted segment, in order, from its file."""
+    sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
+    return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

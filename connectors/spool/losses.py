@@ -17,6 +17,7 @@ import numpy as np
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
+from connectors.spool.fence import claimed_epochs, fenced_error
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.ledger import Ledger
 from connectors.spool.opening import open_ledger, take_over
@@ -51,6 +52,7 @@ class Losses:
 
         Raises:
             SpoolDamagedError: what may not be given up.
+            SpoolFencedError: another writer took the spool over; what is missing is no loss.
         """
         given_up: set[str] = set()
         while True:
@@ -120,6 +122,8 @@ class Losses:
         ledger = self._ledger
         if self._fail or not can_be_quarantined(error):
             raise error
+        if claimed_epochs(ledger.store)[-1] > ledger.claim.epoch:  # the newer writer has freed it
+            raise fenced_error(error.where) from error
         name = _name_in(ledger.store, error)
         with ledger.lock:
             ledger.settle()

@@ -8,7 +8,7 @@ from typing import Any
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal
+from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.ledger import Ledger
 from connectors.spool.quarantine import quarantined_rows
@@ -32,13 +32,14 @@ def open_ledger(store: LocalStore, identity: SpoolIdentity) -> Ledger:
     """
     read_state(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
-    state = _seal_and_read(store, identity.spool, claim)
-    state.starts.append(Start(claim.nonce, state.head, state.head))
-    state.number = -1
-    index = DedupIndex()
-    index.load(store, state.runs)
-    _check_inbox(store, state)
-    _load_recent(store, state, index)
+    with while_newest(store, claim):
+        state = _seal_and_read(store, identity.spool, claim)
+        state.starts.append(Start(claim.nonce, state.head, state.head))
+        state.number = -1
+        index = DedupIndex()
+        index.load(store, state.runs)
+        _check_inbox(store, state)
+        _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
     _clear_away(store, ledger)

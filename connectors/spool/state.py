@@ -154,6 +154,8 @@ class LedgerState:
         counters: running totals: ``delivered``, ``duplicates``, losses, and those of the fetchers.
         sealed: the last number of each epoch that the newest start sealed.
         dedup_epoch: name space of ids; a seek begins a new one.
+        seek: the last seek of the source: what was asked for (``value``), and whether it was carried out (``done``);
+            None if there was none.
     """
 
     spool: str
@@ -174,6 +176,7 @@ class LedgerState:
     counters: dict[str, int] = field(default_factory=dict)
     sealed: dict[str, int] = field(default_factory=dict)
     dedup_epoch: int = 0
+    seek: dict[str, Any] | None = None
 
     @property
     def oldest(self) -> int:
@@ -224,6 +227,8 @@ class LedgerState:
             "starts": [[start.nonce, start.first, start.last] for start in self.starts],
             "layouts": [[layout.position, layout.partition_bytes, layout.max_partitions] for layout in self.layouts],
             "runs": [run.to_json() for run in self.runs],
+            # Left out where there was none: so a spool that was never sought is read by older versions.
+            **({} if self.seek is None else {"seek": self.seek}),
         }
 
     @classmethod
@@ -258,6 +263,11 @@ class LedgerState:
             self.commits = [*self.commits, record["commit"]][-COMMITS_KEPT:]
         if "layout" in record:
             self.layouts = _pruned([*self.layouts, Layout(self.head, *record["layout"])], self.oldest)
+        if "seek" in record:
+            self.seek = dict(record["seek"])
+        if "dedup_epoch" in record:
+            # No id of an earlier epoch is asked for again.
+            self.dedup_epoch, self.runs, self.runs_through = record["dedup_epoch"], [], self.ordinal
         if "runs" in record:
             self._swap_runs(record["runs"])
         self._free(record.get("free", ()))
