@@ -254,6 +254,6 @@ def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
         "SPOOL_IN_USE",
         f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
         path,
-        "Stop that query, or give this one a subscription and a spoolLocation of its own. One DataFrame in two queries "
-        "needs two subscriptions, or one query with foreachBatch that writes twice.",
+        "Stop that query, or give this one a subscription and a spoolLocation of its own. If both are queries on one "
+        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks.",
     )
