@@ -37,6 +37,10 @@ REQUESTS: dict[str, Any] = {
     "Subscriber/Acknowledge": types.AcknowledgeRequest,
     "Subscriber/ModifyAckDeadline": types.ModifyAckDeadlineRequest,
     "Subscriber/Pull": types.PullRequest,
+    "Subscriber/Seek": types.SeekRequest,
+    "Subscriber/CreateSnapshot": types.CreateSnapshotRequest,
+    "Subscriber/GetSnapshot": types.GetSnapshotRequest,
+    "Subscriber/DeleteSnapshot": types.DeleteSnapshotRequest,
 }
 ANSWERS: dict[str, Any] = {
     "Publisher/CreateTopic": types.Topic,
@@ -50,6 +54,9 @@ ANSWERS: dict[str, Any] = {
     "Subscriber/UpdateSubscription": types.Subscription,
     "Subscriber/ListSubscriptions": types.ListSubscriptionsResponse,
     "Subscriber/Pull": types.PullResponse,
+    "Subscriber/Seek": types.SeekResponse,
+    "Subscriber/CreateSnapshot": types.Snapshot,
+    "Subscriber/GetSnapshot": types.Snapshot,
 }
 
 

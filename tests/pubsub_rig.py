@@ -27,9 +27,12 @@ class PubSubRig:
         endpoint: where it listens.
         folder: where spool, checkpoint and sink go.
         workers: task workers that tests share.
+        subscription: settings of the subscription, as `PubSubKnobs.create_subscription` takes them.
     """
 
-    def __init__(self, server: PubSubKnobs, endpoint: str, folder: Path, workers: TaskWorkers) -> None:
+    def __init__(
+        self, server: PubSubKnobs, endpoint: str, folder: Path, workers: TaskWorkers, **subscription: Any
+    ) -> None:
         self.server = server
         self.endpoint = endpoint
         self.folder = folder
@@ -38,7 +41,7 @@ class PubSubRig:
         self.sink = FolderSink(folder / "sink")
         self.workers = workers
         self.published: list[str] = []
-        server.create_subscription(SUBSCRIPTION, TOPIC)
+        server.create_subscription(SUBSCRIPTION, TOPIC, **subscription)
 
     def options(self, **changes: str) -> dict[str, str]:
         """The options of a query; `changes` replaces or adds."""

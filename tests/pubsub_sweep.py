@@ -46,6 +46,19 @@ READER_POINTS = (
 )
 """Every failpoint that the reader process passes; those that need many runs of ids stand last."""
 
+REPAIR_POINTS = (
+    "quarantine.before_copy",
+    "quarantine.after_copy",
+    "quarantine.before_delete",
+    "quarantine.after_delete",
+    "adopt.before_replace",
+    "adopt.after_replace",
+    "wipe.before_identity",
+    "wipe.after_identity",
+    "wipe.before_end",
+)
+"""Failpoints that need a damaged spool or the command line; swept in tests/unit/spool."""
+
 _OPTIONS = {
     "maxOutstandingMessages": "2",
     "maxRecordsPerTrigger": "8",

@@ -32,10 +32,12 @@ class HandSpool:
     ledger: Ledger | None = None
     owner: str = "ab"
     _numbers: dict[str, int] = field(default_factory=dict)
+    _stores: dict[str, LocalStore] = field(default_factory=dict)
 
     @property
     def store(self) -> LocalStore:
-        return LocalStore(str(self.root), self.owner)
+        """The store of the present owner; one a life, as in a process."""
+        return self._stores.setdefault(self.owner, LocalStore(str(self.root), self.owner))
 
     def identity(self) -> SpoolIdentity:
         self.store.make_root()

@@ -20,12 +20,15 @@ from connectors.core.failpoints import failpoint
 from connectors.pubsub.encode import acknowledge_requests
 from connectors.pubsub.rpc_errors import AckFailures
 
-__all__ = ["ACK_RETRY", "AckSender", "SendAck"]
+__all__ = ["ACK_RETRY", "REFUSED_ACK_SECONDS", "AckSender", "SendAck"]
 
 _log = logging.getLogger(__name__)
 
 ACK_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=1.0, deadline_seconds=60.0)
 """How an ack is tried again; after its deadline the message is about to be redelivered anyway."""
+
+REFUSED_ACK_SECONDS: Final = 600.0
+"""How long ack ids that exactly-once delivery names as failed for now are sent again; as in Google's clients."""
 
 _THREADS: Final = 8
 _MOST_WAITING: Final = 32
@@ -54,16 +57,18 @@ class AckSender:
         self._deadline = float("inf")
         self._failed = 0
         self._sent = 0
+        self._too_late = 0
         for number in range(_THREADS):
             threading.Thread(target=self._run, name=f"ack-{number}", daemon=True).start()
 
     @property
     def counters(self) -> dict[str, int]:
-        """Requests that were answered, requests that failed for good, and requests that wait."""
+        """Requests that were answered, that failed for good, and that wait; and ack ids that came too late."""
         return {
             "ack_requests": self._sent,
             "ack_requests_failed": self._failed,
             "ack_requests_waiting": len(self._waiting) + self._under_way,
+            "acks_too_late": self._too_late,
         }
 
     def acknowledge(self, ack_ids: pa.Array) -> None:
@@ -100,7 +105,8 @@ class AckSender:
 
     def _send_until_answered(self, request: bytes) -> None:
         backoff = Backoff(ACK_RETRY)
-        give_up_at = time.monotonic() + (ACK_RETRY.deadline_seconds or 0.0)
+        began = time.monotonic()
+        give_up_at = began + (ACK_RETRY.deadline_seconds or 0.0)
         while True:
             reason: ConnectorError | None = None
             try:
@@ -113,11 +119,14 @@ class AckSender:
             else:
                 failpoint("fetch.after_ack")
                 if failures.permanent:
+                    with self._changed:
+                        self._too_late += len(failures.permanent)
                     _log.info("%d acks were too late; their messages come again", len(failures.permanent))
                 if not failures.transient:
                     self._sent += 1
                     return
                 # Exactly-once delivery names the ids that are worth another try; only those go out again.
+                give_up_at = began + REFUSED_ACK_SECONDS
                 again = pa.array(sorted(failures.transient), pa.string())
                 request = next(acknowledge_requests(self._subscription, again))
             delay = backoff.next_delay_seconds()

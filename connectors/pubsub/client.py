@@ -7,7 +7,6 @@ fetcher's business, and the SDK's own subscriber is 8 to 14 times slower. Every 
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import warnings
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import CredentialsError
-from connectors.pubsub.credentials import ServiceAccount, unusable
+from connectors.pubsub.answers import duration, subscription_info
+from connectors.pubsub.credentials import ServiceAccount, read_key_file, unusable
 from connectors.pubsub.messages import wire_message
 from connectors.pubsub.rpc_errors import AckFailures, RpcCall, ack_failures, connector_error
 from connectors.pubsub.subscription import SubscriptionInfo
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from connectors.pubsub.transport import Transport
 
-__all__ = ["ADMIN_RETRY", "PubSubClient", "PullStream"]
+__all__ = ["ADMIN_RETRY", "PubSubClient", "PublishCall", "PullStream"]
 
 ADMIN_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=5.0, deadline_seconds=30.0)
 """How calls that only look at or create things are retried."""
@@ -41,11 +41,10 @@ _UNARY: Final = {
     "ModifyAckDeadline": _SUBSCRIBER,
     "GetSubscription": _SUBSCRIBER,
     "CreateSubscription": _SUBSCRIBER,
+    "Seek": _SUBSCRIBER,
     "GetTopic": _PUBLISHER,
+    "Publish": _PUBLISHER,
 }
-# What the service uses for a subscription that names no retention:
-# https://docs.cloud.google.com/pubsub/docs/subscription-properties
-_DEFAULT_RETENTION_SECONDS: Final = 7 * 86400.0
 
 
 class PullStream:
@@ -97,6 +96,23 @@ class PullStream:
         self._cancelled = True
         self._responses.cancel()
         self._finished.set()
+
+
+class PublishCall:
+    """A Publish that is under way."""
+
+    def __init__(self, future: Any, call: RpcCall) -> None:
+        self._future = future
+        self._call = call
+
+    def error(self) -> Exception | None:
+        """Why it failed, a `ConnectorError`; None if it succeeded. To be asked once it is over."""
+        failed = self._future.exception()
+        return None if failed is None else _error(self._call, failed)
+
+    def cancel(self) -> None:
+        """Give it up; it may have taken effect."""
+        self._future.cancel()
 
 
 class PubSubClient:
@@ -191,6 +207,22 @@ class PubSubClient:
         """
         return self._acknowledge("ModifyAckDeadline", subscription, request, timeout_seconds)
 
+    def publish(
+        self, topic: str, request: bytes, *, timeout_seconds: float, done: Callable[[PublishCall], None]
+    ) -> PublishCall:
+        """Begin to send an encoded ``PublishRequest``, once.
+
+        Args:
+            topic: full path of the topic that the request names.
+            request: the request.
+            timeout_seconds: when it fails in any case.
+            done: called by a thread of gRPC when it is over; not if it is cancelled.
+        """
+        future = self._unary["Publish"].future(request, timeout=timeout_seconds)
+        call = PublishCall(future, RpcCall("Publish", topic, self._transport))
+        future.add_done_callback(lambda _: None if future.cancelled() else done(call))
+        return call
+
     def get_subscription(self, subscription: str) -> SubscriptionInfo:
         """What the service tells about a subscription, given by its full path.
 
@@ -201,7 +233,7 @@ class PubSubClient:
         """
         request = wire_message("GetSubscriptionRequest")(subscription=subscription)
         call = RpcCall("GetSubscription", subscription, self._transport)
-        return _subscription_info(self._admin(call, request.SerializeToString()))
+        return subscription_info(self._admin(call, request.SerializeToString()))
 
     def create_subscription(self, subscription: str, topic: str) -> SubscriptionInfo:
         """Create a pull subscription with the service's defaults; both are full paths.
@@ -215,7 +247,24 @@ class PubSubClient:
         request = wire_message("Subscription")(name=subscription, topic=topic)
         project = "/".join(subscription.split("/")[:2])
         call = RpcCall("CreateSubscription", f"{subscription} on {topic}", self._transport, granted_on=project)
-        return _subscription_info(self._admin(call, request.SerializeToString()))
+        return subscription_info(self._admin(call, request.SerializeToString()))
+
+    def seek(self, subscription: str, *, microseconds: int | None = None, snapshot: str = "") -> None:
+        """Seek a subscription to a time (since 1970), or to a snapshot; names are full paths.
+
+        Raises:
+            SourceGoneError: the subscription or the snapshot does not exist.
+            AccessDeniedError: the role for that is missing.
+            ConnectorError: any other failure, after the retries.
+        """
+        request = wire_message("SeekRequest")(subscription=subscription)
+        if microseconds is None:
+            request.snapshot = snapshot
+        else:
+            request.time.SetInParent()
+            request.time.seconds, rest = divmod(microseconds, 1_000_000)
+            request.time.nanos = rest * 1000
+        self._admin(RpcCall("Seek", snapshot or subscription, self._transport), request.SerializeToString())
 
     def get_topic_retention(self, topic: str) -> float | None:
         """How many seconds a topic, given by its full path, keeps messages; None if it keeps none.
@@ -227,7 +276,7 @@ class PubSubClient:
         """
         request = wire_message("GetTopicRequest")(topic=topic)
         answer = self._admin(RpcCall("GetTopic", topic, self._transport), request.SerializeToString())
-        return _duration(wire_message("Topic").FromString(answer), "message_retention_duration")
+        return duration(wire_message("Topic").FromString(answer), "message_retention_duration")
 
     def _admin(self, call: RpcCall, request: bytes) -> bytes:
         import grpc  # noqa: PLC0415 - see the top
@@ -276,40 +325,6 @@ def _failures_in(error: grpc.RpcError) -> AckFailures | None:
     return ack_failures(reasons)
 
 
-def _duration(message: Any, field: str) -> float | None:
-    """A duration field of a message in seconds; None when it is not set."""
-    if not message.HasField(field):
-        return None
-    value = getattr(message, field)
-    return float(value.seconds + value.nanos / 1e9)
-
-
-def _subscription_info(answer: bytes) -> SubscriptionInfo:
-    subscription = wire_message("Subscription").FromString(answer)
-    delivery = "pull"
-    for field, destination in (
-        ("push_config", subscription.push_config.push_endpoint),
-        ("bigquery_config", "BigQuery"),
-        ("cloud_storage_config", "Cloud Storage"),
-        ("bigtable_config", "Bigtable"),
-    ):
-        if subscription.HasField(field) and destination:
-            delivery = destination
-    return SubscriptionInfo(
-        name=subscription.name,
-        topic=subscription.topic,
-        ack_deadline_seconds=subscription.ack_deadline_seconds,
-        retention_seconds=_duration(subscription, "message_retention_duration") or _DEFAULT_RETENTION_SECONDS,
-        topic_retention_seconds=_duration(subscription, "topic_message_retention_duration"),
-        message_ordering=subscription.enable_message_ordering,
-        exactly_once_delivery=subscription.enable_exactly_once_delivery,
-        detached=subscription.detached,
-        delivery=delivery,
-        filter=subscription.filter,
-        dead_letter_topic=subscription.dead_letter_policy.dead_letter_topic,
-    )
-
-
 def _open_channel(transport: Transport, credentials: Path | ServiceAccount | None) -> grpc.Channel:
     import grpc  # noqa: PLC0415 - see the top
 
@@ -355,7 +370,7 @@ def _credentials(source: Path | ServiceAccount | None) -> Any:
                 "Give credentialsFile, run gcloud auth application-default login, or run where a service account is "
                 "attached.",
             ) from None
-    info = _read_key_file(source) if isinstance(source, Path) else source.to_key_file()
+    info = read_key_file(source) if isinstance(source, Path) else source.to_key_file()
     load: Any = google.auth.load_credentials_from_dict  # comes without types
     try:
         with warnings.catch_warnings():
@@ -368,15 +383,3 @@ def _credentials(source: Path | ServiceAccount | None) -> Any:
         # As Google's clients do: the key signs the tokens itself, so no token endpoint has to be reached.
         credentials = credentials.with_always_use_jwt_access(always_use_jwt_access=True)
     return credentials
-
-
-def _read_key_file(path: Path) -> dict[str, Any]:
-    try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise unusable(path, f"cannot be read ({error.strerror})") from None
-    except ValueError:
-        raise unusable(path, "is not JSON") from None
-    if not isinstance(info, dict):
-        raise unusable(path, "is not a JSON object")
-    return info

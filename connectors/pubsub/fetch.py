@@ -191,10 +191,18 @@ class PubSubFetch:
         return client.streaming_pull(
             told.subscription,
             ack_deadline_seconds=told.ack_deadline_seconds,
-            client_id=self._client_id,
+            client_id=self._stream_client(),
             max_outstanding_messages=_part(told.max_outstanding_messages, told.streams),
             max_outstanding_bytes=_part(told.max_outstanding_bytes, told.streams),
         )
+
+    def _stream_client(self) -> str:
+        """Who a stream is to the service, which hands an ordering key to one client at a time.
+
+        With an order each stream is a client of its own, also when it is opened anew: what was lost with the stream
+        before would else be overtaken by later messages of its keys, as the service takes them for still held.
+        """
+        return secrets.token_hex(16) if self._settings.ordered else self._client_id
 
     def _acknowledge(self, request: bytes, timeout_seconds: float) -> AckFailures:
         return self._heard(self._clients[0].acknowledge, request, timeout_seconds)

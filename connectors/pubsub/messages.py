@@ -43,6 +43,7 @@ MESSAGES: Final = {
         "max_outstanding_messages": (7, "INT64"),
         "max_outstanding_bytes": (8, "INT64"),
     },
+    "SeekRequest": {"subscription": (1, "STRING"), "time": (2, "Timestamp"), "snapshot": (3, "STRING")},
     "GetSubscriptionRequest": {"subscription": (1, "STRING")},
     "GetTopicRequest": {"topic": (1, "STRING")},
     "Topic": {"name": (1, "STRING"), "message_retention_duration": (8, "Duration")},

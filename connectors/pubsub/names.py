@@ -7,9 +7,10 @@ from typing import Final
 
 from connectors.core.option_kinds import Kind
 
-__all__ = ["PROJECT", "TOPIC", "full_path", "is_name", "resource"]
+__all__ = ["PROJECT", "TOPIC", "full_path", "is_name", "resource", "resources"]
 
 _PROJECT: Final = r"[A-Za-z0-9.:-]+"
+_NEITHER: Final = "it is neither an id nor a full path"
 # The rules of Pub/Sub, less the length.
 _ID: Final = r"[A-Za-z0-9][A-Za-z0-9_.~+%-]*"
 
@@ -24,10 +25,24 @@ def resource(collection: str) -> Kind[str]:
 
     def parse(text: str) -> str:
         if not is_name(collection, text):
-            raise ValueError("it is neither an id nor a full path")
+            raise ValueError(_NEITHER)
         return text
 
     return Kind("string", f"an id, or a full path: projects/PROJECT/{collection}/ID", str, parse)
+
+
+def resources(collection: str) -> Kind[str]:
+    """The kind of an option that names one or more, with commas between them."""
+
+    def parse(text: str) -> str:
+        names = [name.strip() for name in text.split(",")]
+        for name in names:
+            if not is_name(collection, name):
+                raise ValueError(f"{name[:80]!r} is neither an id nor a full path" if len(names) > 1 else _NEITHER)
+        return ",".join(names)
+
+    legal = f"an id, or a full path: projects/PROJECT/{collection}/ID; several with commas between them"
+    return Kind("string", legal, str, parse)
 
 
 def _parse_project(text: str) -> str:

@@ -15,19 +15,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, Kind, choice, duration_or
 from connectors.core.options import conflict, option, parse_options
-from connectors.pubsub.names import PROJECT, TOPIC, full_path, resource
+from connectors.pubsub.connection_options import connection_transport
+from connectors.pubsub.names import TOPIC, full_path, resources
 from connectors.pubsub.schema import STREAM_SCHEMA
-from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
+from connectors.pubsub.seek_options import PubSubSeekOptions, check_seek
 
 __all__ = [
     "POSITION",
     "STREAM_SCHEMA",
-    "PubSubConnectionOptions",
     "PubSubStreamOptions",
     "SpoolDurability",
     "StartingPosition",
@@ -68,51 +68,15 @@ POSITION: Final = Kind(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubConnectionOptions:
-    """What is needed to reach the service."""
-
-    project_id: str | None = option(
-        "projectId",
-        PROJECT,
-        "Project of the subscription, and of a topic given by its id. May be left out when subscriptionId is a full "
-        "path.",
-        default=None,
-    )
-    endpoint: str | None = option(
-        "endpoint",
-        ENDPOINT,
-        "Where the service is; pubsub.googleapis.com when absent, or the emulator that PUBSUB_EMULATOR_HOST names "
-        "(set for the driver before the session starts). An address of this machine and the emulator are reached "
-        "without TLS and without credentials, unless it begins with https://; everything else by TLS with "
-        "credentials.",
-        default=None,
-    )
-    allow_insecure: bool = option(
-        "allowInsecure",
-        BOOLEAN,
-        "Reach an endpoint that is neither this machine nor an emulator without TLS, and without credentials. Only "
-        "acts together with endpoint.",
-        default="false",
-    )
-    credentials_file: Path | None = option(
-        "credentialsFile",
-        PATH,
-        "A key file of a service account, or another file of Google credentials, that the driver and the fetchers "
-        "can read. Application default credentials when absent.",
-        default=None,
-        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"),
-        sensitive=True,
-    )
-    transport: Transport = GOOGLE
-    """Derived from endpoint, allowInsecure and the environment."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubStreamOptions(PubSubConnectionOptions):
+class PubSubStreamOptions(PubSubSeekOptions):
     """The options of a stream; sizes in bytes, durations in seconds. Made by `parse_stream_options`."""
 
     subscription_id: str = option(
-        "subscriptionId", resource("subscriptions"), "The subscription to read: its id, or its full path."
+        "subscriptionId",
+        resources("subscriptions"),
+        "The subscription to read: its id, or its full path. Several, with commas between them, are read into one "
+        "spool; each has its own fetchers, and the column subscription says where a row comes from. A spool belongs "
+        "to the subscriptions it was made for.",
     )
     topic_id: str | None = option(
         "topicId",
@@ -245,8 +209,10 @@ class PubSubStreamOptions(PubSubConnectionOptions):
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         BOOLEAN,
-        "false goes on, with a warning, when the subscription of a used spool has vanished and topicId allows "
-        "to create it again: what it had not delivered is lost.",
+        "false goes on, with a warning and a record in the spool, when rows are gone: a damaged or missing segment "
+        "is quarantined, and a checkpoint below the oldest kept row goes on at that row. The driver then reads each "
+        "segment once more to check it. It also goes on when the subscription of a used spool has vanished and "
+        "topicId allows to create it again: what it had not delivered is lost.",
         default="true",
     )
     starting_position: StartingPosition | int = option(
@@ -298,8 +264,29 @@ class PubSubStreamOptions(PubSubConnectionOptions):
 
     @property
     def subscription(self) -> str:
-        """The full path of the subscription."""
-        return full_path(self.project_id, "subscriptions", self.subscription_id)
+        """The full path of the subscription; of the first of several."""
+        return self.subscriptions[0]
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """The full paths of all subscriptions, sorted: their places stand in the spool, whatever the order here."""
+        names = self.subscription_id.split(",")
+        return tuple(sorted(full_path(self.project_id, "subscriptions", name) for name in names))
+
+    def alone(self, subscription: str) -> Self:
+        """These options for one of the subscriptions, given by its full path."""
+        return dataclasses.replace(self, subscription_id=subscription)
+
+    @property
+    def seek(self) -> dict[str, int | str]:
+        """Where the subscription is to be moved to, as JSON values; empty when it stays."""
+        snapshot = self.starting_snapshot
+        wanted = {
+            "timestamp": self.starting_timestamp,
+            "snapshot": None if snapshot is None else full_path(self.project, "snapshots", snapshot),
+            "dedup_epoch": self.dedup_epoch,
+        }
+        return {name: value for name, value in wanted.items() if value is not None}
 
     @property
     def topic(self) -> str | None:
@@ -324,46 +311,35 @@ def completed(options: Options, environ: Mapping[str, str]) -> Options:
     """The same options, checked against each other, and with what is derived; raises as `parse_stream_options` does."""
     _check_project(options)
     _check_deletion(options)
+    check_seek(options)
     options = dataclasses.replace(options, transport=connection_transport(options, environ))
     return dataclasses.replace(options, spool_folder=_spool_folder(options, environ))
 
 
-def connection_transport(options: PubSubConnectionOptions, environ: Mapping[str, str]) -> Transport:
-    """Where the options and the environment say that the service is.
-
-    Raises:
-        OptionError: they contradict each other, or would send credentials without TLS.
-    """
-    transport = decide_transport(
-        options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
-    )
-    if options.credentials_file is not None and not transport.secure and not transport.local:
-        raise conflict(
-            _CONNECTOR,
-            "credentialsFile",
-            "allowInsecure",
-            "credentials are never sent without TLS",
-            "Leave one of them out.",
-        )
-    return transport
-
-
 def _check_project(options: PubSubStreamOptions) -> None:
-    if options.subscription_id.startswith("projects/"):
-        if options.project_id not in {None, options.project}:
-            raise conflict(
+    for name in options.subscription_id.split(","):
+        if name.startswith("projects/"):
+            if options.project_id not in {None, name.split("/")[1]}:
+                raise conflict(
+                    _CONNECTOR,
+                    "projectId",
+                    "subscriptionId",
+                    f"one says {options.project_id}, the other {name.split('/')[1]}",
+                    "With a full path in subscriptionId, leave projectId out.",
+                )
+        elif options.project_id is None:
+            raise OptionError(
+                "OPTION_MISSING",
+                "The option projectId is required",
                 _CONNECTOR,
-                "projectId",
-                "subscriptionId",
-                f"one says {options.project_id}, the other {options.project}",
-                "With a full path in subscriptionId, leave projectId out.",
+                "Give it, or give subscriptionId as a full path: projects/PROJECT/subscriptions/ID.",
             )
-    elif options.project_id is None:
+    if len(set(options.subscriptions)) < len(options.subscriptions):
         raise OptionError(
-            "OPTION_MISSING",
-            "The option projectId is required",
+            "OPTION_ILLEGAL",
+            "The option subscriptionId names one subscription twice",
             _CONNECTOR,
-            "Give it, or give subscriptionId as a full path: projects/PROJECT/subscriptions/ID.",
+            "Name each once.",
         )
 
 
@@ -392,7 +368,7 @@ def _spool_folder(options: PubSubStreamOptions, environ: Mapping[str, str]) -> P
             "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
         )
     # The same for each start, so that a query that is restarted finds what it has acked.
-    identity = f"{options.transport.target} {options.subscription}".encode()
+    identity = f"{options.transport.target} {' '.join(options.subscriptions)}".encode()
     name = hashlib.blake2b(identity, digest_size=12).hexdigest()
     temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
     return temporary / f"pyspark-stream-connectors-{os.getuid()}" / f"pubsub-{name}"

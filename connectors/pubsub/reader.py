@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.pubsub.read_options import PubSubReadOptions
+    from connectors.pubsub.writer import PubSubBatchWriter, PubSubStreamWriter
     from connectors.spool.stream import SpoolStream
 
 __all__ = ["PubSubBatchReader", "PubSubDataSource", "PubSubPartition", "PubSubStreamReader"]
@@ -70,6 +71,18 @@ class PubSubDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
         """The reader of a batch."""
         return PubSubBatchReader(dict(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> PubSubBatchWriter:  # noqa: FBT001 - Spark's interface
+        """The writer of a batch."""
+        from connectors.pubsub.writer import batch_writer  # noqa: PLC0415 - readers need none
+
+        return batch_writer(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> PubSubStreamWriter:  # noqa: ARG002, FBT001 - as above
+        """The writer of a stream, in any output mode."""
+        from connectors.pubsub.writer import stream_writer  # noqa: PLC0415 - as above
+
+        return stream_writer(self.options, schema)
 
 
 class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -9,6 +9,7 @@ NOT_FOUND                                                  `SourceGoneError`: su
 FAILED_PRECONDITION                                        `SourceGoneError`: detached
 PERMISSION_DENIED                                          `AccessDeniedError`, names the role and the resource
 UNAUTHENTICATED                                            `CredentialsError`
+INVALID_ARGUMENT of Publish                                `ConnectorError`, PUBSUB_PUBLISH_REFUSED
 anything else                                              `ConnectorError`
 =========================================================  ==========================================================
 
@@ -43,6 +44,7 @@ _ROLES: Final = {
     "GetSubscription": "roles/pubsub.viewer",
     "GetTopic": "roles/pubsub.viewer",
     "CreateSubscription": "roles/pubsub.editor",
+    "Publish": "roles/pubsub.publisher",
 }
 _PULL_ROLE: Final = "roles/pubsub.subscriber"
 
@@ -129,6 +131,20 @@ def _not_found(call: RpcCall, _status: str, _detail: str) -> ConnectorError:
             call.resource,
             "Check the option topicId, or create the topic.",
         )
+    if call.method == "Seek" and "/snapshots/" in call.resource:
+        return SourceGoneError(
+            "PUBSUB_SNAPSHOT_NOT_FOUND",
+            "The snapshot, or the subscription, does not exist",
+            call.resource,
+            "Check the option startingSnapshot; snapshots expire after at most 7 days.",
+        )
+    if call.method == "Publish":
+        return SourceGoneError(
+            "PUBSUB_TOPIC_NOT_FOUND",
+            "The topic does not exist",
+            call.resource,
+            "Check the options projectId and topicId, or the column topic, or create the topic.",
+        )
     return SourceGoneError(
         "PUBSUB_SUBSCRIPTION_NOT_FOUND",
         "The subscription does not exist",
@@ -158,7 +174,7 @@ def _unauthenticated(call: RpcCall, _status: str, _detail: str) -> ConnectorErro
 
 
 def _detached(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    if call.method == "CreateSubscription":
+    if call.method in {"CreateSubscription", "Publish", "Seek"}:
         return _failed(call, status, detail)
     return SourceGoneError(
         "PUBSUB_SUBSCRIPTION_DETACHED",
@@ -170,6 +186,17 @@ def _detached(call: RpcCall, status: str, detail: str) -> ConnectorError:
 
 def _exists(call: RpcCall, _status: str, _detail: str) -> ConnectorError:
     return ConnectorError("PUBSUB_SUBSCRIPTION_EXISTS", "The subscription exists already", call.resource)
+
+
+def _invalid(call: RpcCall, status: str, detail: str) -> ConnectorError:
+    if call.method != "Publish":
+        return _failed(call, status, detail)
+    return ConnectorError(
+        "PUBSUB_PUBLISH_REFUSED",
+        "The service refuses a message of a request",
+        call.resource,
+        f"Change or filter what it does not take.{_said(detail)}",
+    )
 
 
 def _failed(call: RpcCall, status: str, detail: str) -> ConnectorError:
@@ -184,6 +211,7 @@ _TERMINAL: Final = {
     "UNAUTHENTICATED": _unauthenticated,
     "FAILED_PRECONDITION": _detached,
     "ALREADY_EXISTS": _exists,
+    "INVALID_ARGUMENT": _invalid,
 }
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import OptionError
 from connectors.pubsub.client import PubSubClient
@@ -16,6 +17,8 @@ from connectors.pubsub.subscription import ensure_subscription
 from connectors.spool.admission import Started
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.fetcher_groups import FetcherGroups
+from connectors.spool.seek import carry_out_seek
 from connectors.spool.stream import SpoolStream, StreamSettings
 from connectors.spool.upkeep import UpkeepSettings
 
@@ -42,7 +45,8 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
     settings = StreamSettings(
         root=str(options.spool_folder),
         connector="pubsub",
-        sources=(options.subscription,),
+        sources=options.subscriptions,
+        fail_on_data_loss=options.fail_on_data_loss,
         starting_position=str(options.starting_position),
         partition_bytes=options.partition_bytes,
         max_partitions=options.max_partitions,
@@ -68,21 +72,61 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
 
 
 def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
-    """Look at the subscription, make it if that is asked for, and start the fetchers."""
+    """Look at the subscriptions, make them if that is asked for, and start the fetchers."""
+    is_new = ledger.state.ordinal == 0
+    alone = [options.alone(subscription) for subscription in options.subscriptions]
     with PubSubClient(options.transport, options.credentials) as client:
-        found = ensure_subscription(client, options, spool_is_new=ledger.state.ordinal == 0)
-    for warning in found.warnings:
-        _log.warning("%s", warning)
+        found = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
+        _seek(client, options, ledger)
+    groups = FetcherGroups()
+    for source, (one, state) in enumerate(zip(alone, found, strict=True)):
+        for warning in state.warnings:
+            _log.warning("%s", warning)
+        groups.add(_group(one, state, source, ledger, wake, groups))
+    groups.start()
+    return Started(groups, max(state.horizon.seconds for state in found))
+
+
+def _group(
+    options: PubSubReadOptions,
+    found: SubscriptionState,
+    source: int,
+    ledger: Ledger,
+    wake: Callable[[], None],
+    groups: FetcherGroups,
+) -> FetcherGroup:
+    """The fetchers of one subscription."""
     ordered = found.info is None or found.info.message_ordering
+
+    def may_start() -> bool:
+        return not ordered or ledger.earlier_fetchers_done(groups.running_beside(group))
+
     group = FetcherGroup(
-        fetch_plan(options, found.info, ledger.identity),
+        replace(fetch_plan(options, found.info, ledger.identity), source=source),
         _fetcher_count(options, found),
         on_published=lambda _fetcher, _number: wake(),
-        may_start=ledger.earlier_fetchers_done if ordered else lambda: True,
+        may_start=may_start,
         free_bytes=0,
     )
-    group.start()
-    return Started(group, found.horizon.seconds)
+    return group
+
+
+def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> None:
+    """Move the subscription if the options ask for it and that is not done."""
+
+    def move(wanted: Mapping[str, Any]) -> None:
+        for subscription in options.subscriptions:
+            if "snapshot" in wanted:
+                client.seek(subscription, snapshot=wanted["snapshot"])
+            elif "timestamp" in wanted:
+                client.seek(subscription, microseconds=wanted["timestamp"])
+
+    if carry_out_seek(ledger, options.seek, move):
+        _log.warning(
+            "[PUBSUB_SOUGHT] %s was moved as %s say; what it delivers again gives rows again.",
+            ", ".join(options.subscriptions),
+            ", ".join(f"{name}={value}" for name, value in sorted(options.seek.items())) or "earlier options",
+        )
 
 
 def _fetcher_count(options: PubSubReadOptions, found: SubscriptionState) -> int:

@@ -6,7 +6,7 @@ ids sorts them once and searches each array.
 
 Ids expire in portions of an eighth of the horizon by the publish time of their last message: what is in memory is held
 by portion, and a run holds the ids of one portion. A look-up leaves out arrays whose last message was published longer
-than the horizon before the first one that is looked up.
+than the horizon before the first one that is looked up. `clear` forgets everything, when a new epoch of ids begins.
 """
 
 from __future__ import annotations
@@ -138,6 +138,11 @@ class DedupIndex:
             for name, recent in list(portions.items()):
                 if recent.published is not None and recent.published[1] < before:
                     del portions[name]
+
+    def clear(self) -> None:
+        """Forget everything: a new epoch of ids begins."""
+        self._runs.clear()
+        self._recent.clear()
 
     def load(self, store: LocalStore, entries: Iterable[RunEntry]) -> None:
         """Map and check the runs that the ledger names."""

@@ -7,21 +7,33 @@ serves; a writer that was sealed finds the seal at its own next number, and stop
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.core.errors import SpoolDamagedError, SpoolInUseError
+from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.store import LocalStore
 
-__all__ = ["Claim", "SpoolLock", "claim_epoch", "claimed_epochs", "process_gone", "put_seal", "spark_pid"]
+__all__ = [
+    "Claim",
+    "SpoolLock",
+    "claim_epoch",
+    "claimed_epochs",
+    "fenced_error",
+    "process_gone",
+    "put_seal",
+    "read_claim",
+    "spark_pid",
+    "while_newest",
+]
 
 _GRACE = 5.0
 _POLL = 0.05
@@ -76,6 +88,18 @@ class SpoolLock:
         os.pwrite(file, json.dumps(holder).encode(), 0)
         self._file = file
 
+    def holder(self) -> dict[str, int] | None:
+        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            holder = _read_holder(file)
+        finally:
+            os.close(file)
+        return holder if _alive(holder.get("pid"), holder.get("start")) else None
+
     def release(self) -> None:
         """Give the lock back."""
         if self._file is not None:
@@ -109,7 +133,7 @@ def claim_epoch(store: LocalStore, spool: str) -> Claim:
     nonce = secrets.token_hex(_NONCE_BYTES)
     epoch = len(claimed_epochs(store)) + 1
     if epoch > 1:
-        _check_claim(store, spool, epoch - 1)
+        read_claim(store, spool, epoch - 1)
     while True:
         data = encode({"v": FORMAT_VERSION, "spool": spool, "epoch": epoch, "nonce": nonce})
         failpoint("fence.before_claim")
@@ -117,11 +141,16 @@ def claim_epoch(store: LocalStore, spool: str) -> Claim:
         if store.put(name, data) or store.read(name) == data:
             failpoint("fence.after_claim")
             return Claim(epoch, nonce)
-        _check_claim(store, spool, epoch)
+        read_claim(store, spool, epoch)
         epoch += 1
 
 
-def _check_claim(store: LocalStore, spool: str, epoch: int) -> None:
+def read_claim(store: LocalStore, spool: str, epoch: int) -> Claim:
+    """A claim that was put.
+
+    Raises:
+        SpoolDamagedError: it is damaged, or belongs elsewhere.
+    """
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
@@ -131,6 +160,7 @@ def _check_claim(store: LocalStore, spool: str, epoch: int) -> None:
             where,
             "Restore the spool from a backup.",
         )
+    return Claim(epoch, claim["nonce"])
 
 
 def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Claim) -> bool:
@@ -147,6 +177,31 @@ def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Clai
     put = store.put(record_name(epoch, number), encode(seal))
     failpoint("fence.after_seal")
     return put
+
+
+@contextlib.contextmanager
+def while_newest(store: LocalStore, claim: Claim) -> Iterator[None]:
+    """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
+
+    Raises:
+        SpoolFencedError: instead of `SpoolDamagedError` or `FileNotFoundError`, when there is a newer claim.
+    """
+    try:
+        yield
+    except (SpoolDamagedError, FileNotFoundError) as error:
+        if claimed_epochs(store)[-1] > claim.epoch:
+            raise fenced_error(error.where if isinstance(error, SpoolDamagedError) else store.root) from error
+        raise
+
+
+def fenced_error(where: str) -> SpoolFencedError:
+    """The error of a writer that another one has followed."""
+    return SpoolFencedError(
+        "SPOOL_FENCED",
+        "Another query took this spool over; this one writes, serves and deletes nothing more",
+        where,
+        "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
+    )
 
 
 def spark_pid() -> int:

@@ -23,8 +23,9 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.fetch_intake import Held, HeldIntake
 from connectors.spool.fetch_target import FetchPlan, FetchTarget
 from connectors.spool.keys import keys_of
+from connectors.spool.reserve import spare_the_reserve
 from connectors.spool.segment import SegmentInfo, SegmentWriter, segment_name
-from connectors.spool.store import LocalStore
+from connectors.spool.store import LocalStore, write_error
 
 __all__ = ["FetcherEndedError", "FetcherFolder", "Pipeline", "PipelineObserver"]
 
@@ -80,6 +81,10 @@ class FetcherFolder:
         """Raise `FetcherEndedError` if the folder is not there any more."""
         if not self._is_present(self._lock):
             raise FetcherEndedError("its folder in the spool was removed")
+
+    def release(self) -> None:
+        """Give the lock back; the end of a process does that too."""
+        os.close(self._lock)
 
     def _is_present(self, lock: int) -> bool:
         try:
@@ -294,6 +299,7 @@ class Pipeline:
             failpoint("fetch.before_publish")
             if self._abandoned:
                 return False
+            spare_the_reserve(self._plan.root)
             info = segment.publish()
         except OSError as error:
             self._discard(segment)
@@ -354,7 +360,7 @@ class Pipeline:
 
     def _recover(self, error: OSError) -> None:
         """Wait until the disk takes data, then receive again."""
-        _log.warning("%s; what was received went back to the service", error)
+        _log.warning("%s What was received went back to the service.", write_error(error, self._plan.root))
         while not self._closing:
             self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
             with self._intake.lock:
@@ -370,6 +376,7 @@ class Pipeline:
         try:
             with self._folder.store.writer(f"{self._folder.name}/probe") as probe:
                 probe.write(bytes(_PROBE_BYTES))
+                spare_the_reserve(self._plan.root)
         except OSError:
             return False
         return True

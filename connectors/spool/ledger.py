@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,11 @@ import numpy.typing as npt
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim
+from connectors.spool.fence import Claim, fenced_error
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.segment import SegmentReader, segment_name
-from connectors.spool.state import Layout, LedgerState, SegmentEntry, unpack_mask
+from connectors.spool.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
 from connectors.spool.store import LocalStore
 
 __all__ = ["Ledger", "read_kept_sizes"]
@@ -57,6 +57,8 @@ class Ledger:
         self.state = state
         self.index = index
         self.lock = threading.RLock()
+        self.aside: dict[str, int] = {}
+        """Segments that were quarantined before they were admitted, and their rows: admitting records the loss."""
         self._dead: SpoolFencedError | None = None
         self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
         self._snapshot_number = -1
@@ -112,6 +114,13 @@ class Ledger:
                 self.append({"commit": position})
                 failpoint("ledger.after_commit")
 
+    def replace_state(self, state: LedgerState, then: Callable[[], None]) -> None:
+        """Put a snapshot of another state, go on from it, and then do what follows from it; raises as `append`."""
+        with self.lock:
+            self.settle()
+            self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), then)
+            self.settle()
+
     def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
         """Put a record with a change at this epoch's next number, apply it, and then do what follows from it.
 
@@ -134,12 +143,17 @@ class Ledger:
                 record, then = self._unsettled
                 self._put(record)
                 self._unsettled = None
-                self.state.apply(record)
+                if record["kind"] == "snapshot":
+                    self.state, self._snapshot_number = LedgerState.from_snapshot(record), record["number"]
+                else:
+                    self.state.apply(record)
                 then()
 
     def kept_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
         """The bytes of each kept row of an admitted segment, in order."""
         with self.lock:
+            if entry.quarantined:
+                return even_sizes(entry)
             sizes = self._sizes.get(entry.name)
             if sizes is None:
                 sizes = read_kept_sizes(self.store, entry)
@@ -148,13 +162,18 @@ class Ledger:
                 self._sizes[entry.name] = sizes
             return sizes
 
-    def earlier_fetchers_done(self) -> bool:
-        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3)."""
+    def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
+        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3).
+
+        Args:
+            others: fetchers that do not count: those of other sources, which run beside.
+        """
         with self.lock:
             return not any(
                 self.store.is_locked(f"inbox/{fetcher}")
                 or self.store.exists(segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1))
                 for fetcher in self.store.list("inbox")
+                if fetcher not in others
             )
 
     def check(self) -> None:
@@ -162,10 +181,14 @@ class Ledger:
         if self._dead is not None:
             raise self._dead
 
-    def _pending(self, most: int) -> list[SegmentReader]:
-        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps."""
-        readers: list[SegmentReader] = []
-        for fetcher in self.store.list("inbox"):
+    def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
+        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps.
+
+        One that was quarantined comes as the entry it gets: without rows.
+        """
+        readers: list[SegmentReader | SegmentEntry] = []
+        # The folder of a fetcher may be gone with its only segment.
+        for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in self.aside)}):
             number = self.state.fetchers.get(fetcher, -1) + 1
             while len(readers) < most:
                 reader = self._open_segment(fetcher, number)
@@ -175,8 +198,10 @@ class Ledger:
                 number += 1
         return readers
 
-    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | None:
+    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | SegmentEntry | None:
         name = segment_name(fetcher, number)
+        if name in self.aside:
+            return SegmentEntry(fetcher, number, 0, self.aside[name], "", None, 0, 0)
         if not self.store.exists(name):
             return None
         reader = SegmentReader(self.store, name)
@@ -189,12 +214,22 @@ class Ledger:
             )
         return reader
 
-    def _admit(self, readers: list[SegmentReader]) -> None:
-        """Admit these segments by one record."""
+    def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
+        """Admit these segments by one record.
+
+        A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
+        not name what a loss of power could take away.
+        """
+        for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
+            self.store.sync_folder(f"inbox/{fetcher}")
         entries: list[SegmentEntry] = []
         counters = dict(self.state.counters)
         together = DedupIndex(self.index.horizon)
         for reader in readers:
+            if isinstance(reader, SegmentEntry):
+                entries.append(reader)
+                counters = counted_loss(counters, reader.rows)
+                continue
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
@@ -210,6 +245,8 @@ class Ledger:
         failpoint("ledger.before_admit")
         change = {"admit": [entry.to_json() for entry in entries], "counters": counters}
         self.append(change, lambda: self.index.absorb(together))
+        for entry in entries:
+            self.aside.pop(entry.name, None)
         failpoint("ledger.after_admit")
 
     def _record(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,12 +278,7 @@ class Ledger:
             # A newer writer cleared our temporary file away.
             own = False
         if not own:
-            self._dead = SpoolFencedError(
-                "SPOOL_FENCED",
-                "Another query took this spool over; this one writes, serves and deletes nothing more",
-                f"{self.store.root}/{name}",
-                "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-            )
+            self._dead = fenced_error(f"{self.store.root}/{name}")
             raise self._dead
         failpoint("ledger.after_put")
 

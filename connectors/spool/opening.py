@@ -8,15 +8,16 @@ from typing import Any
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal
+from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.ledger import Ledger
+from connectors.spool.quarantine import quarantined_rows
 from connectors.spool.records import Place, read_record, record_name
 from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.state import LedgerState, Start
 from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
 
-__all__ = ["open_ledger", "read_state"]
+__all__ = ["open_ledger", "read_state", "take_over"]
 
 
 def open_ledger(store: LocalStore, identity: SpoolIdentity) -> Ledger:
@@ -31,17 +32,36 @@ def open_ledger(store: LocalStore, identity: SpoolIdentity) -> Ledger:
     """
     read_state(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
-    state = _seal_and_read(store, identity.spool, claim)
-    state.starts.append(Start(claim.nonce, state.head, state.head))
-    state.number = -1
-    index = DedupIndex()
-    index.load(store, state.runs)
-    _check_inbox(store, state)
-    _load_recent(store, state, index)
+    with while_newest(store, claim):
+        state = _seal_and_read(store, identity.spool, claim)
+        state.starts.append(Start(claim.nonce, state.head, state.head))
+        state.number = -1
+        index = DedupIndex()
+        index.load(store, state.runs)
+        _check_inbox(store, state)
+        _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
     _clear_away(store, ledger)
+    ledger.aside = {name: rows for name, rows in quarantined_rows(store).items() if state.is_waiting(name)}
     return ledger
+
+
+def take_over(store: LocalStore, identity: SpoolIdentity) -> Ledger:
+    """Become the one writer of a spool for a repair: to change the state and admit nothing.
+
+    No segment and no id run is looked at, so this works where `open_ledger` finds damage.
+
+    Raises:
+        SpoolDamagedError: a record or a claim is damaged or missing.
+        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    """
+    read_state(store, identity.spool)
+    claim = claim_epoch(store, identity.spool)
+    state = _seal_and_read(store, identity.spool, claim)
+    state.starts.append(Start(claim.nonce, state.head, state.head))
+    state.number = -1
+    return Ledger(store, identity, claim, state, DedupIndex())
 
 
 def read_state(store: LocalStore, spool: str) -> LedgerState:
@@ -141,18 +161,21 @@ def _seal(store: LocalStore, spool: str, epoch: int, highest: int, claim: Claim)
 def _load_recent(store: LocalStore, state: LedgerState, index: DedupIndex) -> None:
     """Read the ids of admitted segments that no run holds yet."""
     for entry in state.segments:
+        if entry.quarantined:
+            continue
         reader = SegmentReader(store, entry.name, entry.digest)
         if entry.ordinal >= state.runs_through:
             index.add(state.space(entry.source), reader.index()[0], entry.published)
 
 
 def _check_inbox(store: LocalStore, state: LedgerState) -> None:
-    """See that no segment is missing between the last admitted one and a later one."""
+    """See that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
+    aside = quarantined_rows(store)
     for fetcher in store.list("inbox"):
         names = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))
         highest = max((int(name) for name in names if name.isdigit()), default=-1)
         for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
-            if not store.exists(segment_name(fetcher, number)):
+            if not store.exists(segment_name(fetcher, number)) and segment_name(fetcher, number) not in aside:
                 SegmentReader(store, segment_name(fetcher, number))
 
 
@@ -172,7 +195,7 @@ def _clear_away(store: LocalStore, ledger: Ledger) -> None:
 
 def _clear_inbox(store: LocalStore, state: LedgerState) -> None:
     """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
-    live = {entry.name for entry in state.segments}
+    live = {entry.name for entry in state.segments if not entry.quarantined}
     for fetcher in store.list("inbox"):
         highest = state.fetchers.get(fetcher)
         if highest is None:

@@ -34,7 +34,8 @@ SEGMENT = SealedKind(
     "A segment",
     "SPOOL_SEGMENT",
     "its rows were acked, so this may be their only copy",
-    "Restore the file from a backup of the spool.",
+    "Restore the file from a backup of the spool. Or go on without its rows: connectors spool quarantine, or "
+    "failOnDataLoss=false.",
 )
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 

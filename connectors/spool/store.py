@@ -21,15 +21,33 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFullError
+from connectors.core.errors import (
+    ConnectorError,
+    ServiceUnavailableError,
+    SpoolDamagedError,
+    SpoolError,
+    SpoolFullError,
+)
 from connectors.core.failpoints import failpoint
+from connectors.spool.disk import disk
 
-__all__ = ["TEMPORARY_FOLDER", "LocalStore", "StoreWriter", "full_disk_errors"]
+__all__ = [
+    "TEMPORARY_FOLDER",
+    "LocalStore",
+    "StoreWriter",
+    "full_disk_error",
+    "full_disk_errors",
+    "no_room",
+    "write_error",
+]
 
 TEMPORARY_FOLDER = "tmp"
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CLEARED_TIMES = 2
+"""So often may a newer writer take the temporary file of a small put for that of a dead process, and clear it away."""
+
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -45,7 +63,7 @@ class LocalStore:
         self.root = root
         self.owner = owner
         self._temporary_count = 0
-        self._made: set[str] = set()
+        self._durable_folders: set[str] = set()
 
     def make_root(self) -> None:
         """Make the root folder where it is absent, readable by its owner only.
@@ -56,11 +74,17 @@ class LocalStore:
         try:
             missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
             for folder in reversed(missing):
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir(mode=_FOLDER_MODE)
-                _sync_path(str(folder.parent))
+                parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    with contextlib.suppress(FileExistsError):
+                        disk().mkdir(folder.name, parent, _FOLDER_MODE)
+                    disk().fsync(parent)
+                finally:
+                    os.close(parent)
             mode = Path(self.root).stat().st_mode
         except OSError as error:
+            if no_room(error):
+                raise full_disk_error(self.root) from error
             raise SpoolError(
                 "SPOOL_NOT_WRITABLE",
                 f"The folder of the spool cannot be made: {error.strerror}",
@@ -77,19 +101,18 @@ class LocalStore:
 
     @contextlib.contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder of the spool, as a file descriptor; every part is opened without following links."""
+        """Open a folder of the spool, as a file descriptor; every part is opened without following links.
+
+        With `make` a part that is missing is made, durably.
+        """
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            path = ""
             for part in filter(None, name.split("/")):
-                try:
-                    child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
-                except FileNotFoundError:
-                    if not make:
-                        raise
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, _FOLDER_MODE, dir_fd=descriptor)
-                    os.fsync(descriptor)
-                    child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
+                path = f"{path}/{part}"
+                if make:
+                    self._make_part(path, part, descriptor)
+                child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = child
             yield descriptor
@@ -100,10 +123,31 @@ class LocalStore:
         finally:
             os.close(descriptor)
 
+    def _make_part(self, path: str, part: str, parent: int) -> None:
+        """Make a folder if it is not there, durably: who made it before may have died before that was synced."""
+        try:
+            os.stat(part, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            self._durable_folders.discard(path)
+            with contextlib.suppress(FileExistsError):
+                disk().mkdir(part, parent, _FOLDER_MODE)
+        if path not in self._durable_folders:
+            disk().fsync(parent)
+            self._durable_folders.add(path)
+
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it is there."""
         with self.folder(name, make=True):
             pass
+
+    def sync_folder(self, name: str) -> None:
+        """Make durable what is in a folder and what is not: names that another process gave or took may not be yet.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        with self.folder(name) as descriptor:
+            disk().fsync(descriptor)
 
     def put(self, name: str, data: bytes) -> bool:
         """Write a file if its name is free, durably.
@@ -111,9 +155,28 @@ class LocalStore:
         Returns:
             False, and nothing is changed, if the name is taken.
         """
+        for _ in range(_CLEARED_TIMES):
+            with contextlib.suppress(FileNotFoundError):
+                return self._put(name, data)
+        return self._put(name, data)
+
+    def _put(self, name: str, data: bytes) -> bool:
         with self.writer(name) as writer:
             writer.write(data)
             return writer.publish()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file in the place of the one that is there, durably: a reader finds the one or the other.
+
+        Only for the identity, when a spool is adopted; everything else is put where nothing is.
+        """
+        folder, _, base = name.rpartition("/")
+        temporary = f"{self.owner}-{base}"
+        self.delete(f"{TEMPORARY_FOLDER}/{temporary}")
+        self.put(f"{TEMPORARY_FOLDER}/{temporary}", data)
+        with self.folder(TEMPORARY_FOLDER) as source, self.folder(folder) as target:
+            os.replace(temporary, base, src_dir_fd=source, dst_dir_fd=target)
+            os.fsync(target)
 
     def writer(self, name: str) -> StoreWriter:
         """Begin a file that gets its name only when it is published."""
@@ -210,14 +273,14 @@ class LocalStore:
         """Remove a file; nothing happens if it is not there."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
-            os.unlink(base, dir_fd=descriptor)
+            disk().unlink(base, descriptor)
 
     def delete_folder(self, name: str) -> None:
         """Remove an empty folder; nothing happens if it is not there or not empty."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
             try:
-                os.rmdir(base, dir_fd=descriptor)
+                disk().rmdir(base, descriptor)
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY:
                     raise
@@ -232,12 +295,7 @@ class StoreWriter:
         self._temporary = temporary
         self.length = 0
         with store.folder(TEMPORARY_FOLDER, make=True) as folder:
-            self._file = os.open(
-                temporary,
-                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-                _FILE_MODE,
-                dir_fd=folder,
-            )
+            self._file = disk().create(temporary, folder, _FILE_MODE)
         self._open = True
 
     def __enter__(self) -> Self:
@@ -252,7 +310,7 @@ class StoreWriter:
         """Append bytes; any buffer of bytes does."""
         view = memoryview(data).cast("B")
         while view:
-            written = os.write(self._file, view)
+            written = disk().write(self._file, view)
             self.length += written
             view = view[written:]
 
@@ -260,22 +318,24 @@ class StoreWriter:
         """Make the file durable under its name if that is free.
 
         Returns:
-            False, and the file is gone, if the name is taken.
+            False, and the file is gone, if the name is taken, durably.
         """
         failpoint("store.before_sync")
-        os.fsync(self._file)
+        disk().fsync(self._file)
         folder, _, base = self._name.rpartition("/")
         store = self._store
         failpoint("store.before_link")
         with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
+            taken = False
             try:
-                os.link(self._temporary, base, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+                disk().link(self._temporary, source, base, target)
             except FileExistsError:
-                return False
+                taken = True
             failpoint("store.before_folder_sync")
-            os.fsync(target)
+            # Also of a name that is taken: who gave it, perhaps this process, may not have come to this line.
+            disk().fsync(target)
         failpoint("store.after_publish")
-        return True
+        return not taken
 
     def discard(self) -> None:
         """Close the file and remove its temporary name; a published file stays."""
@@ -291,14 +351,36 @@ def full_disk_errors(root: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if not no_room(error):
             raise
-        raise SpoolFullError(
-            "SPOOL_DISK_FULL",
-            "The disk of the spool is full; nothing unsaved was acked",
-            root,
-            "Make room on that disk; the query goes on by itself.",
-        ) from error
+        raise full_disk_error(root) from error
+
+
+def no_room(error: OSError) -> bool:
+    """Whether the operating system says that the disk, or the user's share of it, is full."""
+    return error.errno in _NO_ROOM
+
+
+def full_disk_error(root: str) -> SpoolFullError:
+    """The error of a full disk under a spool."""
+    return SpoolFullError(
+        "SPOOL_DISK_FULL",
+        "The disk of the spool is full; nothing unsaved was acked, and what is there is still served",
+        root,
+        "Make room on that disk; a running query goes on by itself.",
+    )
+
+
+def write_error(error: OSError, root: str) -> ConnectorError:
+    """The error that says what the disk under a spool refuses, and that this passes."""
+    if no_room(error):
+        return full_disk_error(root)
+    return ServiceUnavailableError(
+        "SPOOL_WRITE_FAILED",
+        f"The spool cannot be written to: {error.strerror}",
+        root,
+        "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
+    )
 
 
 def _foreign(root: str, name: str) -> SpoolDamagedError:
@@ -308,11 +390,3 @@ def _foreign(root: str, name: str) -> SpoolDamagedError:
         f"{root}/{name}",
         "Find out who put it there, and remove it or restore the spool.",
     )
-
-
-def _sync_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -58,8 +58,11 @@ class Upkeep:
         with ledger.lock:
             ledger.index.set_horizon(settings.horizon)
 
-    def step(self) -> None:
+    def step(self, *, urgent: bool = False) -> None:
         """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
+
+        Args:
+            urgent: the disk is full: free what may be freed, however little it is.
 
         Raises:
             SpoolFencedError: another writer took the spool over.
@@ -71,6 +74,7 @@ class Upkeep:
             due = freeable(state, settings.retention)
             recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
+            enough = enough or (urgent and bool(due))
             if enough or recent >= settings.recent_ids:
                 self._write_recent()
                 self._free(due if enough else [])
@@ -111,7 +115,7 @@ class Upkeep:
 
         def drop() -> None:
             failpoint("ids.after_swap_record")
-            for space in {run.space for run in gone}:
+            for space in {run.space for run in (*gone, *add)}:
                 ledger.index.swap(space, [run.name for run in gone], new)
             for run in gone:
                 ledger.store.delete(run_name(run.name))
@@ -156,6 +160,8 @@ class Upkeep:
             self._ledger.store.remove_unlocked_folder(f"inbox/{fetcher}")
         gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]
         if gone:
+            # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.
+            ledger.store.sync_folder("inbox")
             ledger.append({"forget": gone})
 
     def _check_size(self) -> None:

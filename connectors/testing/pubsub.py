@@ -10,10 +10,11 @@
 `start_server_process` does both.
 
 It speaks google.pubsub.v1 (Publisher and Subscriber) to real clients and keeps everything in memory. What it does not
-have is refused with UNIMPLEMENTED, never taken and ignored: filters, exactly-once delivery, dead letters, retry
-policies, push, seek, snapshots, schemas. Message ordering is stored and returned, and messages go out in the order of
-publishing; but after a nack or an expiry the later messages of that key are not held back. ``retain_acked_messages``
-and ``expiration_policy`` are stored, and have no effect.
+have is refused with UNIMPLEMENTED, never taken and ignored: retry policies, push, schemas, and acks on a stream with
+exactly-once delivery. It has message ordering, exactly-once delivery, filters, dead letters, seek and snapshots as the
+service has them, with these limits: what a knob brings back after its ack keeps no order; a seek replays acked
+messages only with ``retain_acked_messages`` or the retention of a topic, none published before the subscription
+was created, and is over when it is answered; snapshots never expire. ``expiration_policy`` is stored, without effect.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import argparse
 import gc
 import secrets
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -31,7 +31,7 @@ import grpc
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.clock import ServerClock
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination
+from connectors.testing.processes import ServerProcess, announce, stop_event
 from connectors.testing.pubsub_commands import PubSubCommands
 from connectors.testing.pubsub_control import PubSubControl, control_handler
 from connectors.testing.pubsub_events import Event, EventKind
@@ -191,10 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Messages wait in long lists and form no cycles: the default thresholds cost a third of the speed.
     gc.set_threshold(200_000, 50, 100)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if options.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=options.exit_with_parent)
     try:
         server = PubSubServer(
             options.port,

@@ -6,18 +6,19 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import grpc
 from google.pubsub_v1 import types
 
 from connectors.testing.pubsub_events import EventKind
-from connectors.testing.pubsub_faults import AckLoss, Duplication, RedeliveryRule, ScriptedStatus
+from connectors.testing.pubsub_faults import AckLoss, AckRefusal, Duplication, RedeliveryRule, ScriptedStatus
 from connectors.testing.pubsub_model import SECOND, Entry
 from connectors.testing.pubsub_rules import ProtoMessage, StatusError
 from connectors.testing.pubsub_runtime import PubSubRuntime
 from connectors.testing.pubsub_service import METHODS
 from connectors.testing.pubsub_streams import StreamingPullHandler
-from connectors.testing.pubsub_subscription import Subscription
+from connectors.testing.pubsub_subscription import INVALID_ACK_ID, Subscription
 
 __all__ = ["PubSubCommands"]
 
@@ -59,14 +60,21 @@ class PubSubCommands:
                     raise
 
     def create_subscription(
-        self, subscription: str, topic: str, ack_deadline_seconds: int, retention_seconds: float | None, ordering: bool
+        self, subscription: str, topic: str, retention_seconds: float | None, dead_letter_topic: str | None, **more: Any
     ) -> None:
         config = types.Subscription.pb()(
             name=subscription,
             topic=topic,
-            ack_deadline_seconds=ack_deadline_seconds,
-            enable_message_ordering=ordering,
+            ack_deadline_seconds=more["ack_deadline_seconds"],
+            enable_message_ordering=more["ordering"],
+            enable_exactly_once_delivery=more["exactly_once"],
+            filter=more["filter"],
+            retain_acked_messages=more["retain_acked"],
         )
+        if dead_letter_topic is not None:
+            config.dead_letter_policy.dead_letter_topic = dead_letter_topic
+            config.dead_letter_policy.max_delivery_attempts = more["max_delivery_attempts"]
+            self.create_topic(dead_letter_topic, None)
         if retention_seconds is not None:
             config.message_retention_duration.FromNanoseconds(_nanoseconds(retention_seconds))
         self.create_topic(topic, None)
@@ -130,6 +138,15 @@ class PubSubCommands:
         with self._runtime.transaction():
             self._faults.ack_losses[subscription or ""] = AckLoss(count, _fraction(fraction or 0.0))
 
+    def refuse_acks(self, how: str, count: int | None, fraction: float | None, subscription: str | None) -> None:
+        if (count is None) == (fraction is None):
+            message = "refuse_acks takes either count or fraction"
+            raise ValueError(message)
+        transient = _one_of("how", how, "transient", "permanent") == "transient"
+        reason = "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE" if transient else INVALID_ACK_ID
+        with self._runtime.transaction():
+            self._faults.ack_refusals[subscription or ""] = AckRefusal(reason, count, _fraction(fraction or 0.0))
+
     def delay_acks(self, seconds: float, subscription: str | None) -> None:
         with self._runtime.transaction():
             self._faults.ack_delays[subscription or ""] = _nanoseconds(seconds)
@@ -192,6 +209,10 @@ class PubSubCommands:
         with self._runtime.transaction():
             self._faults.stream_life_ns = _nanoseconds(seconds)
             self._streaming.plan_stream_ends()
+
+    def lose_responses(self, count: int) -> None:
+        with self._runtime.transaction():
+            self._faults.lost_responses = int(_not_negative("count", count))
 
     def slow_streams(self, seconds: float) -> None:
         with self._runtime.transaction():

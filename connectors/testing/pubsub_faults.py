@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import grpc
 
-__all__ = ["AckLoss", "Duplication", "FaultPlan", "RedeliveryRule", "ScriptedStatus"]
+__all__ = ["AckLoss", "AckRefusal", "Duplication", "FaultPlan", "RedeliveryRule", "ScriptedStatus"]
 
 _EVERYWHERE: Final = ""
 _MASK: Final = (1 << 64) - 1
@@ -43,6 +43,15 @@ class ScriptedStatus:
 class AckLoss:
     """Acks that are dropped: the next ``count``, or this fraction of all when ``count`` is None."""
 
+    count: int | None
+    fraction: float
+
+
+@dataclass
+class AckRefusal:
+    """Acks of exactly-once subscriptions that are answered with a reason: the next ``count``, or this fraction."""
+
+    reason: str
     count: int | None
     fraction: float
 
@@ -83,6 +92,7 @@ class FaultPlan:
     call_delays: dict[str, float] = field(default_factory=dict)
     """Real seconds that a call waits before it is handled, by method."""
     ack_losses: dict[str, AckLoss] = field(default_factory=dict)
+    ack_refusals: dict[str, AckRefusal] = field(default_factory=dict)
     ack_delays: dict[str, int] = field(default_factory=dict)
     """Server nanoseconds between an ack and its effect."""
     redeliveries: dict[str, RedeliveryRule] = field(default_factory=dict)
@@ -92,6 +102,8 @@ class FaultPlan:
     ignore_flow_control: bool = False
     stream_life_ns: int = 0
     """Server nanoseconds that each stream lives; 0 for ever."""
+    lost_responses: int = 0
+    """How many of the next responses are lost, each with its stream."""
     response_delay_seconds: float = 0.0
     """Real seconds that each response of a stream waits after its messages were leased."""
 
@@ -138,6 +150,16 @@ class FaultPlan:
             return loss.count >= 0
 
         return is_lost
+
+    def ack_refusal(self, subscription: str, sequence: int, deliveries: int) -> str:
+        """The reason why this ack of an exactly-once subscription has no effect; empty when it has."""
+        refusal = _rule_for(self.ack_refusals, subscription)
+        if refusal is None:
+            return ""
+        if refusal.count is None:
+            return refusal.reason if self._strikes(refusal.fraction, "refuse-ack", sequence, deliveries) else ""
+        refusal.count -= 1
+        return refusal.reason if refusal.count >= 0 else ""
 
     def redelivery(self, subscription: str) -> RedeliveryRule | None:
         """The rule for messages that return after their ack, or None."""

@@ -37,7 +37,7 @@ class PubSubKnobs(ABC):
         """Create a topic unless it is there."""
         self._command("create_topic", topic=topic, retention_seconds=retention_seconds)
 
-    def create_subscription(
+    def create_subscription(  # noqa: PLR0913 - what a subscription is made of
         self,
         subscription: str,
         topic: str,
@@ -45,8 +45,13 @@ class PubSubKnobs(ABC):
         ack_deadline_seconds: int = 10,
         retention_seconds: float | None = None,
         ordering: bool = False,
+        exactly_once: bool = False,
+        filter: str = "",  # noqa: A002 - the name that the service has for it
+        retain_acked: bool = False,
+        dead_letter_topic: str | None = None,
+        max_delivery_attempts: int = 5,
     ) -> None:
-        """Create a subscription, and its topic unless that is there."""
+        """Create a subscription, and its topics unless they are there."""
         self._command(
             "create_subscription",
             subscription=subscription,
@@ -54,6 +59,11 @@ class PubSubKnobs(ABC):
             ack_deadline_seconds=ack_deadline_seconds,
             retention_seconds=retention_seconds,
             ordering=ordering,
+            exactly_once=exactly_once,
+            filter=filter,
+            retain_acked=retain_acked,
+            dead_letter_topic=dead_letter_topic,
+            max_delivery_attempts=max_delivery_attempts,
         )
 
     def publish(
@@ -123,6 +133,19 @@ class PubSubKnobs(ABC):
     ) -> None:
         """Answer acks with OK and ignore them: those of the next ``count`` messages, or of a fraction of messages."""
         self._command("lose_acks", count=count, fraction=fraction, subscription=subscription)
+
+    def refuse_acks(
+        self,
+        how: Literal["transient", "permanent"],
+        count: int | None = None,
+        fraction: float | None = None,
+        subscription: str | None = None,
+    ) -> None:
+        """Answer acks of exactly-once subscriptions with a failure: of the next ``count`` messages, or of a fraction.
+
+        A transient one is worth another try; after a permanent one the message comes again at its deadline.
+        """
+        self._command("refuse_acks", how=how, count=count, fraction=fraction, subscription=subscription)
 
     def delay_acks(self, seconds: float, subscription: str | None = None) -> None:
         """Answer acks with OK at once and let them take effect later, perhaps past the deadline; 0 ends it."""
@@ -223,6 +246,10 @@ class PubSubKnobs(ABC):
     def close_streams_every(self, seconds: float) -> None:
         """Let each stream, also those open now, live so many server seconds, then end with UNAVAILABLE; 0 ends it."""
         self._command("close_streams_every", seconds=seconds)
+
+    def lose_responses(self, count: int) -> None:
+        """Lose the next ``count`` responses of streams, each with its stream: nobody has their messages then."""
+        self._command("lose_responses", count=count)
 
     def slow_streams(self, seconds: float) -> None:
         """Hold back each response of a stream so many real seconds, while its deadlines run already; 0 ends it."""

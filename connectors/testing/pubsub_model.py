@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from connectors.testing.clock import Schedule
 from connectors.testing.pubsub_events import EventLog
 from connectors.testing.pubsub_faults import FaultPlan
+from connectors.testing.pubsub_wire import frame_attempt
 
 __all__ = ["SECOND", "AckedMessages", "Consumer", "Delivery", "Entry", "Lease", "Machinery", "Message"]
 
@@ -20,9 +21,17 @@ SECOND = 1_000_000_000
 class Message:
     """A published message, shared by all subscriptions of its topic."""
 
-    __slots__ = ("framed", "id", "ordering_key", "published_ns", "size")
+    __slots__ = ("attributes", "framed", "id", "ordering_key", "published_ns", "size")
 
-    def __init__(self, message_id: str, published_ns: int, ordering_key: str, framed: bytes, size: int) -> None:
+    def __init__(
+        self,
+        message_id: str,
+        published_ns: int,
+        ordering_key: str,
+        framed: bytes,
+        size: int,
+        attributes: Mapping[str, str],
+    ) -> None:
         self.id = message_id
         self.published_ns = published_ns
         self.ordering_key = ordering_key
@@ -30,6 +39,7 @@ class Message:
         """The field ``message`` of a ``ReceivedMessage``, as bytes."""
         self.size = size
         """Bytes of the serialised ``PubsubMessage``; what flow control counts."""
+        self.attributes = attributes
 
 
 class Entry:
@@ -107,7 +117,16 @@ class Delivery:
     ignore_flow_control: bool
     first_number: int = 0
     messages: list[Message] = field(default_factory=list)
+    attempts: list[int] = field(default_factory=list)
+    """How often each was delivered, where a dead-letter policy counts that; else empty."""
     size: int = 0
+
+    def framed(self) -> list[bytes]:
+        """The fields of each ``ReceivedMessage`` but its ack id."""
+        if not self.attempts:
+            return [message.framed for message in self.messages]
+        pairs = zip(self.messages, self.attempts, strict=True)
+        return [message.framed + frame_attempt(attempt) for message, attempt in pairs]
 
     def fits(self, message: Message) -> bool:
         """True if a message may be added; the first one may be of any size."""
@@ -130,6 +149,11 @@ class AckedMessages:
         """From the oldest ack to the newest; an entry that was acked twice comes twice."""
         return iter(self._entries)
 
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._entries.clear()
+        self._bytes = 0
+
     def add(self, entry: Entry) -> None:
         """Keep an entry, and forget the oldest ones beyond the limits."""
         self._entries.append(entry)
@@ -148,3 +172,5 @@ class Machinery:
     keep_acked_messages: int = 100_000
     keep_acked_bytes: int = 64_000_000
     delivery_numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    forward: Callable[[int, Entry, str], bool] = lambda _now, _entry, _subscription: False
+    """Publishes an entry to the dead-letter topic of a subscription; says whether it could."""

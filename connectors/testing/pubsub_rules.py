@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from connectors.testing.pubsub_filter import parse_filter
+
 __all__ = [
     "DELETED_TOPIC",
     "MAX_ACK_DEADLINE_SECONDS",
@@ -18,6 +20,7 @@ __all__ = [
     "ProtoMessage",
     "StatusError",
     "check_ack_deadline",
+    "check_dead_letter_policy",
     "check_modified_deadline",
     "check_name",
     "check_publish",
@@ -43,9 +46,11 @@ _MAX_ATTRIBUTE_KEY_BYTES = 256
 _MAX_ATTRIBUTE_VALUE_BYTES = 1024
 _MAX_ORDERING_KEY_BYTES = 1024
 _MIN_RETENTION_SECONDS = 600
+_MIN_ATTEMPTS = 5
+_MAX_ATTEMPTS = 100
 _MAX_RETENTION_SECONDS = 31 * 86_400
 
-_NAME = re.compile(r"projects/[^/]+/(topics|subscriptions)/(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
+_NAME = re.compile(r"projects/[^/]+/(topics|subscriptions|snapshots)/(?!goog)[A-Za-z][A-Za-z0-9._~+%-]{2,254}")
 _SUBSCRIPTION_FIELDS = {
     "name",
     "topic",
@@ -55,7 +60,10 @@ _SUBSCRIPTION_FIELDS = {
     "message_retention_duration",
     "labels",
     "enable_message_ordering",
+    "enable_exactly_once_delivery",
     "expiration_policy",
+    "filter",
+    "dead_letter_policy",
     # Output only: a client may send back what it got; the server sets them itself.
     "detached",
     "state",
@@ -75,10 +83,12 @@ _TOPIC_FIELDS = {
 class StatusError(Exception):
     """Raised to end a call, or a stream, with a gRPC status."""
 
-    def __init__(self, code: grpc.StatusCode, message: str) -> None:
+    def __init__(self, code: grpc.StatusCode, message: str, details: bytes = b"") -> None:
         super().__init__(f"{code.name}: {message}")
         self.code = code
         self.message = message
+        self.details = details
+        """A serialised ``google.rpc.Status`` for the trailers; empty for none."""
 
 
 def _invalid(message: str) -> StatusError:
@@ -86,7 +96,7 @@ def _invalid(message: str) -> StatusError:
 
 
 def check_name(name: str, kind: str) -> None:
-    """Raise INVALID_ARGUMENT unless ``name`` is ``projects/P/KIND/ID``; ``kind`` is ``topics`` or ``subscriptions``."""
+    """Raise INVALID_ARGUMENT unless ``name`` is ``projects/P/KIND/ID``; ``kind`` such as ``topics``."""
     match = _NAME.fullmatch(name)
     if match is None or match[1] != kind:
         message = f"Invalid [{kind}] name: (name={name})"
@@ -133,6 +143,21 @@ def check_subscription(config: ProtoMessage) -> None:
         check_ack_deadline(config.ack_deadline_seconds)
     if config.HasField("message_retention_duration"):
         check_retention(config.message_retention_duration.seconds)
+    if config.HasField("dead_letter_policy"):
+        check_dead_letter_policy(config.dead_letter_policy)
+    try:
+        parse_filter(config.filter)
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+
+
+def check_dead_letter_policy(policy: ProtoMessage) -> None:
+    """Raise INVALID_ARGUMENT unless a policy names a topic and 5 to 100 attempts (0 stands for 5)."""
+    check_name(policy.dead_letter_topic, "topics")
+    attempts = policy.max_delivery_attempts
+    if attempts and not _MIN_ATTEMPTS <= attempts <= _MAX_ATTEMPTS:
+        message = f"max_delivery_attempts must be between {_MIN_ATTEMPTS} and {_MAX_ATTEMPTS}, not {attempts}."
+        raise _invalid(message)
 
 
 def check_topic(config: ProtoMessage) -> None:

@@ -1,6 +1,6 @@
 """The gRPC methods of google.pubsub.v1, on top of `PubSubState`.
 
-What is not here (Seek, snapshots, push, schemas) is answered with UNIMPLEMENTED by gRPC itself.
+What is not here (push, schemas) is answered with UNIMPLEMENTED by gRPC itself.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
+from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from connectors.testing.pubsub_events import EventKind
 from connectors.testing.pubsub_faults import ScriptedStatus
@@ -107,14 +108,52 @@ class _Subscriber:
     def acknowledge(self, request: ProtoMessage, _: grpc.ServicerContext) -> ProtoMessage:
         with self._runtime.transaction() as now:
             subscription = self._state.attached_subscription(request.subscription)
-            subscription.acknowledge(now, self._delivery_numbers(request))
+            failures = subscription.acknowledge(now, self._delivery_numbers(request))
+        self._raise_failures(request, failures)
         return empty_pb2.Empty()
 
     def modify_ack_deadline(self, request: ProtoMessage, _: grpc.ServicerContext) -> ProtoMessage:
         with self._runtime.transaction() as now:
             subscription = self._state.attached_subscription(request.subscription)
             check_modified_deadline(request.ack_deadline_seconds)
-            subscription.modify_deadline(now, self._delivery_numbers(request), request.ack_deadline_seconds)
+            failures = subscription.modify_deadline(now, self._delivery_numbers(request), request.ack_deadline_seconds)
+        self._raise_failures(request, failures)
+        return empty_pb2.Empty()
+
+    def _raise_failures(self, request: ProtoMessage, failures: dict[int, str]) -> None:
+        """With exactly-once delivery the trailers say which ack ids had no effect, and why."""
+        if not failures:
+            return
+        reasons = {
+            ack_id: failures[number]
+            for ack_id in request.ack_ids
+            if (number := self._state.ack_ids.number(ack_id)) in failures
+        }
+        info = error_details_pb2.ErrorInfo(
+            reason="EXACTLY_ONCE_ACKID_FAILURE", domain="pubsub.googleapis.com", metadata=reasons
+        )
+        code, message = grpc.StatusCode.INVALID_ARGUMENT, "Some acknowledgement ids in the request were invalid."
+        status = status_pb2.Status(code=code.value[0], message=message)
+        status.details.add().Pack(info)
+        raise StatusError(code, message, status.SerializeToString())
+
+    def seek(self, request: ProtoMessage, _: grpc.ServicerContext) -> ProtoMessage:
+        with self._runtime.transaction() as now:
+            self._state.seek(now, request)
+        return types.SeekResponse.pb()()
+
+    def create_snapshot(self, request: ProtoMessage, _: grpc.ServicerContext) -> ProtoMessage:
+        with self._runtime.transaction() as now:
+            subscription = self._state.attached_subscription(request.subscription)
+            return self._state.snapshots.create(now, request.name, subscription)
+
+    def get_snapshot(self, request: ProtoMessage, _: grpc.ServicerContext) -> ProtoMessage:
+        with self._runtime.transaction():
+            return self._state.snapshots.get(request.snapshot)
+
+    def delete_snapshot(self, request: ProtoMessage, _: grpc.ServicerContext) -> ProtoMessage:
+        with self._runtime.transaction():
+            self._state.snapshots.delete(request.snapshot)
         return empty_pb2.Empty()
 
     def _delivery_numbers(self, request: ProtoMessage) -> list[int]:
@@ -143,8 +182,7 @@ class _Subscriber:
                     raise subscription.gone
             else:
                 raise StatusError(grpc.StatusCode.UNAVAILABLE, "The call is over.")
-        framed = [message.framed for message in delivery.messages]
-        return frame_received(framed, delivery.first_number, self._state.ack_ids.prefix())
+        return frame_received(delivery.framed(), delivery.first_number, self._state.ack_ids.prefix())
 
 
 def _pull_wait_seconds(context: grpc.ServicerContext) -> float:
@@ -167,6 +205,8 @@ class _Guard:
                 if scripted:
                     raise StatusError(scripted.code, scripted.message)  # noqa: TRY301 - one way to end a call
             except StatusError as error:
+                if error.details:
+                    context.set_trailing_metadata((("grpc-status-details-bin", error.details),))
                 context.abort(error.code, error.message)
             return answer
 
@@ -227,6 +267,10 @@ _UNARY_METHODS: dict[str, dict[str, tuple[str, Any]]] = {
         "Acknowledge": ("acknowledge", types.AcknowledgeRequest),
         "ModifyAckDeadline": ("modify_ack_deadline", types.ModifyAckDeadlineRequest),
         "Pull": ("pull", types.PullRequest),
+        "Seek": ("seek", types.SeekRequest),
+        "CreateSnapshot": ("create_snapshot", types.CreateSnapshotRequest),
+        "GetSnapshot": ("get_snapshot", types.GetSnapshotRequest),
+        "DeleteSnapshot": ("delete_snapshot", types.DeleteSnapshotRequest),
     },
 }
 METHODS = sorted({"StreamingPull", *(name for methods in _UNARY_METHODS.values() for name in methods)})

@@ -12,17 +12,19 @@ import grpc
 from google.pubsub_v1 import types
 
 from connectors.testing.pubsub_events import EventKind
-from connectors.testing.pubsub_model import SECOND, Machinery, Message
+from connectors.testing.pubsub_model import SECOND, Entry, Machinery, Message
 from connectors.testing.pubsub_rules import (
     ProtoMessage,
     StatusError,
     check_ack_deadline,
+    check_dead_letter_policy,
     check_name,
     check_publish,
     check_retention,
     check_subscription,
     check_topic,
 )
+from connectors.testing.pubsub_snapshots import Snapshots
 from connectors.testing.pubsub_subscription import Subscription
 from connectors.testing.pubsub_wire import AckIds, MessageIds, frame_message
 
@@ -37,6 +39,8 @@ _DEFAULT_PAGE = 1000
 _MUTABLE_TOPIC_FIELDS = {"labels", "message_retention_duration", "message_storage_policy", "kms_key_name"}
 _MUTABLE_SUBSCRIPTION_FIELDS = {
     "ack_deadline_seconds",
+    "dead_letter_policy",
+    "enable_exactly_once_delivery",
     "expiration_policy",
     "labels",
     "message_retention_duration",
@@ -69,6 +73,8 @@ class PubSubState:
         self._make_wake = make_wake
         self._topics: dict[str, _Topic] = {}
         self._subscriptions: dict[str, Subscription] = {}
+        self.snapshots = Snapshots()
+        machinery.forward = self._forward
 
     # -- topics --
 
@@ -124,7 +130,29 @@ class PubSubState:
         self.machinery.events.record(EventKind.PUBLISH, now, ids, detail=request.topic)
         for subscription in topic.subscriptions:
             subscription.publish(now, messages)
+        self.snapshots.published(request.topic, messages)
         return ids
+
+    def _forward(self, now: int, entry: Entry, subscription: str) -> bool:
+        """Publish what was handed out too often to the dead-letter topic, with attributes that say where it was."""
+        config = self._subscriptions[subscription].config
+        if config.dead_letter_policy.dead_letter_topic not in self._topics:
+            return False
+        received = types.ReceivedMessage.pb().FromString(entry.message.framed)
+        attributes = {
+            "CloudPubSubDeadLetterSourceDeliveryCount": str(entry.deliveries),
+            "CloudPubSubDeadLetterSourceSubscription": config.name.rpartition("/")[2],
+            "CloudPubSubDeadLetterSourceSubscriptionProject": config.name.split("/")[1],
+            "CloudPubSubDeadLetterSourceTopicPublishTime": received.message.publish_time.ToJsonString(),
+        }
+        forwarded = types.PubsubMessage.pb()(
+            data=received.message.data,
+            attributes=dict(received.message.attributes) | attributes,
+            ordering_key=received.message.ordering_key,
+        )
+        topic = config.dead_letter_policy.dead_letter_topic
+        self.publish(now, types.PublishRequest.pb()(topic=topic, messages=[forwarded]))
+        return True
 
     def _stamp(self, message: ProtoMessage, published_ns: int) -> Message:
         message.message_id = self._message_ids.take()
@@ -132,7 +160,12 @@ class PubSubState:
         message.publish_time.nanos = published_ns % SECOND
         serialized = message.SerializeToString()
         return Message(
-            message.message_id, published_ns, message.ordering_key, frame_message(serialized), len(serialized)
+            message.message_id,
+            published_ns,
+            message.ordering_key,
+            frame_message(serialized),
+            len(serialized),
+            dict(message.attributes),
         )
 
     def _topic(self, name: str) -> _Topic:
@@ -181,6 +214,8 @@ class PubSubState:
         check_ack_deadline(changed.ack_deadline_seconds)
         _set_defaults(changed)
         check_retention(changed.message_retention_duration.seconds)
+        if changed.HasField("dead_letter_policy"):
+            check_dead_letter_policy(changed.dead_letter_policy)
         subscription.config = changed
         subscription.check_retention(now)
         return _copy(changed)
@@ -199,6 +234,18 @@ class PubSubState:
         subscription.config.detached = True
         message = f"Subscription is detached (resource={name.rpartition('/')[2]})."
         subscription.close(now, StatusError(grpc.StatusCode.FAILED_PRECONDITION, message))
+
+    def seek(self, now: int, request: ProtoMessage) -> None:
+        """Do what a ``SeekRequest`` says."""
+        subscription = self.attached_subscription(request.subscription)
+        if request.HasField("snapshot"):
+            messages = self.snapshots.messages(request.snapshot, subscription)
+            subscription.seek(now, messages, request.snapshot)
+        elif request.HasField("time"):
+            moment = request.time.ToNanoseconds()
+            subscription.seek(now, subscription.kept_since(now, moment), str(moment))
+        else:
+            raise StatusError(grpc.StatusCode.INVALID_ARGUMENT, "Seek needs a time or a snapshot.")
 
     def list_subscriptions(self, project: str, page_size: int, page_token: str) -> tuple[list[ProtoMessage], str]:
         """A page of the subscriptions of ``projects/P``, by name, and the token of the next page."""

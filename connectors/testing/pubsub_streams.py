@@ -154,6 +154,11 @@ class StreamingPullHandler:
         for number, seconds in zip(modified, request.modify_deadline_seconds, strict=True):
             check_modified_deadline(seconds)
             by_seconds.setdefault(seconds, []).append(number)
+        if (acked or by_seconds) and stream.subscription.config.enable_exactly_once_delivery:
+            message = (
+                "This server takes acks of exactly-once delivery by Acknowledge only, as Google's clients send them."
+            )
+            raise StatusError(grpc.StatusCode.UNIMPLEMENTED, message)
         if acked:
             stream.subscription.acknowledge(now, acked, stream.id)
         for seconds, numbers in by_seconds.items():
@@ -162,12 +167,20 @@ class StreamingPullHandler:
     def _responses(self, stream: OpenStream) -> Iterator[bytes]:
         start = _properties(stream)
         while (delivery := self._next_delivery(stream)) is not None:
+            if self._is_lost():
+                self._close(stream, StatusError(grpc.StatusCode.UNAVAILABLE, "The connection was lost."))
+                return
             if self._runtime.faults.response_delay_seconds:
                 # The messages are leased already: it is the network that is slow, and deadlines run meanwhile.
                 stream.closed.wait(self._runtime.faults.response_delay_seconds)
-            framed = [message.framed for message in delivery.messages]
-            yield frame_received(framed, delivery.first_number, self._runtime.state.ack_ids.prefix()) + start
+            yield frame_received(delivery.framed(), delivery.first_number, self._runtime.state.ack_ids.prefix()) + start
             start = b""
+
+    def _is_lost(self) -> bool:
+        with self._runtime.transaction():
+            lost = self._runtime.faults.lost_responses > 0
+            self._runtime.faults.lost_responses -= lost
+        return lost
 
     def _next_delivery(self, stream: OpenStream) -> Delivery | None:
         runtime, subscription = self._runtime, stream.subscription
@@ -195,5 +208,7 @@ def _properties(stream: OpenStream) -> bytes:
     """The properties that the first response carries, serialised; they are appended, as protobuf allows."""
     response = types.StreamingPullResponse.pb()()
     response.subscription_properties.message_ordering_enabled = stream.subscription.config.enable_message_ordering
-    response.subscription_properties.exactly_once_delivery_enabled = False
+    response.subscription_properties.exactly_once_delivery_enabled = (
+        stream.subscription.config.enable_exactly_once_delivery
+    )
     return bytes(response.SerializeToString())

@@ -10,28 +10,33 @@ The life of a message here::
                       nack   v  |
                             again                 retention over: dropped, wherever it stands
 
-Later stages find their places: ordering, filters and dead letters are decisions of `publish`, `_place` and `_give_up`;
-exactly-once delivery decides which deliveries `acknowledge` accepts; seek brings acked messages back.
+Messages with an ordering key, where the subscription keeps an order, wait in `KeyOrder` instead. A message that does
+not match the filter never gets here; one that was handed out often enough goes to the dead-letter topic instead of
+coming again; `seek` replaces the whole backlog.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from connectors.testing.pubsub_events import EventKind
-from connectors.testing.pubsub_faults import Duplication
-from connectors.testing.pubsub_model import SECOND, AckedMessages, Consumer, Delivery, Entry, Lease, Machinery, Message
+from connectors.testing.pubsub_filter import parse_filter
+from connectors.testing.pubsub_model import SECOND, AckedMessages, Entry, Lease, Machinery, Message
+from connectors.testing.pubsub_ordering import KeyOrder
+from connectors.testing.pubsub_queues import Queues
 from connectors.testing.pubsub_rules import DELETED_TOPIC, ProtoMessage, StatusError
 
-__all__ = ["Subscription"]
+__all__ = ["INVALID_ACK_ID", "Subscription"]
 
-_RETENTION_PAUSE = SECOND // 10
+_ACK_KINDS = (EventKind.ACK, EventKind.ACK_LOST, EventKind.ACK_STALE, EventKind.ACK_REFUSED)
+
+INVALID_ACK_ID = "PERMANENT_FAILURE_INVALID_ACK_ID"
+"""What the service says of the ack id of a delivery that is over."""
 
 
-class Subscription:
+class Subscription(Queues):
     """The state of one subscription; not thread-safe.
 
     Args:
@@ -41,160 +46,73 @@ class Subscription:
     """
 
     def __init__(self, config: ProtoMessage, machinery: Machinery, wake: Callable[[], None]) -> None:
-        self.config = config
-        self.name: str = config.name
-        self.wake = wake
-        self.streams: dict[str, Consumer] = {}
-        """The open streams by id."""
-        self.gone: StatusError | None = None
-        """Why nothing can be had from it any more: it was deleted or detached."""
+        super().__init__(config, machinery, wake)
         self.acked = AckedMessages(machinery.keep_acked_messages, machinery.keep_acked_bytes)
-        self._machinery = machinery
-        self._events = machinery.events
-        self._faults = machinery.faults
-        self._schedule = machinery.schedule
-        self._sequences = itertools.count()
-        self._backlog: dict[int, Entry] = {}
-        self._leases: dict[int, Lease] = {}
-        self._late: dict[int, Entry] = {}
-        self._fresh: deque[Entry] = deque()
-        self._again: deque[Entry] = deque()
-        self._forced: deque[tuple[Entry, str]] = deque()
-        self._retention_planned = False
+        self._wants = parse_filter(config.filter)
+        self._archive: deque[Message] = deque()
 
-    # -- what is there --
-
-    def backlog(self) -> list[Message]:
-        """Messages that are not acked, delivered or not, in the order of publishing; those brought back come last."""
-        return [entry.message for entry in self._backlog.values()]
-
-    def backlog_size(self) -> int:
-        """How many messages are not acked."""
-        return len(self._backlog)
-
-    def outstanding(self) -> list[Message]:
-        """Messages that a consumer holds now; one that was handed out twice stands there twice."""
-        return [lease.entry.message for lease in self._leases.values()]
-
-    def outstanding_size(self) -> int:
-        """How many deliveries are under way."""
-        return len(self._leases)
-
-    def message_ids(self, numbers: Iterable[int]) -> list[str]:
-        """The messages of deliveries, "" for those that are over."""
-        leases = (self._leases.get(number) for number in numbers)
-        return [lease.entry.message.id if lease else "" for lease in leases]
-
-    # -- messages in and out --
+    # -- messages in --
 
     def publish(self, now: int, messages: Iterable[Message]) -> None:
         """Add messages to the backlog."""
-        for message in messages:
-            entry = Entry(message, next(self._sequences))
-            self._backlog[entry.sequence] = entry
-            self._fresh.append(entry)
-        self._plan_retention(now)
-        self.wake()
+        wanted = [message for message in messages if self._wants(message.attributes)]
+        if self._keeps_acked():
+            self._archive.extend(wanted)
+            while self._archive and self._archive[0].published_ns <= now - self._retention_ns():
+                self._archive.popleft()
+        self._add(now, wanted)
 
-    def take(self, now: int, consumer: Consumer, max_messages: int, max_bytes: int) -> Delivery:
-        """Lease the next messages to a consumer: as many as there are, its flow control allows and the limits say.
-
-        Messages that come again go before fresh ones. A message larger than ``max_bytes`` goes out alone.
-        """
-        delivery = Delivery(consumer, max_messages, max_bytes, self._faults.ignore_flow_control)
-        if self.gone or self._faults.is_paused(self.name):
-            return delivery
-        if self._forced:
-            self._take_forced(now, delivery)
-        self._take_queued(self._again, now, delivery)
-        self._take_queued(self._fresh, now, delivery)
-        if delivery.messages:
-            numbers = range(delivery.first_number, delivery.first_number + len(delivery.messages))
-            self._schedule.at(now + consumer.deadline_ns, partial(self._expire, numbers))
-            ids = [message.id for message in delivery.messages]
-            self._events.record(EventKind.DELIVER, now, ids, subscription=self.name, stream=consumer.id)
-        return delivery
-
-    def _take_queued(self, queue: deque[Entry], now: int, delivery: Delivery) -> None:
-        doubling = self._faults.duplication(self.name)
-        oldest_kept = now - self._retention_ns()
-        while queue:
-            entry = queue[0]
-            # Not wanted any more: acked late or dropped, under way by another route, or past its retention.
-            if entry.live and not entry.numbers and entry.message.published_ns > oldest_kept:
-                if not delivery.fits(entry.message):
-                    return
-                self._lease(now, entry, delivery)
-                if doubling and self._faults.is_doubled(doubling, entry.sequence, entry.deliveries):
-                    self._double(now, entry, delivery, doubling)
-            queue.popleft()
-
-    def _take_forced(self, now: int, delivery: Delivery) -> None:
-        oldest_kept = now - self._retention_ns()
-        waiting: deque[tuple[Entry, str]] = deque()
-        for entry, avoided in self._forced:
-            is_for_others = avoided == delivery.consumer.id and len(self.streams.keys() - {avoided}) > 0
-            if is_for_others or not delivery.fits(entry.message):
-                waiting.append((entry, avoided))
-            elif entry.message.published_ns > oldest_kept:
-                self._lease(now, entry, delivery)
-        self._forced = waiting
-
-    def _double(self, now: int, entry: Entry, delivery: Delivery, rule: Duplication) -> None:
-        if rule.to_other_stream:
-            self._forced.append((entry, delivery.consumer.id))
-            self.wake()
-        elif delivery.fits(entry.message):
-            self._lease(now, entry, delivery)
-
-    def _lease(self, now: int, entry: Entry, delivery: Delivery) -> None:
-        number = next(self._machinery.delivery_numbers)
-        consumer = delivery.consumer
-        if not delivery.messages:
-            delivery.first_number = number
-        delivery.messages.append(entry.message)
-        delivery.size += entry.message.size
-        self._leases[number] = Lease(entry, consumer, now + consumer.deadline_ns)
-        if entry.late_numbers:
-            self._forget_late(entry)
-        if not entry.live:
-            entry.live = True
-            self._backlog[entry.sequence] = entry
-        entry.numbers += (number,)
-        entry.deliveries += 1
-        entry.holder = consumer.id
+    def _keeps_acked(self) -> bool:
+        return bool(self.config.retain_acked_messages or self.config.HasField("topic_message_retention_duration"))
 
     # -- what consumers say --
 
-    def acknowledge(self, now: int, numbers: Sequence[int], stream: str = "") -> None:
-        """Take acks of deliveries; one for a delivery that is over changes nothing, or little (`late_acks`)."""
+    def acknowledge(self, now: int, numbers: Sequence[int], stream: str = "") -> dict[int, str]:
+        """Take acks of deliveries; one for a delivery that is over changes nothing, or little (`late_acks`).
+
+        Returns:
+            With exactly-once delivery, why some of them have no effect; else nothing.
+        """
         delay = self._faults.ack_delay_ns(self.name)
         if not delay:
-            self._acknowledge(numbers, stream, now)
-            return
+            return self._acknowledge(numbers, stream, now)
         ids = self.message_ids(numbers)
         self._events.record(EventKind.ACK_DEFERRED, now, ids, subscription=self.name, stream=stream)
-        self._schedule.at(now + delay, partial(self._acknowledge, numbers, stream))
+        self._schedule.at(now + delay, partial(self._acknowledge_late, numbers, stream))
+        return {}
 
-    def _acknowledge(self, numbers: Sequence[int], stream: str, now: int) -> None:
-        acked: list[str] = []
-        lost: list[str] = []
-        stale = 0
+    def _acknowledge_late(self, numbers: Sequence[int], stream: str, now: int) -> None:
+        self._acknowledge(numbers, stream, now)
+
+    def _acknowledge(self, numbers: Sequence[int], stream: str, now: int) -> dict[int, str]:
+        found: dict[EventKind, list[str]] = {kind: [] for kind in _ACK_KINDS}
+        failures: dict[int, str] = {}
         is_lost = self._faults.loss_of_acks(self.name)
+        exactly_once = self.config.enable_exactly_once_delivery
         for number in numbers:
             lease = self._leases.get(number)
             entry = lease.entry if lease else self._late_entry(number)
-            if entry is None:
-                stale += 1
+            refusal = self._refusal(lease) if exactly_once else ""
+            if refusal:
+                failures[number] = refusal
+                found[EventKind.ACK_REFUSED].append(entry.message.id if entry else "")
+            elif entry is None:
+                found[EventKind.ACK_STALE].append("")
             elif is_lost is not None and is_lost(entry.sequence, entry.deliveries):
-                lost.append(entry.message.id)
+                found[EventKind.ACK_LOST].append(entry.message.id)
             else:
-                acked.append(entry.message.id)
+                found[EventKind.ACK].append(entry.message.id)
                 self._finish(now, entry)
-        self._events.record(EventKind.ACK, now, acked, subscription=self.name, stream=stream)
-        self._events.record(EventKind.ACK_LOST, now, lost, subscription=self.name, stream=stream)
-        self._events.record(EventKind.ACK_STALE, now, [""] * stale, subscription=self.name, stream=stream)
+        for kind, ids in found.items():
+            self._events.record(kind, now, ids, subscription=self.name, stream=stream)
         self.wake()
+        return failures
+
+    def _refusal(self, lease: Lease | None) -> str:
+        """Why an ack has no effect with exactly-once delivery: only the ack id of a delivery under way is valid."""
+        if lease is None:
+            return INVALID_ACK_ID
+        return self._faults.ack_refusal(self.name, lease.entry.sequence, lease.entry.deliveries)
 
     def _late_entry(self, number: int) -> Entry | None:
         return self._late.get(number) if self._faults.honour_late_acks else None
@@ -207,9 +125,14 @@ class Subscription:
             action = partial(self.bring_back, entry, rule.to_other_stream)
             self._schedule.at(now + rule.delay_ns, action)
 
-    def modify_deadline(self, now: int, numbers: Sequence[int], seconds: int, stream: str = "") -> None:
-        """Move the deadlines of deliveries to ``seconds`` from now; 0 gives the messages back at once."""
+    def modify_deadline(self, now: int, numbers: Sequence[int], seconds: int, stream: str = "") -> dict[int, str]:
+        """Move the deadlines of deliveries to ``seconds`` from now; 0 gives the messages back at once.
+
+        Returns:
+            As `acknowledge` does.
+        """
         ids: list[str] = []
+        over = [number for number in numbers if number not in self._leases]
         due = now + seconds * SECOND
         for number in numbers:
             lease = self._leases.get(number)
@@ -219,7 +142,7 @@ class Subscription:
             if seconds:
                 lease.deadline = due
             else:
-                self._give_up(number, lease)
+                self._give_up(now, number, lease)
         if seconds and ids:
             self._schedule.at(due, partial(self._expire, numbers))
         kind = EventKind.MODACK if seconds else EventKind.NACK
@@ -230,6 +153,7 @@ class Subscription:
         )
         if not seconds:
             self.wake()
+        return dict.fromkeys(over, INVALID_ACK_ID) if self.config.enable_exactly_once_delivery else {}
 
     # -- what time and faults do --
 
@@ -250,6 +174,27 @@ class Subscription:
         self._events.record(EventKind.REDELIVER, now, [entry.message.id], subscription=self.name)
         self.wake()
 
+    # -- seek, and the end --
+
+    def kept_since(self, now: int, published_ns: int) -> list[Message]:
+        """What a seek to a time leaves unacked: what was published since, acked ones only where these are kept."""
+        source = self._archive if self._keeps_acked() else self.backlog()
+        oldest = max(published_ns, now - self._retention_ns() + 1)
+        return [message for message in source if message.published_ns >= oldest]
+
+    def seek(self, now: int, messages: Iterable[Message], detail: str) -> None:
+        """Replace the backlog: these messages are unacked now, and every delivery that is under way is over."""
+        for entry in list(self._backlog.values()):
+            self._drop(entry)
+        for queue in (self._fresh, self._again, self._forced):
+            queue.clear()
+        self._order = KeyOrder()
+        self.acked.clear()
+        found = [message for message in messages if self._wants(message.attributes)]
+        ids = [message.id for message in found]
+        self._events.record(EventKind.SEEK, now, ids or [""], subscription=self.name, detail=detail)
+        self._add(now, found)
+
     def close(self, now: int, reason: StatusError) -> None:
         """Drop everything: the subscription was deleted or detached, and its consumers get ``reason``."""
         self.gone = reason
@@ -264,66 +209,3 @@ class Subscription:
         """The topic was deleted; what is in the backlog stays."""
         self.config.topic = DELETED_TOPIC
         self.config.ClearField("topic_message_retention_duration")
-
-    def check_retention(self, now: int) -> None:
-        """Drop what is past its retention, and plan when to look again; to be called when the retention was changed.
-
-        One that was brought back stands behind younger ones and is dropped with them; it is not handed out meanwhile.
-        """
-        oldest_kept = now - self._retention_ns()
-        in_order = self._backlog.values()
-        is_over = list(itertools.takewhile(lambda entry: entry.message.published_ns <= oldest_kept, in_order))
-        for entry in is_over:
-            self._drop(entry)
-        dropped = [entry.message.id for entry in is_over]
-        self._events.record(EventKind.DROP, now, dropped, subscription=self.name)
-        self._retention_planned = False
-        self._plan_retention(now)
-        if is_over:
-            self.wake()
-
-    def _plan_retention(self, now: int) -> None:
-        # The oldest entry tells when there can be something to drop: no need to plan for each message. The pause
-        # keeps a stream of single messages from being dropped one by one, with a search for the oldest each time.
-        if self._backlog and not self._retention_planned:
-            self._retention_planned = True
-            oldest = next(iter(self._backlog.values())).message.published_ns
-            self._schedule.at(max(now + _RETENTION_PAUSE, oldest + self._retention_ns()), self.check_retention)
-
-    def _retention_ns(self) -> int:
-        duration = self.config.message_retention_duration
-        return int(duration.seconds) * SECOND + int(duration.nanos)
-
-    def _expire(self, numbers: Iterable[int], now: int) -> None:
-        ids: list[str] = []
-        for number in numbers:
-            lease = self._leases.get(number)
-            if lease is not None and lease.deadline <= now:
-                ids.append(lease.entry.message.id)
-                self._give_up(number, lease)
-                lease.entry.late_numbers += (number,)
-                self._late[number] = lease.entry
-        self._events.record(EventKind.EXPIRE, now, ids, subscription=self.name)
-        if ids:
-            self.wake()
-
-    def _give_up(self, number: int, lease: Lease) -> None:
-        del self._leases[number]
-        lease.release()
-        entry = lease.entry
-        entry.numbers = tuple(other for other in entry.numbers if other != number)
-        if not entry.numbers:
-            self._again.append(entry)
-
-    def _drop(self, entry: Entry) -> None:
-        for number in entry.numbers:
-            self._leases.pop(number).release()
-        entry.numbers = ()
-        self._forget_late(entry)
-        entry.live = False
-        self._backlog.pop(entry.sequence, None)
-
-    def _forget_late(self, entry: Entry) -> None:
-        for number in entry.late_numbers:
-            self._late.pop(number, None)
-        entry.late_numbers = ()

@@ -3,7 +3,7 @@
 Delivering is the hot path of the server, so a message is serialised once, when it is published, and a response is
 joined from these bytes by hand. The layout is that of google.pubsub.v1 (https://protobuf.dev/programming-guides/encoding):
 ``PullResponse`` and ``StreamingPullResponse`` hold ``ReceivedMessage`` as field 1, and that holds ``ack_id`` as
-field 1 and ``message`` as field 2.
+field 1, ``message`` as field 2 and ``delivery_attempt`` as field 3.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import random
 import secrets
 from collections.abc import Sequence
 
-__all__ = ["AckIds", "MessageIds", "frame_message", "frame_received", "varint"]
+__all__ = ["AckIds", "MessageIds", "frame_attempt", "frame_message", "frame_received", "varint"]
 
 _FIELD_1 = b"\x0a"
 _FIELD_2 = b"\x12"
+_FIELD_3_NUMBER = b"\x18"
 _ID_BLOCK = 4096
 _IDS_IN_BLOCK = 1024
 _NUMBER_DIGITS = 12
@@ -43,6 +44,11 @@ def _varint(value: int) -> bytes:
 def frame_message(serialized: bytes) -> bytes:
     """A serialised ``PubsubMessage`` as the field ``message`` of a ``ReceivedMessage``."""
     return _FIELD_2 + varint(len(serialized)) + serialized
+
+
+def frame_attempt(attempt: int) -> bytes:
+    """The field ``delivery_attempt`` of a ``ReceivedMessage``."""
+    return _FIELD_3_NUMBER + varint(attempt)
 
 
 def frame_received(framed_messages: Sequence[bytes], first_number: int, ack_prefix: bytes) -> bytes:

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -29,6 +30,7 @@ from connectors.demo.job import QUICK_JAVA
 from connectors.spool import stats
 from connectors.testing.protocol import descendants
 from connectors.testing.pubsub import PubSubServer
+from tests.pubsub_calls import PubSubCalls
 
 
 @pytest.fixture(scope="module")
@@ -213,6 +215,86 @@ def test_a_query_whose_source_process_is_killed_goes_on_after_a_restart(stream: 
     wait_for(lambda: len(stream.found()) >= 200, query)
     query.stop()
     stream.assert_each_once()
+
+
+def test_a_batch_write_publishes_every_row_with_its_attributes_and_key(stream: Stream) -> None:
+    columns = [
+        "CAST(id AS STRING) AS data",
+        "map('kind', 'order') AS attributes",
+        "CONCAT('key-', id % 3) AS orderingKey",
+    ]
+    rows = stream.spark.range(0, 600, 1, 3).selectExpr(*columns)
+    options = {"projectId": "shop", "topicId": stream.topic.rpartition("/")[2], "endpoint": stream.server.endpoint}
+    rows.write.format("pubsub").options(**options).mode("append").save()
+    found = published(stream)
+    assert sorted(int(message.data) for message in found) == list(range(600))
+    assert {message.attributes["kind"] for message in found} == {"order"}
+    assert all(message.ordering_key == f"key-{int(message.data) % 3}" for message in found)
+    names = [message.attributes["spark_uid"].split("/") for message in found]
+    assert len({run for run, *_ in names}) == 1
+    assert sorted((int(partition), int(row)) for _, _, partition, row in names) == [
+        (partition, row) for partition in range(3) for row in range(200)
+    ]
+
+
+def test_a_bad_row_fails_the_write_and_is_named(stream: Stream) -> None:
+    rows = stream.spark.range(0, 50, 1, 1).selectExpr(
+        "'x' AS payload", "IF(id = 33, repeat('k', 2000), '') AS orderingKey"
+    )
+    with pytest.raises(Exception, match=r"PUBSUB_BAD_ROW.*Row 33 of partition 0"):
+        rows.write.format("pubsub").option("endpoint", stream.server.endpoint).option("topicId", stream.topic).mode(
+            "append"
+        ).save()
+    with pytest.raises(Exception, match="PUBSUB_SAVE_MODE"):
+        rows.write.format("pubsub").option("topicId", stream.topic).mode("overwrite").save()
+    with pytest.raises(Exception, match="PUBSUB_SINK_COLUMNS"):
+        rows.select("orderingKey").write.format("pubsub").option("topicId", stream.topic).mode("append").save()
+
+
+def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(stream: Stream) -> None:
+    lines = stream.folder / "lines"
+    lines.mkdir()
+    for file in range(2):
+        (lines / f"{file}.txt").write_text("".join(f"{file}-{line}\n" for line in range(3000)))
+
+    def start() -> StreamingQuery:
+        return (
+            stream.spark.readStream.text(str(lines))
+            .withColumnRenamed("value", "payload")
+            .writeStream.format("pubsub")
+            .option("endpoint", stream.server.endpoint)
+            .option("topicId", stream.topic)
+            .option("maxOutstandingRequests", "1")
+            .option("checkpointLocation", str(stream.folder / "out"))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    stream.server.delay_calls("Publish", 0.3)
+    query = start()
+    wait_for(lambda: stream.server.backlog(stream.subscription) > 0, query)
+    for pid in descendants(os.getpid()):
+        if b"pyspark.daemon" in _command(pid) and b"pyspark.daemon" in _command(_parent(pid)):
+            os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not query.isActive)
+    assert query.exception() is not None
+    stream.server.clear_faults()
+    before = stream.server.backlog(stream.subscription)
+    query = start()
+    assert query.awaitTermination(60)
+    names: dict[str, bytes] = {}
+    for message in published(stream):
+        uid = message.attributes["spark_uid"]
+        assert names.setdefault(uid, message.data) == message.data
+        assert uid.startswith(f"{query.id}/0/")
+    assert sorted(names.values()) == sorted(f"{file}-{line}".encode() for file in range(2) for line in range(3000))
+    assert stream.server.backlog(stream.subscription) == 6000 + before
+
+
+def published(stream: Stream) -> list[Any]:
+    with PubSubCalls(stream.server.endpoint) as calls:
+        count = stream.server.backlog(stream.subscription)
+        return [received.message for received in calls.pull(stream.subscription, count)]
 
 
 def _command(pid: int) -> bytes:

@@ -423,9 +423,6 @@ class TestRefused:
     @pytest.mark.parametrize(
         "settings",
         [
-            {"filter": 'attributes.a = "b"'},
-            {"enable_exactly_once_delivery": True},
-            {"dead_letter_policy": {"max_delivery_attempts": 5}},
             {"retry_policy": {"minimum_backoff": {"seconds": 1}}},
             {"push_config": {"push_endpoint": "https://example.test"}},
         ],

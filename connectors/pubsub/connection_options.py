@@ -1,0 +1,77 @@
+"""The options by which source and sink reach Pub/Sub."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from connectors.core.option_kinds import BOOLEAN, PATH
+from connectors.core.options import conflict, option
+from connectors.pubsub.names import PROJECT
+from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
+
+__all__ = ["PubSubConnectionOptions", "connection_transport"]
+
+_CONNECTOR: Final = "pubsub"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubSubConnectionOptions:
+    """What is needed to reach the service."""
+
+    project_id: str | None = option(
+        "projectId",
+        PROJECT,
+        "Project of the subscription, and of a topic given by its id. May be left out when subscriptionId is a full "
+        "path.",
+        default=None,
+    )
+    endpoint: str | None = option(
+        "endpoint",
+        ENDPOINT,
+        "Where the service is; pubsub.googleapis.com when absent, or the emulator that PUBSUB_EMULATOR_HOST names "
+        "(set for the driver before the session starts). An address of this machine and the emulator are reached "
+        "without TLS and without credentials, unless it begins with https://; everything else by TLS with "
+        "credentials.",
+        default=None,
+    )
+    allow_insecure: bool = option(
+        "allowInsecure",
+        BOOLEAN,
+        "Reach an endpoint that is neither this machine nor an emulator without TLS, and without credentials. Only "
+        "acts together with endpoint.",
+        default="false",
+    )
+    credentials_file: Path | None = option(
+        "credentialsFile",
+        PATH,
+        "A key file of a service account, or another file of Google credentials, that the driver and the fetchers "
+        "can read. Application default credentials when absent.",
+        default=None,
+        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"),
+        sensitive=True,
+    )
+    transport: Transport = GOOGLE
+    """Derived from endpoint, allowInsecure and the environment."""
+
+
+def connection_transport(options: PubSubConnectionOptions, environ: Mapping[str, str]) -> Transport:
+    """Where the options and the environment say that the service is.
+
+    Raises:
+        OptionError: they contradict each other, or would send credentials without TLS.
+    """
+    transport = decide_transport(
+        options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
+    )
+    if options.credentials_file is not None and not transport.secure and not transport.local:
+        raise conflict(
+            _CONNECTOR,
+            "credentialsFile",
+            "allowInsecure",
+            "credentials are never sent without TLS",
+            "Leave one of them out.",
+        )
+    return transport

@@ -1,0 +1,271 @@
+"""The columns that the sink takes, what a row must be to be published, and rows as encoded messages.
+
+The bytes are those of google.pubsub.v1
+(https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto)::
+
+    message PublishRequest { string topic = 1; repeated PubsubMessage messages = 2; }
+    message PubsubMessage { bytes data = 1; map<string, string> attributes = 2; string ordering_key = 5; }
+
+and a map is a repeated message of a key (1) and a value (2). No Python object is made for a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.core.errors import ConnectorError
+from connectors.pubsub.names import full_path, is_name
+from connectors.pubsub.publish_columns import SINK, SinkColumns
+from connectors.pubsub.wire import concatenate, delimited, lengths, prefixes, string_field
+
+__all__ = ["MAX_REQUEST_BYTES", "EncodedRows", "RowStamp", "encode_rows"]
+
+# https://cloud.google.com/pubsub/quotas#resource_limits
+MAX_REQUEST_BYTES: Final = 10_000_000
+"""Most bytes of a PublishRequest."""
+_MAX_ATTRIBUTES: Final = 100
+_MAX_ATTRIBUTE_KEY_BYTES: Final = 256
+_MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
+_MAX_ORDERING_KEY_BYTES: Final = 1024
+
+_SLICE_BYTES: Final = 32 << 20
+"""Payloads encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
+
+_DATA, _ATTRIBUTES, _ORDERING_KEY = 1, 2, 5
+_KEY, _VALUE = 1, 2
+_MESSAGES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RowStamp:
+    """What names a row for good: an attribute of its message.
+
+    Attributes:
+        attribute: its key; empty to stamp nothing.
+        prefix: of its value; the number of the row in its partition follows.
+        partition: the number of the partition, for errors.
+    """
+
+    attribute: str
+    prefix: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Rows as messages.
+
+    Attributes:
+        messages: of each row the bytes that it adds to a ``PublishRequest``.
+        topics: the full path of the topic of each row; None when one is given for all.
+        ordering_keys: strings without nulls; None when no row can have one.
+        numbers: the number of each row in its partition.
+    """
+
+    messages: pa.Array
+    topics: pa.Array | None
+    ordering_keys: pa.Array | None
+    numbers: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """All attributes of some rows: those of row i are from ``offsets[i]`` to before ``offsets[i + 1]``."""
+
+    offsets: npt.NDArray[np.int32]
+    keys: pa.Array
+    values: pa.Array
+
+    @property
+    def counts(self) -> npt.NDArray[np.int32]:
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The row of each attribute."""
+        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), self.counts)
+
+    def without(self, dropped: npt.NDArray[np.bool_]) -> _Attributes:
+        """Less some attributes."""
+        kept = np.bincount(self.rows[~dropped], minlength=len(self.offsets) - 1)
+        mask = pa.array(~dropped)
+        return _Attributes(
+            np.concatenate([[0], np.cumsum(kept)]).astype(np.int32), self.keys.filter(mask), self.values.filter(mask)
+        )
+
+
+def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> Iterator[EncodedRows]:
+    """The messages of a batch, some tens of megabytes at a time.
+
+    Args:
+        batch: rows.
+        columns: where in them the parts of a message are.
+        stamp: names each row.
+        first: the number of the first row in its partition.
+
+    Raises:
+        ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; says which, and why.
+    """
+    payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
+    ends = np.cumsum(lengths(payloads))
+    start = 0
+    while start < len(payloads):
+        begun = ends[start - 1] if start else 0
+        end = max(int(np.searchsorted(ends, begun + _SLICE_BYTES, side="right")), start + 1)
+        part = slice(start, end)
+        yield _encode(batch.slice(start, end - start), payloads[part], columns, stamp, first + start)
+        start = end
+
+
+def _encode(
+    batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns, stamp: RowStamp, first: int
+) -> EncodedRows:
+    check = _Check(stamp.partition, first)
+    topics = None if columns.topic_column is None else _topics(batch.column(columns.topic_column), columns, check)
+    keys = None
+    if columns.ordering_key is not None:
+        keys = pc.fill_null(batch.column(columns.ordering_key).cast(pa.string()), "")
+        check.refuse(
+            lengths(keys) > _MAX_ORDERING_KEY_BYTES, f"its ordering key has more than {_MAX_ORDERING_KEY_BYTES} bytes"
+        )
+    attributes = None
+    if columns.attributes is not None:
+        attributes = _attributes(batch.column(columns.attributes), stamp.attribute)
+        _check_attributes(attributes, _MAX_ATTRIBUTES - bool(stamp.attribute), check)
+    if not stamp.attribute:
+        bare = lengths(payloads) == 0
+        check.refuse(
+            bare if attributes is None else bare & (attributes.counts == 0), "it has neither payload nor attributes"
+        )
+    check.finish()
+    parts = [] if attributes is None else [_encode_attributes(attributes)]
+    if stamp.attribute:
+        parts.append(_encode_stamps(stamp, first, len(payloads)))
+    if keys is not None:
+        none = pa.scalar(b"", pa.binary())
+        parts.append(pc.if_else(pc.equal(pc.binary_length(keys), 0), none, delimited(_ORDERING_KEY, keys)))
+    heads = prefixes(_DATA, pc.binary_length(payloads))
+    sizes = sum((lengths(part) for part in parts), lengths(heads) + lengths(payloads))
+    framing = prefixes(_MESSAGES, pa.array(sizes))
+    longest = MAX_REQUEST_BYTES - len(string_field(1, columns.topic or "x" * 600))
+    check.refuse(lengths(framing) + sizes > longest, f"its message has more than the {MAX_REQUEST_BYTES} bytes allowed")
+    check.finish()
+    # The payload is copied once, here.
+    messages = concatenate(framing, heads, payloads, *parts)
+    return EncodedRows(messages, topics, keys, np.arange(first, first + len(payloads), dtype=np.int64))
+
+
+class _Check:
+    """Collects what is wrong with rows, to name the first one."""
+
+    def __init__(self, partition: int, first: int) -> None:
+        self._partition = partition
+        self._first = first
+        self._bad: tuple[int, str] | None = None
+
+    def refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        """Some rows cannot be published."""
+        if bad.any():
+            row = int(np.argmax(bad))
+            if self._bad is None or row < self._bad[0]:
+                self._bad = row, reason
+
+    def refuse_attributes(self, attributes: _Attributes, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        """Rows cannot be published because of some of their attributes; a brace pair in the reason is the key."""
+        if bad.any():
+            at = int(np.argmax(bad))
+            rows = np.zeros(len(attributes.offsets) - 1, np.bool_)
+            rows[attributes.rows[at]] = True
+            self.refuse(rows, reason.format(repr(attributes.keys[at].as_py()[:40])))
+
+    def finish(self) -> None:
+        """Raise the error of the first row that cannot be published, if there is one."""
+        if self._bad is not None:
+            row, reason = self._bad
+            raise ConnectorError(
+                "PUBSUB_BAD_ROW",
+                f"Row {self._first + row} of partition {self._partition} cannot be published: {reason}",
+                SINK,
+                "Rows are counted from 0 within their partition. Filter or change such rows; nothing of theirs was "
+                "sent.",
+            )
+
+
+def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
+    """The full paths of a column of topics."""
+    check.refuse(_bools(pc.is_null(column)), "it has no topic, and the option topicId is not set")
+    encoded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    for code, name in enumerate(names):
+        bare = not name.startswith("projects/")
+        bad = not is_name("topics", name) or (bare and columns.project is None)
+        if bad:
+            why = "is not a full path, and the option projectId is not set" if is_name("topics", name) else "is no name"
+            check.refuse(encoded.indices.to_numpy() == code, f"its topic {name[:80]!r} {why}")
+    paths = pa.array([full_path(columns.project, "topics", name) for name in names], pa.string())
+    return paths.take(encoded.indices)
+
+
+def _attributes(column: pa.Array, replaced: str) -> _Attributes:
+    """The attributes of a column of maps, less the one that the stamp replaces."""
+    offsets = column.offsets.to_numpy().astype(np.int32)
+    first, last = int(offsets[0]), int(offsets[-1])
+    found = _Attributes(
+        offsets - first,
+        column.keys.slice(first, last - first).cast(pa.string()),
+        column.items.slice(first, last - first).cast(pa.string()),
+    )
+    # A map that is null may still have entries, which then do not count.
+    dropped = _bools(pc.is_null(column))[found.rows]
+    if replaced:
+        dropped |= _bools(pc.equal(found.keys, replaced))
+    return found.without(dropped) if dropped.any() else found
+
+
+def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
+    check.refuse(attributes.counts > most, f"it has more than {most} attributes of its own")
+    key_bytes = lengths(attributes.keys)
+    check.refuse_attributes(attributes, key_bytes == 0, "an attribute has an empty key")
+    check.refuse_attributes(
+        attributes,
+        key_bytes > _MAX_ATTRIBUTE_KEY_BYTES,
+        f"the key {{}}... has more than {_MAX_ATTRIBUTE_KEY_BYTES} bytes",
+    )
+    check.refuse_attributes(
+        attributes, _bools(pc.starts_with(attributes.keys, "goog")), "the key {} begins with goog, which is reserved"
+    )
+    check.refuse_attributes(attributes, _bools(pc.is_null(attributes.values)), "the attribute {} is null")
+    check.refuse_attributes(
+        attributes,
+        lengths(pc.fill_null(attributes.values, "")) > _MAX_ATTRIBUTE_VALUE_BYTES,
+        f"the attribute {{}} has more than {_MAX_ATTRIBUTE_VALUE_BYTES} bytes",
+    )
+
+
+def _encode_attributes(attributes: _Attributes) -> pa.Array:
+    """The attributes of each row as a repeated field."""
+    entries = delimited(
+        _ATTRIBUTES, concatenate(delimited(_KEY, attributes.keys), delimited(_VALUE, attributes.values))
+    )
+    listed = pa.ListArray.from_arrays(pa.array(attributes.offsets), entries)
+    return pc.binary_join(listed, pa.scalar(b"", pa.binary()))
+
+
+def _encode_stamps(stamp: RowStamp, first: int, rows: int) -> pa.Array:
+    """The attribute that names each row, as a field."""
+    numbers = pa.array(np.arange(first, first + rows, dtype=np.int64)).cast(pa.string()).cast(pa.binary())
+    values = concatenate(pa.scalar(stamp.prefix.encode(), pa.binary()), numbers)
+    key = pa.scalar(string_field(_KEY, stamp.attribute), pa.binary())
+    return delimited(_ATTRIBUTES, concatenate(key, delimited(_VALUE, values)))
+
+
+def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return found

@@ -1,0 +1,89 @@
+"""The options that move a subscription to another place in its past or future."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from connectors.core.option_kinds import INTEGER, Kind
+from connectors.core.options import conflict, option
+from connectors.pubsub.connection_options import PubSubConnectionOptions
+from connectors.pubsub.names import resource
+
+__all__ = ["PubSubSeekOptions", "check_seek"]
+
+_CONNECTOR: Final = "pubsub"
+_MILLISECONDS: Final = re.compile(r"\d{1,15}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _parse_timestamp(text: str) -> int:
+    if _MILLISECONDS.fullmatch(text):
+        return int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("it is neither a time nor a number of milliseconds") from None
+    if moment.tzinfo is None:
+        raise ValueError("it has no time zone")
+    microseconds = (moment - _EPOCH) // timedelta(microseconds=1)
+    if microseconds < 0:
+        raise ValueError("it is before 1970")
+    return microseconds
+
+
+TIMESTAMP: Final = Kind(
+    "timestamp",
+    "a time with its zone, such as 2026-11-21T20:00:00Z, or milliseconds since 1970",
+    int,
+    _parse_timestamp,
+)
+"""Microseconds since 1970."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PubSubSeekOptions(PubSubConnectionOptions):
+    """Where the subscription is moved to before it is read."""
+
+    starting_timestamp: int | None = option(
+        "startingTimestamp",
+        TIMESTAMP,
+        "Seek the subscription to this time: what was published since is read again, as far as the subscription or "
+        "its topic retains acknowledged messages, and what is older is skipped. Done once for each value, so the "
+        "option may stay where it is; it moves the subscription for everyone who reads it.",
+        default=None,
+    )
+    starting_snapshot: str | None = option(
+        "startingSnapshot",
+        resource("snapshots"),
+        "Seek the subscription to this snapshot, an id or a full path: what was not acknowledged then, and what was "
+        "published since, is read again. Done once for each value.",
+        default=None,
+    )
+    dedup_epoch: int | None = option(
+        "dedupEpoch",
+        INTEGER,
+        "Another number makes the query forget which messages it has read, once, so that what the service delivers "
+        "again gives rows again: for a seek that was done outside of the query. With startingTimestamp or "
+        "startingSnapshot another number does the same seek once more.",
+        default=None,
+        minimum="0",
+    )
+
+
+def check_seek(options: PubSubSeekOptions) -> None:
+    """Refuse two places at once.
+
+    Raises:
+        OptionError: startingTimestamp and startingSnapshot are both given.
+    """
+    if options.starting_timestamp is not None and options.starting_snapshot is not None:
+        raise conflict(
+            _CONNECTOR,
+            "startingTimestamp",
+            "startingSnapshot",
+            "a subscription can be moved to one place only",
+            "Leave one of them out.",
+        )
