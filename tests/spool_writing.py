@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from connectors.spool.fence import SpoolLock
 from connectors.spool.identity import SpoolIdentity, open_identity
-from connectors.spool.keys import keys_of
+from connectors.spool.keys import OtherIds, keys_of
 from connectors.spool.ledger import Ledger
 from connectors.spool.opening import open_ledger
 from connectors.spool.plan import plan
@@ -52,7 +52,14 @@ class HandSpool:
         self.store.make_root()
         return SpoolLock(str(self.root), jvm)
 
-    def write(self, ids: Sequence[str], fetcher: str = "f0", size: int = 10, published: int = 1_000_000) -> SegmentInfo:
+    def write(
+        self,
+        ids: Sequence[str],
+        fetcher: str = "f0",
+        size: int = 10,
+        published: int = 1_000_000,
+        other: OtherIds | None = None,
+    ) -> SegmentInfo:
         """Publish one segment with these ids; each row counts `size` bytes."""
         identity = self.identity()
         number = self._numbers.get(fetcher, 0)
@@ -62,7 +69,7 @@ class HandSpool:
             payloads = pa.array([text.encode() for text in ids], pa.binary())
             rows = pa.record_batch([array, payloads], schema=SCHEMA)
             sizes = np.full(len(ids), size, np.int64)
-            writer.append(rows, keys_of(array, identity.hash_key), sizes, (published, published))
+            writer.append(rows, keys_of(array, identity.hash_key, other), sizes, (published, published))
         info = writer.publish()
         self._numbers[fetcher] = number + 1
         return info

@@ -10,7 +10,8 @@ from connectors.kafka.schema import source_schema
 from connectors.kafka.write_options import KafkaWriteOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
-from connectors.pubsub.options import STREAM_SCHEMA, PubSubStreamOptions
+from connectors.pubsub.read_options import PubSubReadOptions
+from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.write_options import PubSubWriteOptions
 
 ROOT = Path(__file__).parent.parent
@@ -33,6 +34,14 @@ _SINK_COLUMNS = (
 )
 
 
+_DATABRICKS_COLUMNS = {
+    "messageId": _COLUMNS["messageId"],
+    "payload": _COLUMNS["payload"],
+    "attributes": 'the attributes as a JSON object, such as `{"kind":"order"}`',
+    "publishTimestampInMillis": "when the service received it, in milliseconds since 1970",
+}
+
+
 def pages() -> dict[Path, str]:
     """The pages: path below the root of the repository to text."""
     return {
@@ -44,7 +53,11 @@ def pages() -> dict[Path, str]:
 
 def _pubsub() -> str:
     columns = [f"| `{one.name}` | {one.dataType.simpleString()} | {_COLUMNS[one.name]} |" for one in STREAM_SCHEMA]
-    options = [text for row in option_rows(PubSubStreamOptions) for text in _option(row)]
+    theirs = [
+        f"| `{one.name}` | {one.dataType.simpleString()} | {_DATABRICKS_COLUMNS[one.name]} |"
+        for one in DATABRICKS_SCHEMA
+    ]
+    options = [text for row in option_rows(PubSubReadOptions) for text in _option(row)]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _SINK_COLUMNS]
     return "\n".join(
         [
@@ -52,13 +65,19 @@ def _pubsub() -> str:
             "",
             "Generated from the code by `./dev docs`. What is promised: [the spool](../explanation/spool.md).",
             "",
-            "## Columns of the stream",
+            "## Columns of stream and batch",
             "",
             "| column | type | |",
             "|---|---|---|",
             *columns,
             "",
-            "## Options of the stream",
+            "With `schemaMode=databricks`:",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *theirs,
+            "",
+            "## Options of stream and batch",
             "",
             "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import CredentialsError
 from connectors.pubsub.answers import duration, subscription_info
-from connectors.pubsub.key_file import bad_key_file, read_key_file
+from connectors.pubsub.credentials import ServiceAccount, unusable
+from connectors.pubsub.key_file import read_key_file
 from connectors.pubsub.messages import wire_message
 from connectors.pubsub.rpc_errors import AckFailures, RpcCall, ack_failures, connector_error
 from connectors.pubsub.subscription import SubscriptionInfo
@@ -120,7 +121,7 @@ class PubSubClient:
 
     Args:
         transport: where the service is, and whether by TLS; without TLS no credentials are used.
-        credentials_file: key file; application default credentials when None.
+        credentials: a key file, or a service account; application default credentials when None.
         retry_policy: for looking at and creating things. Pulls and acks are tried once: their callers retry.
         sleep: waits between retries; see `connectors.core.backoff.retry`.
 
@@ -131,7 +132,7 @@ class PubSubClient:
     def __init__(
         self,
         transport: Transport,
-        credentials_file: Path | None = None,
+        credentials: Path | ServiceAccount | None = None,
         *,
         retry_policy: RetryPolicy = ADMIN_RETRY,
         sleep: Callable[[float], object] = time.sleep,
@@ -139,7 +140,7 @@ class PubSubClient:
         self._transport = transport
         self._retry_policy = retry_policy
         self._sleep = sleep
-        self._channel = _open_channel(transport, credentials_file)
+        self._channel = _open_channel(transport, credentials)
         # No serializers: bytes in, bytes out.
         self._unary = {
             method: self._channel.unary_unary(f"{service}{method}", None, None) for method, service in _UNARY.items()
@@ -325,7 +326,7 @@ def _failures_in(error: grpc.RpcError) -> AckFailures | None:
     return ack_failures(reasons)
 
 
-def _open_channel(transport: Transport, credentials_file: Path | None) -> grpc.Channel:
+def _open_channel(transport: Transport, credentials: Path | ServiceAccount | None) -> grpc.Channel:
     import grpc  # noqa: PLC0415 - see the top
 
     options: list[tuple[str, int]] = [
@@ -349,17 +350,17 @@ def _open_channel(transport: Transport, credentials_file: Path | None) -> grpc.C
     from google.auth.transport.requests import Request  # noqa: PLC0415 - see the top
 
     make_plugin: Any = AuthMetadataPlugin  # comes without types
-    plugin = make_plugin(_credentials(credentials_file), Request())
+    plugin = make_plugin(_credentials(credentials), Request())
     tls = grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
     return grpc.secure_channel(transport.target, tls, options)
 
 
-def _credentials(credentials_file: Path | None) -> Any:
-    """The credentials of a file, or the application default ones; no text of another library is passed on."""
+def _credentials(source: Path | ServiceAccount | None) -> Any:
+    """What Google's library makes of credentials, or the default ones; no text of another library is passed on."""
     import google.auth  # noqa: PLC0415 - see the top
     from google.auth.exceptions import GoogleAuthError  # noqa: PLC0415 - see the top
 
-    if credentials_file is None:
+    if source is None:
         try:
             return google.auth.default(scopes=_SCOPES)[0]
         except GoogleAuthError:
@@ -370,7 +371,7 @@ def _credentials(credentials_file: Path | None) -> Any:
                 "Give credentialsFile, run gcloud auth application-default login, or run where a service account is "
                 "attached.",
             ) from None
-    info = read_key_file(credentials_file)
+    info = read_key_file(source) if isinstance(source, Path) else source.to_key_file()
     load: Any = google.auth.load_credentials_from_dict  # comes without types
     try:
         with warnings.catch_warnings():
@@ -378,7 +379,7 @@ def _credentials(credentials_file: Path | None) -> Any:
             warnings.simplefilter("ignore", DeprecationWarning)
             credentials = load(info, scopes=_SCOPES)[0]
     except (GoogleAuthError, ValueError, TypeError, KeyError, AttributeError):
-        raise bad_key_file(credentials_file, "is no file of Google credentials") from None
+        raise unusable(source, "is no file of Google credentials") from None
     if hasattr(credentials, "with_always_use_jwt_access"):
         # As Google's clients do: the key signs the tokens itself, so no token endpoint has to be reached.
         credentials = credentials.with_always_use_jwt_access(always_use_jwt_access=True)

@@ -17,18 +17,23 @@ from connectors.core.backoff import RetryPolicy
 from connectors.core.errors import AccessDeniedError, ConnectorError
 from connectors.pubsub.acks import AckSender
 from connectors.pubsub.client import PubSubClient, PullStream
+from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.decode import make_decoder
 from connectors.pubsub.leases import Deadlines, Received
+from connectors.pubsub.rows import other_ids
 from connectors.pubsub.rpc_errors import AckFailures
 from connectors.pubsub.streams import Service, StreamReader
 from connectors.pubsub.subscription import require_readable
 from connectors.pubsub.transport import Transport
 from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
 
-__all__ = ["TARGET", "PubSubFetch", "PubSubFetchSettings"]
+__all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
 
 TARGET: Final = "connectors.pubsub.fetch:PubSubFetch"
 """What `FetchPlan.target` is for Pub/Sub."""
+
+DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
+"""Counter of the messages without the attribute that dedupAttribute names: they count by their message id."""
 
 _STREAMS_A_CHANNEL: Final = 8
 _ONCE: Final = RetryPolicy(deadline_seconds=0.0)
@@ -47,7 +52,8 @@ class PubSubFetchSettings:
     Attributes:
         subscription: full path.
         transport: where the service is.
-        credentials_file: key file, or None for application default credentials.
+        credentials_file: key file, or None.
+        service_account: credentials, or None; without both, application default credentials.
         streams: how many pull streams.
         ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
         max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
@@ -55,11 +61,13 @@ class PubSubFetchSettings:
         ordered: the subscription keeps an order; or nothing is known of that.
         look_every_seconds: how often the first fetcher looks whether the subscription can still be read.
         plain: decode by protobuf only.
+        dedup_attribute: messages with the same value of it are copies; an empty text for none.
     """
 
     subscription: str
     transport: Transport
     credentials_file: str | None = None
+    service_account: ServiceAccount | None = None
     streams: int = 4
     ack_deadline_seconds: int = 60
     max_outstanding_bytes: int = 0
@@ -67,6 +75,7 @@ class PubSubFetchSettings:
     ordered: bool = False
     look_every_seconds: float = 30.0
     plain: bool = False
+    dedup_attribute: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The settings as a JSON object."""
@@ -75,7 +84,8 @@ class PubSubFetchSettings:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The settings that `to_json` wrote."""
-        return cls(**{**value, "transport": Transport(**value["transport"])})
+        account = ServiceAccount.from_json(value.get("service_account"))
+        return cls(**{**value, "transport": Transport(**value["transport"]), "service_account": account})
 
 
 class PubSubFetch:
@@ -93,8 +103,9 @@ class PubSubFetch:
         told = self._settings = PubSubFetchSettings.from_json(settings)
         self._context = context
         key_file = None if told.credentials_file is None else Path(told.credentials_file)
+        credentials = told.service_account or key_file
         channels = -(-told.streams // _STREAMS_A_CHANNEL)
-        self._clients = [PubSubClient(told.transport, key_file, retry_policy=_ONCE) for _ in range(channels)]
+        self._clients = [PubSubClient(told.transport, credentials, retry_policy=_ONCE) for _ in range(channels)]
         self._client_id = secrets.token_hex(16)
         self._service = Service()
         self._decoder = make_decoder(plain=told.plain)
@@ -140,8 +151,11 @@ class PubSubFetch:
         received = cast("Sequence[Received]", deliveries)
         messages = self._decoder.decode([each.response for each in received if each.response is not None])
         token = self._deadlines.merge(received, messages.ack_ids)
-        ids = messages.rows.column("messageId")
-        return Block(messages.rows, ids, messages.sizes, messages.published(), token)
+        block = Block(messages.rows, messages.rows.column("messageId"), messages.sizes, messages.published(), token)
+        if self._settings.dedup_attribute:
+            block.other_ids = other_ids(messages.rows, self._settings.dedup_attribute)
+            block.counters = {DEDUP_ATTRIBUTE_MISSING: block.other_ids.values.null_count}
+        return block
 
     def on_durable(self, token: object) -> None:
         """Ack a block."""

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, Self, TypeVar
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, choice, duration_or
+from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, Kind, choice, duration_or
 from connectors.core.options import conflict, option, parse_options
 from connectors.pubsub.connection_options import connection_transport
 from connectors.pubsub.names import TOPIC, full_path, resources
@@ -26,14 +26,19 @@ from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.seek_options import PubSubSeekOptions, check_seek
 
 __all__ = [
+    "POSITION",
     "STREAM_SCHEMA",
     "PubSubStreamOptions",
     "SpoolDurability",
     "StartingPosition",
+    "completed",
+    "connection_transport",
     "parse_stream_options",
 ]
 
 _CONNECTOR: Final = "pubsub"
+
+Options = TypeVar("Options", bound="PubSubStreamOptions")
 
 
 class SpoolDurability(StrEnum):
@@ -44,11 +49,22 @@ class SpoolDurability(StrEnum):
 
 
 class StartingPosition(StrEnum):
-    """Where a new checkpoint begins on a used spool."""
+    """Where a new checkpoint begins on a used spool, and a batch read of a spool."""
 
     COMMITTED = "committed"
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+def _parse_position(text: str) -> StartingPosition | int:
+    return INTEGER.parse(text) if text.isascii() and text.isdigit() else _WORD.parse(text)
+
+
+_WORD: Final = choice(StartingPosition)
+POSITION: Final = Kind(
+    "position", f"{_WORD.legal}; for a batch read also a position", StartingPosition | int, _parse_position
+)
+"""A word, or the number that a row has in the column offset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,11 +213,11 @@ class PubSubStreamOptions(PubSubSeekOptions):
         "to create it again: what it had not delivered is lost.",
         default="true",
     )
-    starting_position: StartingPosition = option(
+    starting_position: StartingPosition | int = option(
         "startingPosition",
-        choice(StartingPosition),
+        POSITION,
         "Where a new checkpoint begins on a used spool: after the last commit that the spool knows of, at its oldest "
-        "kept row, or at its end.",
+        "kept row, or at its end. A batch read begins at earliest when this is not given.",
         default="committed",
     )
     start_timeout: float = option(
@@ -255,7 +271,7 @@ class PubSubStreamOptions(PubSubSeekOptions):
         names = self.subscription_id.split(",")
         return tuple(sorted(full_path(self.project_id, "subscriptions", name) for name in names))
 
-    def alone(self, subscription: str) -> PubSubStreamOptions:
+    def alone(self, subscription: str) -> Self:
         """These options for one of the subscriptions, given by its full path."""
         return dataclasses.replace(self, subscription_id=subscription)
 
@@ -286,7 +302,11 @@ def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> 
     Raises:
         OptionError: an option is unknown, missing, illegal, or in conflict with another.
     """
-    options = parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR)
+    return completed(parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR), environ)
+
+
+def completed(options: Options, environ: Mapping[str, str]) -> Options:
+    """The same options, checked against each other, and with what is derived; raises as `parse_stream_options` does."""
     _check_project(options)
     _check_deletion(options)
     check_seek(options)

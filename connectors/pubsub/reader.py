@@ -1,4 +1,4 @@
-"""The ``pubsub`` format: a stream of a subscription's messages, each once, at positions that never change.
+"""The ``pubsub`` format: a subscription's messages, each once, at positions that never change; also as a batch.
 
 Spark builds these classes in three kinds of process (the source process of the query, a planner, the tasks), so the
 constructors keep the raw options and nothing else. What the source process needs - options, ledger, fetchers - comes
@@ -8,29 +8,29 @@ with its first call; what a task needs is in its partition.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from connectors.core.errors import OptionError
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
+from connectors.pubsub.output import output
+from connectors.pubsub.schema import SchemaMode, schema_of
 from connectors.spool.plan import Slice
-from connectors.spool.read import KeptRows, read_slices
+from connectors.spool.read import read_slices
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from connectors.pubsub.options import PubSubStreamOptions
+    from connectors.pubsub.read_options import PubSubReadOptions
     from connectors.pubsub.writer import PubSubBatchWriter, PubSubStreamWriter
     from connectors.spool.stream import SpoolStream
 
-__all__ = ["PubSubDataSource", "PubSubPartition", "PubSubStreamReader"]
+__all__ = ["PubSubBatchReader", "PubSubDataSource", "PubSubPartition", "PubSubStreamReader"]
 
 _NO_LIMIT = (1 << 63) - 1
 
@@ -43,11 +43,13 @@ class PubSubPartition(InputPartition):
         root: the folder of the spool.
         subscriptions: full names, by the index that the slices have.
         slices: runs of rows of segments, in the order of their positions.
+        mode: which columns to give.
     """
 
     root: str
     subscriptions: tuple[str, ...]
     slices: tuple[Slice, ...]
+    mode: SchemaMode
 
 
 class PubSubDataSource(DataSource):
@@ -60,28 +62,15 @@ class PubSubDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema of the rows; bad options fail here, while ``load()`` runs."""
-        from connectors.pubsub.options import STREAM_SCHEMA  # noqa: PLC0415 - tasks need no options
-
-        _parse(self.options)
-        return STREAM_SCHEMA
+        return schema_of(_parse(self.options, streaming=None).schema_mode)
 
     def streamReader(self, schema: StructType) -> PubSubStreamReader:  # noqa: ARG002 - Spark's interface
         """The reader of a stream."""
         return PubSubStreamReader(dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
-        """Batch reads are not there yet.
-
-        Raises:
-            OptionError: always.
-        """
-        raise OptionError(
-            "PUBSUB_NO_BATCH_READ",
-            "The pubsub format has no batch read yet",
-            "spark.read",
-            "Use spark.readStream with trigger(availableNow=True): it ends when everything published before its start "
-            "has been read.",
-        )
+        """The reader of a batch."""
+        return PubSubBatchReader(dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> PubSubBatchWriter:  # noqa: FBT001 - Spark's interface
         """The writer of a batch."""
@@ -109,7 +98,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """At most ``maxRecordsPerTrigger`` rows. Never "all": that is how Trigger.Once is told."""
-        return ReadMaxRows(_parse(self._options).max_records_per_trigger or _NO_LIMIT)
+        return ReadMaxRows(_parse(self._options, streaming=True).max_records_per_trigger or _NO_LIMIT)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where a bounded run begins."""
@@ -125,17 +114,15 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The partitions of a batch: a pure function of the two offsets and the ledger."""
-        options = _parse(self._options)
-        parts = self._open().partitions(start, end)
-        subscriptions = options.subscriptions
-        return [PubSubPartition(str(options.spool_folder), subscriptions, tuple(slices)) for slices in parts]
+        options = _parse(self._options, streaming=True)
+        return _partitions(str(options.spool_folder), options, self._open().partitions(start, end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
         settle_worker()
         part = cast("PubSubPartition", partition)
         for kept in read_slices(part.root, part.slices):
-            yield _output(kept, part.subscriptions)
+            yield output(kept, part.subscriptions, part.mode)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything below an offset."""
@@ -154,28 +141,46 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._stream is None:
             from connectors.pubsub.start import open_stream  # noqa: PLC0415 - only the source process needs it
 
-            self._stream = open_stream(_parse(self._options))
+            self._stream = open_stream(_parse(self._options, streaming=True))
         return self._stream
 
 
-def _parse(raw: Mapping[str, str]) -> PubSubStreamOptions:
-    from connectors.pubsub.options import parse_stream_options  # noqa: PLC0415 - tasks must not import pydantic
+class PubSubBatchReader(DataSourceReader):
+    """The reader of a batch, as Spark calls it."""
 
-    return parse_stream_options(raw, os.environ)
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The partitions. Called once a ``load()``: every action reads the same ones again."""
+        from connectors.pubsub.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
+
+        options = _parse(self._options, streaming=False)
+        root, parts = plan_batch(options)
+        # For no partitions Spark would make one of its own, with nothing in it.
+        return _partitions(root, options, parts or [[]])
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
+        from connectors.spool.batch import read_kept_rows  # noqa: PLC0415 - the tasks of a stream need none of it
+
+        settle_worker()
+        part = cast("PubSubPartition", partition)
+        for kept in read_kept_rows(part.root, part.slices):
+            yield output(kept, part.subscriptions, part.mode)
+
+
+def _parse(raw: Mapping[str, str], *, streaming: bool | None) -> PubSubReadOptions:
+    from connectors.pubsub.read_options import parse_read_options  # noqa: PLC0415 - tasks must not import pydantic
+
+    return parse_read_options(raw, os.environ, streaming=streaming)
+
+
+def _partitions(root: str, options: PubSubReadOptions, parts: Iterable[Iterable[Slice]]) -> list[InputPartition]:
+    return [PubSubPartition(root, options.subscriptions, tuple(slices), options.schema_mode) for slices in parts]
 
 
 def _max_rows(limit: ReadLimit) -> int | None:
     if isinstance(limit, ReadAllAvailable):
         return None
     return limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT
-
-
-def _output(kept: KeptRows, subscriptions: tuple[str, ...]) -> pa.RecordBatch:
-    """The batch as Spark gets it: the columns of the segment, then the subscription and the position."""
-    rows = len(kept.rows)
-    columns = [
-        *kept.rows.columns,
-        pa.repeat(pa.scalar(subscriptions[kept.source], pa.string()), rows),
-        pa.array(np.arange(kept.position, kept.position + rows, dtype=np.int64)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=[*kept.rows.schema.names, "subscription", "offset"])

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
+from connectors.spool.keys import OtherIds
 
-__all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble"]
+__all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble", "other_ids"]
 
 ROWS_SCHEMA = pa.schema(
     [
@@ -122,6 +123,12 @@ def assemble(columns: Columns) -> ReceivedMessages:
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(_lengths(keys) + _lengths(values))])
     sizes = _lengths(columns.payloads) + _lengths(columns.ordering_keys) + np.diff(ends[offsets])
     return ReceivedMessages(rows, columns.ack_ids, sizes)
+
+
+def other_ids(rows: pa.RecordBatch, attribute: str) -> OtherIds:
+    """The values of an attribute; null where it is missing or empty, as Apache Beam's ``withIdAttribute`` has it."""
+    values = pc.map_lookup(rows.column("attributes"), pa.scalar(attribute), "first")
+    return OtherIds(attribute, pc.if_else(pc.equal(values, ""), pa.scalar(None, pa.string()), values))
 
 
 def _check_message_ids(message_ids: pa.Array) -> None:

@@ -1,7 +1,8 @@
-"""The schema of the rows that a ``pubsub`` stream gives."""
+"""The schemas of the rows that a ``pubsub`` reader gives."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Final
 
 from pyspark.sql.types import (
@@ -15,7 +16,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["STREAM_SCHEMA"]
+__all__ = ["DATABRICKS_SCHEMA", "STREAM_SCHEMA", "SchemaMode", "schema_of"]
+
+
+class SchemaMode(StrEnum):
+    """Which columns the rows have."""
+
+    NATIVE = "native"
+    DATABRICKS = "databricks"
+
 
 STREAM_SCHEMA: Final = StructType(
     [
@@ -30,3 +39,21 @@ STREAM_SCHEMA: Final = StructType(
     ]
 )
 """``offset`` is the position that the ledger minted: the dense count of rows kept."""
+
+DATABRICKS_SCHEMA: Final = StructType(
+    [
+        StructField("messageId", StringType()),
+        StructField("payload", BinaryType()),
+        StructField("attributes", StringType()),
+        StructField("publishTimestampInMillis", LongType()),
+    ]
+)
+"""The columns of Databricks' source; its documentation calls the payload an array of bytes, which Spark calls binary.
+
+https://docs.databricks.com/aws/en/connect/streaming/pub-sub
+"""
+
+
+def schema_of(mode: SchemaMode) -> StructType:
+    """The schema of a mode."""
+    return DATABRICKS_SCHEMA if mode is SchemaMode.DATABRICKS else STREAM_SCHEMA

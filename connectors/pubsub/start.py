@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import OptionError
 from connectors.pubsub.client import PubSubClient
+from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
+from connectors.pubsub.read_options import SegmentCompression
 from connectors.pubsub.subscription import ensure_subscription
 from connectors.spool.admission import Started
 from connectors.spool.fetch_target import FetchPlan
@@ -20,11 +23,12 @@ from connectors.spool.stream import SpoolStream, StreamSettings
 from connectors.spool.upkeep import UpkeepSettings
 
 if TYPE_CHECKING:
-    from connectors.pubsub.options import PubSubStreamOptions
-    from connectors.pubsub.subscription import SubscriptionState
+    from connectors.pubsub.read_options import PubSubReadOptions
+    from connectors.pubsub.subscription import SubscriptionInfo, SubscriptionState
+    from connectors.spool.identity import SpoolIdentity
     from connectors.spool.ledger import Ledger
 
-__all__ = ["open_stream"]
+__all__ = ["fetch_plan", "open_stream"]
 
 _log = logging.getLogger(__name__)
 _SHORTEST_DEADLINE = 10
@@ -32,7 +36,7 @@ _LONG_DEADLINE = 60
 _LONGEST_DEADLINE = 600
 
 
-def open_stream(options: PubSubStreamOptions) -> SpoolStream:
+def open_stream(options: PubSubReadOptions) -> SpoolStream:
     """Open the spool of a query and start its fetchers, in the background.
 
     Raises:
@@ -42,7 +46,7 @@ def open_stream(options: PubSubStreamOptions) -> SpoolStream:
         root=str(options.spool_folder),
         connector="pubsub",
         sources=options.subscriptions,
-        starting_position=options.starting_position.value,
+        starting_position=str(options.starting_position),
         partition_bytes=options.partition_bytes,
         max_partitions=options.max_partitions,
         max_bytes_per_trigger=options.max_bytes_per_trigger,
@@ -66,11 +70,11 @@ def open_stream(options: PubSubStreamOptions) -> SpoolStream:
     return SpoolStream(settings, start_fetching)
 
 
-def _start_fetching(options: PubSubStreamOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
+def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
     """Look at the subscriptions, make them if that is asked for, and start the fetchers."""
     is_new = ledger.state.ordinal == 0
     alone = [options.alone(subscription) for subscription in options.subscriptions]
-    with PubSubClient(options.transport, options.credentials_file) as client:
+    with PubSubClient(options.transport, options.credentials) as client:
         found = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
         _seek(client, options, ledger)
     groups = FetcherGroups()
@@ -83,7 +87,7 @@ def _start_fetching(options: PubSubStreamOptions, ledger: Ledger, wake: Callable
 
 
 def _group(
-    options: PubSubStreamOptions,
+    options: PubSubReadOptions,
     found: SubscriptionState,
     source: int,
     ledger: Ledger,
@@ -97,7 +101,7 @@ def _group(
         return not ordered or ledger.earlier_fetchers_done(groups.running_beside(group))
 
     group = FetcherGroup(
-        replace(_fetch_plan(options, found, ledger), source=source),
+        replace(fetch_plan(options, found.info, ledger.identity), source=source),
         _fetcher_count(options, found),
         on_published=lambda _fetcher, _number: wake(),
         may_start=may_start,
@@ -106,7 +110,7 @@ def _group(
     return group
 
 
-def _seek(client: PubSubClient, options: PubSubStreamOptions, ledger: Ledger) -> None:
+def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> None:
     """Move the subscription if the options ask for it and that is not done."""
 
     def move(wanted: Mapping[str, Any]) -> None:
@@ -124,7 +128,7 @@ def _seek(client: PubSubClient, options: PubSubStreamOptions, ledger: Ledger) ->
         )
 
 
-def _fetcher_count(options: PubSubStreamOptions, found: SubscriptionState) -> int:
+def _fetcher_count(options: PubSubReadOptions, found: SubscriptionState) -> int:
     """One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
 
     Raises:
@@ -148,31 +152,40 @@ def _fetcher_count(options: PubSubStreamOptions, found: SubscriptionState) -> in
     )
 
 
-def _fetch_plan(options: PubSubStreamOptions, found: SubscriptionState, ledger: Ledger) -> FetchPlan:
-    """What each fetcher is told."""
-    info = found.info
+def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool: SpoolIdentity) -> FetchPlan:
+    """What each fetcher is told.
+
+    Args:
+        options: the options of the reader.
+        info: what the service tells about the subscription; None if the role for that is missing.
+        spool: the spool to fetch into, in the folder that the options name.
+    """
     # A short deadline brings the messages of a crashed fetcher back soon; exactly-once delivery asks for 60 s.
     deadline = _LONG_DEADLINE if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
     count = options.max_outstanding_messages
+    credentials = options.credentials
     settings = PubSubFetchSettings(
         subscription=options.subscription,
         transport=options.transport,
-        credentials_file=None if options.credentials_file is None else str(options.credentials_file),
+        credentials_file=str(credentials) if isinstance(credentials, Path) else None,
+        service_account=credentials if isinstance(credentials, ServiceAccount) else None,
         streams=options.streams,
         ack_deadline_seconds=min(max(deadline, _SHORTEST_DEADLINE), _LONGEST_DEADLINE),
         max_outstanding_bytes=options.max_outstanding_bytes,
         max_outstanding_messages=count or 0,
         ordered=info is None or info.message_ordering,
+        dedup_attribute=options.dedup_attribute or "",
     )
     return FetchPlan(
         target=TARGET,
         root=str(options.spool_folder),
-        spool=ledger.identity.spool,
-        hash_key=ledger.identity.hash_key,
+        spool=spool.spool,
+        hash_key=spool.hash_key,
         settings=settings.to_json(),
         publish_period=options.max_fetch_period,
         segment_bytes=options.segment_bytes,
         max_held_bytes=options.max_outstanding_bytes,
+        compression="" if options.segment_compression is SegmentCompression.NONE else options.segment_compression.value,
         **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
         **({} if count is None else {"max_held_rows": count}),
     )

@@ -2,13 +2,16 @@
 
 Per name space it holds sorted arrays: the runs on disk, in mapped memory, and in front of them the keys of segments
 that no run holds yet, in arrays that are merged as they grow, so that there are few of them. A look-up of a segment's
-ids sorts them once and searches each array. Nothing is ever forgotten here but by `swap` and `clear`, which are called
-after a record says so.
+ids sorts them once and searches each array.
+
+Ids expire in portions of an eighth of the horizon by the publish time of their last message: what is in memory is held
+by portion, and a run holds the ids of one portion. A look-up leaves out arrays whose last message was published longer
+than the horizon before the first one that is looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,25 +21,34 @@ from connectors.spool.keys import IdKeys
 from connectors.spool.runs import IdRun, RunEntry, write_run
 from connectors.spool.store import LocalStore
 
-__all__ = ["DedupIndex", "RecentIds"]
+__all__ = ["PORTIONS", "DedupIndex", "RecentIds"]
+
+PORTIONS = 8
+"""In so many portions the ids of one horizon expire."""
+
+_SHORTEST_HORIZON = 600.0
+_MICROSECONDS = 1_000_000
 
 Mask = npt.NDArray[np.bool_]
+Published = tuple[int, int] | None
+"""Lowest and highest publish time of some messages, microseconds since 1970; None if it is not known."""
+
 _Keys = npt.NDArray[Any]
 
 
 class RecentIds:
-    """The keys of one name space that are in no run yet: sorted arrays in memory."""
+    """The keys of one portion of a name space that are in no run yet: sorted arrays in memory."""
 
     def __init__(self) -> None:
         self.numbers: list[_Keys] = []
         self.hashes: list[_Keys] = []
-        self.published: tuple[int, int] | None = None
+        self.published: Published = None
 
     def __len__(self) -> int:
         return sum(map(len, self.numbers)) + sum(map(len, self.hashes))
 
-    def add(self, keys: IdKeys, published: tuple[int, int] | None) -> None:
-        """Add the keys of a segment, whose messages were published between the two times (microseconds)."""
+    def add(self, keys: IdKeys, published: Published) -> None:
+        """Add the keys of a segment, whose messages were published between the two times."""
         _push(self.numbers, np.unique(keys.numbers[keys.numbered()]))
         _push(self.hashes, np.unique(keys.hashes))
         self._widen(published)
@@ -49,7 +61,7 @@ class RecentIds:
             _push(self.hashes, array)
         self._widen(other.published)
 
-    def _widen(self, published: tuple[int, int] | None) -> None:
+    def _widen(self, published: Published) -> None:
         if published is not None:
             low, high = self.published or published
             self.published = (min(low, published[0]), max(high, published[1]))
@@ -60,49 +72,72 @@ class RecentIds:
 
 
 class DedupIndex:
-    """All ids admitted, by name space."""
+    """All ids admitted, by name space.
 
-    def __init__(self) -> None:
+    Args:
+        horizon: seconds, by publish time, for which ids count; None while it is not known, then all of them do.
+    """
+
+    def __init__(self, horizon: float | None = None) -> None:
+        self.horizon = horizon
         self._runs: dict[str, list[IdRun]] = {}
-        self._recent: dict[str, RecentIds] = {}
+        self._recent: dict[str, dict[int, RecentIds]] = {}
 
-    def recent(self, space: str) -> RecentIds:
-        """The ids of a name space that are in no run yet."""
-        return self._recent.setdefault(space, RecentIds())
+    def set_horizon(self, seconds: float) -> None:
+        """Let ids count for so long."""
+        before, self.horizon, self._recent = self._recent, seconds, {}
+        for space, portions in before.items():
+            for recent in portions.values():
+                self._portion(space, recent.published).absorb(recent)
 
-    def spaces(self) -> list[str]:
-        """The name spaces that have ids in no run yet."""
-        return [space for space, recent in self._recent.items() if len(recent)]
+    def recent(self) -> list[tuple[str, RecentIds]]:
+        """The ids that are in no run yet, by name space and portion."""
+        return [
+            (space, recent) for space, portions in self._recent.items() for recent in portions.values() if len(recent)
+        ]
 
     def runs(self, space: str) -> list[IdRun]:
         """The runs of a name space, oldest first."""
         return list(self._runs.get(space, ()))
 
-    def strike(self, space: str, keys: IdKeys) -> Mask:
-        """Which rows to strike out: those whose id is known, and all but the first of the same id."""
-        recent, runs = self.recent(space), self._runs.get(space, ())
-        numbers = [*recent.numbers, *(run.numbers for run in runs)]
+    def strike(self, space: str, keys: IdKeys, published: Published) -> Mask:
+        """Which rows to strike out: those whose id is known, and all but the first of the same id.
+
+        Args:
+            space: their name space.
+            keys: one row's after the other's.
+            published: between which times they were published.
+        """
+        arrays = list(self._arrays(space, published))
         if not len(keys.hash_rows):
-            return _repeated(keys.numbers, numbers)
+            return _repeated(keys.numbers, [array for numbers, _ in arrays for array in numbers])
         numbered = keys.numbered()
-        struck = np.empty(len(keys), np.bool_)
-        struck[numbered] = _repeated(keys.numbers[numbered], numbers)
-        struck[keys.hash_rows] = _repeated(keys.hashes, [*recent.hashes, *(run.hashes for run in runs)])
+        struck = np.zeros(len(keys), np.bool_)
+        struck[numbered] = _repeated(keys.numbers[numbered], [array for numbers, _ in arrays for array in numbers])
+        struck[keys.hash_rows] |= _repeated(keys.hashes, [array for _, hashes in arrays for array in hashes])
         return struck
 
-    def add(self, space: str, keys: IdKeys, published: tuple[int, int] | None) -> None:
+    def add(self, space: str, keys: IdKeys, published: Published) -> None:
         """Add the ids of an admitted segment."""
-        self.recent(space).add(keys, published)
+        self._portion(space, published).add(keys, published)
 
     def absorb(self, other: DedupIndex) -> None:
         """Add the ids that another index has in memory."""
-        for space, recent in other._recent.items():
-            self.recent(space).absorb(recent)
+        for space, recent in other.recent():
+            self._portion(space, recent.published).absorb(recent)
 
-    def take_recent(self, space: str, run: IdRun) -> None:
-        """Replace the ids of a name space that are in no run yet by the run that now holds them."""
-        self._recent[space] = RecentIds()
-        self._runs.setdefault(space, []).append(run)
+    def take_recent(self, runs: Iterable[IdRun]) -> None:
+        """Replace all ids that are in no run yet by the runs that now hold them."""
+        self._recent = {}
+        for run in runs:
+            self._runs.setdefault(run.entry.space, []).append(run)
+
+    def drop_recent(self, before: int) -> None:
+        """Forget the ids in memory whose last message was published before this time."""
+        for portions in self._recent.values():
+            for name, recent in list(portions.items()):
+                if recent.published is not None and recent.published[1] < before:
+                    del portions[name]
 
     def clear(self) -> None:
         """Forget everything: a new epoch of ids begins."""
@@ -120,6 +155,28 @@ class DedupIndex:
         kept = [run for run in self._runs.get(space, []) if run.entry.name not in gone]
         self._runs[space] = kept if new is None else [new, *kept]
 
+    def _portion(self, space: str, published: Published) -> RecentIds:
+        """The ids in memory that expire together with those of messages published between these times."""
+        length = (_SHORTEST_HORIZON if self.horizon is None else self.horizon) * _MICROSECONDS // PORTIONS
+        number = -1 if published is None else int(published[1] // length)
+        return self._recent.setdefault(space, {}).setdefault(number, RecentIds())
+
+    def _arrays(self, space: str, published: Published) -> Iterator[tuple[list[_Keys], list[_Keys]]]:
+        """The sorted numbers and the sorted hashes to search for the ids of messages published between these times."""
+        oldest = None
+        if self.horizon is not None and published is not None:
+            oldest = published[0] - int(self.horizon * _MICROSECONDS)
+        for recent in self._recent.get(space, {}).values():
+            if not _is_before(recent.published, oldest):
+                yield recent.numbers, recent.hashes
+        for run in self._runs.get(space, ()):
+            if not _is_before(run.entry.published, oldest):
+                yield [run.numbers], [run.hashes]
+
+
+def _is_before(published: Published, time: int | None) -> bool:
+    return time is not None and published is not None and published[1] < time
+
 
 def _repeated(keys: _Keys, known: Sequence[_Keys]) -> Mask:
     """Which of these keys are known, or repeat an earlier one among them."""
@@ -129,12 +186,24 @@ def _repeated(keys: _Keys, known: Sequence[_Keys]) -> Mask:
     found[1:] = ascending[1:] == ascending[:-1]
     for array in known:
         if len(array) and len(ascending) and ascending[-1] >= array[0] and ascending[0] <= array[-1]:
-            places = np.searchsorted(array, ascending)
-            inside = places < len(array)
-            found[inside] |= array[places[inside]] == ascending[inside]
+            _mark(found, ascending, array)
     struck = np.empty(len(keys), np.bool_)
     struck[order] = found
     return struck
+
+
+def _mark(found: Mask, ascending: _Keys, array: _Keys) -> None:
+    """Mark the keys that are in a sorted array; the shorter one is searched for in the longer one."""
+    if len(array) < len(ascending):
+        # Of a key that is there several times only the first is not marked yet.
+        places = np.searchsorted(ascending, array)
+        inside = places < len(ascending)
+        places = places[inside]
+        found[places[ascending[places] == array[inside]]] = True
+        return
+    places = np.searchsorted(array, ascending)
+    inside = places < len(array)
+    found[inside] |= array[places[inside]] == ascending[inside]
 
 
 def _push(arrays: list[_Keys], new: _Keys) -> None:

@@ -248,7 +248,7 @@ class Pipeline:
             if self._segment is None:
                 self._segment = self._begin(block.rows.schema)
                 self._segment_since = taken[0].received_at
-            keys = keys_of(block.ids, self._plan.hash_key)
+            keys = keys_of(block.ids, self._plan.hash_key, block.other_ids)
             self._segment.append(block.rows, keys, block.sizes, block.published, dict(block.counters))
         wire_bytes = sum(held.wire_bytes for held in taken)
         held = Held(block.token, wire_bytes, len(block.rows), taken[0].received_at, int(block.sizes.sum()))
@@ -263,7 +263,9 @@ class Pipeline:
         with self._intake.lock:
             number = self._published + bool(self._intake.publishing)
         store, plan = self._folder.store, self._plan
-        return SegmentWriter(store, plan.spool, self._folder.fetcher, number, schema, plan.source)
+        return SegmentWriter(
+            store, plan.spool, self._folder.fetcher, number, schema, plan.source, compression=plan.compression
+        )
 
     def _hand_over(self, segment: SegmentWriter) -> None:
         """Give the open segment to the publishing thread, when that has done with the one before."""

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
+from connectors.spool.keys import OtherIds
 from connectors.spool.segment import Sizes
 
 __all__ = [
@@ -72,6 +73,7 @@ class FetchPlan:
         segment_rows: rows at which a segment is published at once.
         max_held_bytes: bytes received and not durable at which reading pauses.
         max_held_rows: rows received and not durable at which reading pauses.
+        compression: of the rows in segments: ``lz4``, or an empty text for none.
     """
 
     target: str
@@ -85,6 +87,7 @@ class FetchPlan:
     segment_rows: int = 1 << 20
     max_held_bytes: int = 256 << 20
     max_held_rows: int = 2_000_000
+    compression: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON object, for the pipe."""
@@ -107,6 +110,7 @@ class Block:
         published: lowest and highest publish time, microseconds since 1970; None without rows.
         token: stands for the deliveries that these rows came from; only the target reads it.
         counters: what to add to the counters of the segment.
+        other_ids: values by which rows are copies as well, if there are any.
     """
 
     rows: pa.RecordBatch
@@ -115,6 +119,7 @@ class Block:
     published: tuple[int, int] | None
     token: object
     counters: Mapping[str, int] = field(default_factory=dict)
+    other_ids: OtherIds | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """Keys of message ids: what the spool keeps of an id to know it again (rule R8).
 
 An id that is a canonical decimal number (ASCII digits, no leading zero, below 2^64) is kept as that number: 8 bytes.
-Every other id, and every id of another name space (values of an attribute, a second topic), is kept as a BLAKE2b hash
-of 128 bits under a key of the spool: 16 bytes. Numbers and hashes are looked up apart, so two different strings never
-share a key by their looks ("00123" and "123"), and by chance only with a probability of 2^-64 for 2^32 ids.
+Every other id, and every value of another name space (`OtherIds`), is kept as a BLAKE2b hash of 128 bits under a key of
+the spool: 16 bytes. Numbers and hashes are looked up apart, so two different strings never share a key by their looks
+("00123" and "123"), and by chance only with a probability of 2^-64 for 2^32 ids.
+
+A row with a value of another name space keeps its number beside the hash, so its copies are known by either: also when
+the option that names the attribute was set, changed or taken back in between.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["HASH_BYTES", "HASH_TYPE", "MESSAGE_ID", "Hashes", "IdKeys", "Numbers", "keys_of"]
+__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of"]
 
 HASH_BYTES = 16
 HASH_TYPE = np.dtype("S16")
-MESSAGE_ID = b"message-id"
+
+_MESSAGE_IDS = b"message-id"
 """Name space of the service's own message ids; numbers exist only here."""
 
 _MOST_DIGITS = 20
@@ -32,12 +36,25 @@ Hashes = npt.NDArray[np.bytes_]
 
 
 @dataclass(frozen=True, slots=True)
+class OtherIds:
+    """Values by which rows are copies of each other, though their ids differ.
+
+    Attributes:
+        attribute: what they are values of; equal values of different attributes have nothing to do with each other.
+        values: strings, one a row; null where the row has none.
+    """
+
+    attribute: str
+    values: pa.Array
+
+
+@dataclass(frozen=True, slots=True)
 class IdKeys:
     """The keys of a run of rows, in row order.
 
     Attributes:
         numbers: the number of each row whose id is one, else 0; length is the number of rows.
-        hash_rows: the indexes of the rows whose key is a hash, ascending.
+        hash_rows: the indexes of the rows with a hash, ascending; only there does a number of 0 mean none.
         hashes: their hashes, in the same order (`S16`: all 16 bytes are compared).
     """
 
@@ -49,9 +66,9 @@ class IdKeys:
         return len(self.numbers)
 
     def numbered(self) -> npt.NDArray[np.bool_]:
-        """Which rows have a number as their key."""
+        """Which rows have a number as a key."""
         mask = np.ones(len(self.numbers), np.bool_)
-        mask[self.hash_rows] = False
+        mask[self.hash_rows] = self.numbers[self.hash_rows] != 0
         return mask
 
     @classmethod
@@ -70,27 +87,44 @@ class IdKeys:
         )
 
 
-def keys_of(ids: pa.Array, hash_key: bytes, name_space: bytes = MESSAGE_ID) -> IdKeys:
+def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> IdKeys:
     """The keys of an Arrow array of ids.
 
     Args:
         ids: strings without nulls, one a row.
         hash_key: the key of the spool's hash, 16 bytes.
-        name_space: what the ids are ids of; other name spaces than `MESSAGE_ID` are always hashed.
+        other: values by which rows are copies as well; where there is none the id alone counts.
     """
     rows = len(ids)
-    canonical = _canonical(ids) if name_space == MESSAGE_ID else np.zeros(rows, np.bool_)
-    if canonical.all():
+    canonical = _canonical(ids)
+    valued = np.zeros(rows, np.bool_)
+    if other is not None:
+        valued = other.values.is_valid().to_numpy(zero_copy_only=False)
+    elif canonical.all():
         return IdKeys(_numbers(ids), np.empty(0, np.int64), np.empty(0, HASH_TYPE))
     numbers = np.zeros(rows, np.uint64)
     if canonical.any():
         numbers[canonical] = _numbers(ids.filter(pa.array(canonical)))
-    hash_rows = np.flatnonzero(~canonical)
-    hashes = [
-        hashlib.blake2b(text.encode(), digest_size=HASH_BYTES, key=hash_key, person=name_space[:16]).digest()
-        for text in ids.take(pa.array(hash_rows)).to_pylist()
+    hash_rows = np.flatnonzero(~canonical | valued)
+    hashes = np.zeros(len(hash_rows), HASH_TYPE)
+    by_value = valued[hash_rows]
+    hashes[~by_value] = _hashes(ids.filter(pa.array(~canonical & ~valued)), hash_key, _MESSAGE_IDS)
+    if other is not None:
+        hashes[by_value] = _hashes(other.values.drop_null(), hash_key, _space_of(other.attribute))
+    return IdKeys(numbers, hash_rows, hashes)
+
+
+def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:
+    digests = [
+        hashlib.blake2b(text.encode(), digest_size=HASH_BYTES, key=hash_key, person=space).digest()
+        for text in values.to_pylist()
     ]
-    return IdKeys(numbers, hash_rows, np.array(hashes, HASH_TYPE))
+    return np.array(digests, HASH_TYPE)
+
+
+def _space_of(attribute: str) -> bytes:
+    """The name space of an attribute's values; 16 bytes, as BLAKE2b wants it."""
+    return hashlib.blake2b(b"attribute\0" + attribute.encode(), digest_size=hashlib.blake2b.PERSON_SIZE).digest()
 
 
 def _numbers(ids: pa.Array) -> Numbers:

@@ -25,7 +25,7 @@ from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.state import Layout, LedgerState, SegmentEntry, unpack_mask
 from connectors.spool.store import LocalStore
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "read_kept_sizes"]
 
 SNAPSHOT_EVERY = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""
@@ -142,9 +142,7 @@ class Ledger:
         with self.lock:
             sizes = self._sizes.get(entry.name)
             if sizes is None:
-                sizes = SegmentReader(self.store, entry.name, entry.digest).index()[1]
-                if entry.struck is not None:
-                    sizes = sizes[~unpack_mask(entry.struck, entry.rows)]
+                sizes = read_kept_sizes(self.store, entry)
                 while len(self._sizes) >= _SIZES_CACHED:
                     self._sizes.pop(next(iter(self._sizes)))
                 self._sizes[entry.name] = sizes
@@ -200,14 +198,14 @@ class Ledger:
         """Admit these segments by one record."""
         entries: list[SegmentEntry] = []
         counters = dict(self.state.counters)
-        together = DedupIndex()
+        together = DedupIndex(self.index.horizon)
         for reader in readers:
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
-            struck = self.index.strike(space, keys)
+            struck = self.index.strike(space, keys, info.published)
             if len(readers) > 1:
-                struck |= together.strike(space, keys)
+                struck |= together.strike(space, keys, info.published)
             together.add(space, keys, info.published)
             entry = SegmentEntry.admitted(info, struck, int(sizes[~struck].sum()))
             entries.append(entry)
@@ -263,3 +261,9 @@ class Ledger:
         while self._oldest_number < keep_from:
             self.store.delete(record_name(self.claim.epoch, self._oldest_number))
             self._oldest_number += 1
+
+
+def read_kept_sizes(store: LocalStore, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+    """The bytes of each kept row of an admitted segment, in order, from its file."""
+    sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
+    return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

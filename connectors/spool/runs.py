@@ -152,7 +152,7 @@ def write_run(
 
 
 def merge_runs(store: LocalStore, name: str, runs: Sequence[IdRun]) -> RunEntry:
-    """Merge runs of one name space into a new one, with some MB of memory whatever their size."""
+    """Merge runs of one name space into a new one, with some tens of MB of memory whatever their size."""
     ranges = [run.entry.published for run in runs if run.entry.published is not None]
     published = (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
     return write_run(
@@ -176,9 +176,13 @@ def _write_chunks(file: SealedWriter, kind: str, chunks: Iterable[npt.NDArray[An
 
 
 def _merged(arrays: Sequence[npt.NDArray[_Key]]) -> Iterable[npt.NDArray[_Key]]:
-    """The union of sorted arrays, chunk by chunk: the largest array gives the bounds of the chunks."""
-    largest = max(arrays, key=len)
-    bounds = largest[_CHUNK::_CHUNK]
+    """The union of sorted arrays, chunk by chunk, whatever the ranges of the arrays are.
+
+    Every array gives each of its so many keys as a bound. Between two bounds an array has less than that many, and of
+    all bounds one in as many as there are arrays is taken: so a chunk has at most twice `_CHUNK` keys.
+    """
+    step = max(_CHUNK // len(arrays), 1)
+    bounds = np.unique(np.concatenate([array[step::step] for array in arrays]))[:: len(arrays)]
     edges = [np.concatenate([[0], np.searchsorted(array, bounds), [len(array)]]) for array in arrays]
     for index in range(len(bounds) + 1):
         parts = [array[edge[index] : edge[index + 1]] for array, edge in zip(arrays, edges, strict=True)]

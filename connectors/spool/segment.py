@@ -87,15 +87,25 @@ class SegmentWriter:
         number: one more than the last number that was published.
         schema: the schema of the rows.
         source: index of the subscription in the spool's list of sources.
+        compression: of the blocks, by the name that Arrow IPC has for it; an empty text for none.
     """
 
     def __init__(
-        self, store: LocalStore, spool: str, fetcher: str, number: int, schema: pa.Schema, source: int = 0
+        self,
+        store: LocalStore,
+        spool: str,
+        fetcher: str,
+        number: int,
+        schema: pa.Schema,
+        source: int = 0,
+        *,
+        compression: str = "",
     ) -> None:
         self._spool = spool
         self._fetcher = fetcher
         self._number = number
         self._source = source
+        self._compression = compression
         self._keys: list[IdKeys] = []
         self._sizes: list[Sizes] = []
         self._published: tuple[int, int] | None = None
@@ -126,7 +136,7 @@ class SegmentWriter:
             OSError: the disk refused; the segment can only be discarded.
         """
         failpoint("segment.before_append")
-        self._file.section("block", rows.serialize(), rows=len(rows))
+        self._file.section("block", _message(rows, self._compression), rows=len(rows))
         self._keys.append(keys)
         self._sizes.append(sizes)
         self.rows += len(rows)
@@ -245,6 +255,20 @@ class SegmentReader:
     def verify(self) -> None:
         """Check every section."""
         self._file.verify()
+
+
+def _message(rows: pa.RecordBatch, compression: str) -> pa.Buffer:
+    """A record batch message of Arrow IPC, which says itself how it is compressed."""
+    if not compression:
+        return rows.serialize()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        # The schema message is written with the first batch.
+        stream.write_batch(rows.slice(0, 0))
+        begin = sink.tell()
+        stream.write_batch(rows)
+        length = sink.tell() - begin
+    return sink.getvalue().slice(begin, length)
 
 
 def _index_stream(keys: IdKeys, sizes: list[Sizes]) -> pa.Buffer:

@@ -12,6 +12,7 @@ from typing import Any
 
 from connectors.core.errors import SpoolFullError
 from connectors.core.failpoints import failpoint
+from connectors.spool.dedup import PORTIONS
 from connectors.spool.ledger import Ledger
 from connectors.spool.runs import IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.state import COMMITS_KEPT, LedgerState, SegmentEntry
@@ -32,6 +33,8 @@ class UpkeepSettings:
         free_bytes: or as soon as they hold this many bytes.
         recent_ids: ids in memory at which they are written as a run.
         merge: how many runs of one size are merged into one.
+        merged_ids: so large, or a quarter of all ids if that is more, a merged run may be: while it is written, its
+            ids are on disk twice.
         max_id_bytes: bytes of id runs at which the query stops; no id is forgotten early.
     """
 
@@ -41,6 +44,7 @@ class UpkeepSettings:
     free_bytes: int = 256 << 20
     recent_ids: int = 1 << 20
     merge: int = 8
+    merged_ids: int = 1 << 25
     max_id_bytes: int = 64 << 30
 
 
@@ -51,6 +55,8 @@ class Upkeep:
         self._ledger = ledger
         self._settings = settings
         self._names = itertools.count()
+        with ledger.lock:
+            ledger.index.set_horizon(settings.horizon)
 
     def step(self) -> None:
         """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
@@ -63,7 +69,7 @@ class Upkeep:
             self._ledger.settle()
             state, settings = self._ledger.state, self._settings
             due = freeable(state, settings.retention)
-            recent = sum(len(self._ledger.index.recent(space)) for space in self._ledger.index.spaces())
+            recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
             if enough or recent >= settings.recent_ids:
                 self._write_recent()
@@ -72,11 +78,13 @@ class Upkeep:
             self._check_size()
 
     def expire(self) -> None:
-        """Drop the runs whose ids cannot come again. The caller has just admitted all that there was."""
+        """Drop the ids that cannot come again. The caller has just admitted all that there was."""
         with self._ledger.lock:
-            gone = expired_runs(self._ledger.state, self._settings.horizon)
-            if gone:
+            state, horizon = self._ledger.state, self._settings.horizon
+            if gone := expired_runs(state, horizon):
                 self._swap([], gone, None)
+            if state.published is not None:
+                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS))
 
     def merge(self) -> bool:
         """Merge runs of one size, if there are enough. May take long; admission goes on meanwhile.
@@ -86,7 +94,7 @@ class Upkeep:
         """
         ledger = self._ledger
         with ledger.lock:
-            chosen = runs_to_merge(ledger.state.runs, self._settings.merge, self._settings.horizon)
+            chosen = runs_to_merge(ledger.state.runs, self._settings)
             loaded = {run.entry.name: run for entry in chosen for run in ledger.index.runs(entry.space)}
         if not chosen:
             return False
@@ -114,15 +122,14 @@ class Upkeep:
     def _write_recent(self) -> None:
         """Write the ids in memory as runs, and record them."""
         ledger = self._ledger
-        spaces = ledger.index.spaces()
-        if not spaces and ledger.state.runs_through == ledger.state.ordinal:
+        recent = ledger.index.recent()
+        if not recent and ledger.state.runs_through == ledger.state.ordinal:
             return
-        entries = [ledger.index.recent(space).write(ledger.store, self._name(), space) for space in spaces]
+        entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
 
         def take() -> None:
             failpoint("ids.after_record")
-            for space, entry in zip(spaces, entries, strict=True):
-                ledger.index.take_recent(space, IdRun.load(ledger.store, entry))
+            ledger.index.take_recent([IdRun.load(ledger.store, entry) for entry in entries])
 
         ledger.append({"runs": _change(entries, [], ledger.state.ordinal)}, take)
 
@@ -152,11 +159,14 @@ class Upkeep:
             ledger.append({"forget": gone})
 
     def _check_size(self) -> None:
+        most = self._settings.max_id_bytes
+        if sum(run.bytes for run in self._ledger.state.runs) > most:
+            self.expire()
         size = sum(run.bytes for run in self._ledger.state.runs)
-        if size > self._settings.max_id_bytes:
+        if size > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",
-                f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {self._settings.max_id_bytes}",
+                f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {most}",
                 f"{self._ledger.store.root}/ids",
                 "Raise maxIdIndexBytes, or shorten the retention of the subscription and with it dedupHorizon.",
             )
@@ -189,13 +199,16 @@ def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:
     return [run for run in state.runs if run.published is not None and run.published[1] < newest]
 
 
-def runs_to_merge(runs: Sequence[RunEntry], count: int, horizon: float) -> list[RunEntry]:
-    """Runs of one name space and size class that make one run, none spanning more than an eighth of the horizon.
+def runs_to_merge(runs: Sequence[RunEntry], settings: UpkeepSettings) -> list[RunEntry]:
+    """Runs of one name space and size class that make one run, and that expire within one portion of the horizon.
 
-    The span is limited so that ids expire in portions, not only when all of them are old.
+    A run expires with its last message, so how far its first one lies back does not matter: a copy that came late
+    keeps no run apart from the others.
     """
+    count, portion = settings.merge, settings.horizon * _MICROSECONDS / PORTIONS
+    most = max(settings.merged_ids, sum(run.ids for run in runs) // 4)
     classes: dict[tuple[str, int], list[RunEntry]] = {}
-    for run in sorted(runs, key=lambda run: run.published or (0, 0)):
+    for run in sorted(runs, key=_last_published):
         size = 0
         while count ** (size + 1) <= run.ids:
             size += 1
@@ -203,14 +216,16 @@ def runs_to_merge(runs: Sequence[RunEntry], count: int, horizon: float) -> list[
     for same in classes.values():
         for first in range(len(same) - count + 1):
             chosen = same[first : first + count]
-            if _span(chosen) <= horizon * _MICROSECONDS / 8:
+            if (
+                _last_published(chosen[-1]) - _last_published(chosen[0]) <= portion
+                and sum(run.ids for run in chosen) <= most
+            ):
                 return chosen
     return []
 
 
-def _span(runs: Sequence[RunEntry]) -> int:
-    ranges = [run.published for run in runs if run.published is not None]
-    return max(high for _, high in ranges) - min(low for low, _ in ranges) if ranges else 0
+def _last_published(run: RunEntry) -> int:
+    return 0 if run.published is None else run.published[1]
 
 
 def _change(add: Sequence[RunEntry], remove: Sequence[RunEntry], through: int) -> dict[str, Any]:

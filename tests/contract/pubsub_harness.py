@@ -28,7 +28,6 @@ class PubSubHarness(SourceHarness):
     name = "pubsub"
     source = "connectors.pubsub.reader:PubSubDataSource"
     key = "messageId"
-    batch_read = False
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

@@ -1,0 +1,33 @@
+"""Planning a batch read: rows that a spool keeps, or a look at the subscription itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from connectors.pubsub.read_options import BatchMode
+from connectors.spool.batch import KeptRange, plan_kept_rows
+
+if TYPE_CHECKING:
+    from connectors.pubsub.read_options import PubSubReadOptions
+    from connectors.spool.plan import Slice
+
+__all__ = ["plan_batch"]
+
+
+def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
+    """The folder that holds the rows of a batch read, and its partitions.
+
+    Raises:
+        ConnectorError: see `connectors.spool.batch.plan_kept_rows` and `connectors.pubsub.peek.peek`.
+    """
+    if options.batch_mode is BatchMode.PEEK:
+        from connectors.pubsub.peek import peek  # noqa: PLC0415 - a spool is read without the client of the service
+
+        root, rows = peek(options)
+        wanted = KeptRange(0, rows, options.partition_bytes, options.max_partitions)
+    else:
+        root = str(options.spool_folder)
+        wanted = KeptRange(
+            options.starting_position, options.ending_position, options.partition_bytes, options.max_partitions
+        )
+    return root, plan_kept_rows(root, "pubsub", options.subscriptions, wanted)

@@ -1,0 +1,145 @@
+"""The options of a reader beyond those of a stream: batches, rows, credentials by options."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from pathlib import Path
+
+import pytest
+
+from connectors.core.errors import CredentialsError, OptionError
+from connectors.core.options import option_rows, redacted_options
+from connectors.pubsub.client import PubSubClient
+from connectors.pubsub.credentials import ServiceAccount
+from connectors.pubsub.fetch import PubSubFetchSettings
+from connectors.pubsub.options import StartingPosition
+from connectors.pubsub.read_options import BatchMode, PubSubReadOptions, SegmentCompression, parse_read_options
+from connectors.pubsub.schema import SchemaMode
+from connectors.pubsub.transport import GOOGLE
+
+LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
+CANARY = "canary-c01d"
+ACCOUNT = {"clientemail": "reader@shop.test", "privatekey": CANARY}
+
+
+def parse(raw: dict[str, str], *, streaming: bool | None = None) -> PubSubReadOptions:
+    return parse_read_options(LEAST | raw, {}, streaming=streaming)
+
+
+def refused(raw: dict[str, str], *, streaming: bool | None = None) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        parse(raw, streaming=streaming)
+    assert "\n" not in str(caught.value)
+    assert CANARY not in str(caught.value)
+    return caught.value
+
+
+def test_defaults_are_those_of_the_docs() -> None:
+    options = parse({})
+    assert (options.batch_mode, options.peek_time, options.peek_max_rows) == (BatchMode.SPOOL, 10.0, 1000)
+    assert (options.schema_mode, options.dedup_attribute) == (SchemaMode.NATIVE, None)
+    assert (options.segment_compression, options.credentials) == (SegmentCompression.NONE, None)
+    rows = option_rows(PubSubReadOptions)
+    assert len({row.name.lower() for row in rows}) == len(rows)
+    assert all(row.doc.endswith(".") for row in rows)
+
+
+def test_a_stream_begins_at_what_was_committed_and_a_batch_at_the_oldest_row() -> None:
+    assert parse({}, streaming=True).starting_position is StartingPosition.COMMITTED
+    assert parse({}, streaming=False).starting_position is StartingPosition.EARLIEST
+    given = {"startingposition": "latest", "endingposition": "12"}
+    options = parse(given, streaming=False)
+    assert (options.starting_position, options.ending_position) == (StartingPosition.LATEST, 12)
+    assert parse({"startingposition": "7"}, streaming=False).starting_position == 7
+
+
+@pytest.mark.parametrize("value", ["-1", "1.5", "newest", "", "1_0", "\u0661", str(2**63)])
+def test_a_position_that_is_neither_a_word_nor_a_number_is_refused(value: str) -> None:
+    assert refused({"startingposition": value}).code == "OPTION_ILLEGAL"
+    assert "a position" in str(refused({"endingposition": value}))
+
+
+def test_options_of_batches_and_positions_are_refused_in_a_stream() -> None:
+    for name in ("batchMode=spool", "endingPosition=latest", "peekTime=1s", "peekMaxRows=1"):
+        key, _, value = name.partition("=")
+        assert f"{key} is for batch reads" in str(refused({key.lower(): value}, streaming=True))
+        parse({key.lower(): value}, streaming=False)
+    assert "a stream begins at a word" in str(refused({"startingposition": "7"}, streaming=True))
+
+
+def test_a_peek_needs_no_spool_location_and_any_other_read_does() -> None:
+    raw = {key: value for key, value in LEAST.items() if key != "spoollocation"}
+    folder = parse_read_options({**raw, "batchmode": "peek"}, {"TMPDIR": "/temporary"}).spool_folder
+    assert folder.is_relative_to("/temporary")
+    with pytest.raises(OptionError, match="spoolLocation"):
+        parse_read_options(raw, {})
+    assert parse({"batchmode": "peek"}).spool_folder == Path("/data/spool")
+
+
+@pytest.mark.parametrize("value", ["", "x" * 257, "é" * 129])
+def test_a_key_that_no_attribute_can_have_is_refused(value: str) -> None:
+    assert "dedupAttribute" in str(refused({"dedupattribute": value}))
+
+
+# -- credentials by options ---------------------------------------------------------------------------------------
+
+
+def test_a_service_account_by_options_is_what_its_key_file_would_hold() -> None:
+    options = parse(ACCOUNT | {"clientid": "12", "privatekeyid": "34", "privatekey": "-----BEGIN\\nkey\\n-----END\\n"})
+    assert isinstance(options.credentials, ServiceAccount)
+    assert options.credentials.to_key_file() == {
+        "type": "service_account",
+        "client_email": "reader@shop.test",
+        "client_id": "12",
+        "private_key": "-----BEGIN\nkey\n-----END\n",
+        "private_key_id": "34",
+        "token_uri": "https://oauth2.googleapis.com/token",
+    }
+
+
+@pytest.mark.parametrize(
+    ("raw", "code", "names"),
+    [
+        ({"clientemail": "a@b"}, "OPTION_MISSING", ["privateKey", "clientEmail"]),
+        ({"privatekey": CANARY}, "OPTION_MISSING", ["privateKey", "clientEmail"]),
+        ({"privatekeyid": CANARY}, "OPTION_MISSING", ["privateKeyId", "clientEmail"]),
+        ({**ACCOUNT, "credentialsfile": "/key.json"}, "OPTION_CONFLICT", ["clientEmail", "credentialsFile"]),
+        (
+            {**ACCOUNT, "endpoint": "emulator:8085", "allowinsecure": "true"},
+            "OPTION_CONFLICT",
+            ["privateKey", "allowInsecure"],
+        ),
+        ({**ACCOUNT, "servicecredential": "x"}, "OPTION_UNKNOWN", ["serviceCredential", "credentialsFile"]),
+    ],
+)
+def test_half_an_account_and_one_too_many_are_refused(raw: dict[str, str], code: str, names: list[str]) -> None:
+    error = refused(raw)
+    assert error.code == code
+    assert all(name.lower() in str(error).lower() for name in names)
+
+
+def test_a_private_key_shows_nowhere_and_reaches_the_fetchers() -> None:
+    options = parse(ACCOUNT)
+    account = options.credentials
+    assert isinstance(account, ServiceAccount)
+    settings = PubSubFetchSettings("projects/shop/subscriptions/orders", GOOGLE, service_account=account)
+    shown = [repr(options), str(options), repr(account), repr(settings), repr(redacted_options(type(options), ACCOUNT))]
+    assert not [text for text in shown if CANARY in text]
+    assert pickle.loads(pickle.dumps(options)).credentials == account
+    assert PubSubFetchSettings.from_json(settings.to_json()).service_account == account
+
+
+def test_a_private_key_from_the_environment_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("from a file\n")
+    for text, value in (("env:KEY", "from the environment"), (f"file:{tmp_path}/key", "from a file")):
+        raw = LEAST | ACCOUNT | {"privatekey": text}
+        credentials = parse_read_options(raw, {"KEY": "from the environment"}).credentials
+        assert isinstance(credentials, ServiceAccount)
+        assert credentials.private_key == value
+
+
+def test_a_private_key_that_is_none_is_an_error_that_does_not_show_it() -> None:
+    with pytest.raises(CredentialsError, match=r"CREDENTIALS_UNREADABLE.*reader@shop\.test.*BEGIN") as caught:
+        PubSubClient(GOOGLE, ServiceAccount("reader@shop.test", f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n"))
+    assert CANARY not in "".join(traceback.format_exception(caught.value))
