@@ -290,6 +290,22 @@ def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(
         assert uid.startswith(f"{query.id}/0/")
     assert sorted(names.values()) == sorted(f"{file}-{line}".encode() for file in range(2) for line in range(3000))
     assert stream.server.backlog(stream.subscription) == 6000 + before
+    # Our own source has each row once.
+    stream.server.expire_leases(stream.subscription)
+    rows: list[bytes] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        rows.extend(batch.toArrow()["payload"].to_pylist())
+
+    reading = (
+        stream.load(dedupAttribute="spark_uid")
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(stream.folder / "in"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert reading.awaitTermination(60)
+    assert sorted(rows) == sorted(names.values())
 
 
 def published(stream: Stream) -> list[Any]:
