@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from connectors.kinesis.lookup import first_record
+from connectors.kinesis.lookup import first_record, kept_iterator
 from connectors.kinesis.offsets import ShardState
 from connectors.kinesis.positions import END, Kind, after, at_time
 from connectors.kinesis.shards import is_behind
@@ -92,7 +92,8 @@ def counted_end(
         end: where it ends without a limit.
         share: the limit; at least one record is taken, however large.
     """
-    iterator: str | None = client.iterator(stream, shard, state.position)
+    known = state.known_ms is not None
+    iterator: str | None = kept_iterator(client, stream, shard, state.position, was_read=known)
     count = size = 0
     found = state
     for _ in range(_PAGES):

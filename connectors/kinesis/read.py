@@ -5,7 +5,6 @@ A range ends at a record that someone has seen, or at the end of a closed shard,
 
 from __future__ import annotations
 
-import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +15,11 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kinesis.client import KinesisClient, patiently, shared_client
-from connectors.kinesis.client_errors import EXPIRED_ITERATOR, INVALID_ARGUMENT
+from connectors.kinesis.client_errors import EXPIRED_ITERATOR
 from connectors.kinesis.columns import columns
+from connectors.kinesis.lookup import kept_iterator
 from connectors.kinesis.losses import check_kept, report_loss
-from connectors.kinesis.positions import TRIM, Kind, Position, after
+from connectors.kinesis.positions import Kind, Position, after
 from connectors.kinesis.shards import ShardRange
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadSettings", "read_range"]
 
-_log = logging.getLogger(__name__)
 _TIP_PAGES: Final = 5
 """So often in a row nothing must lie ahead before a record that was seen counts as gone."""
 
@@ -155,7 +154,8 @@ class _Pages:
     def _page(self) -> Page:
         settings, part = self._settings, self._part
         if self._iterator is None:
-            self._iterator = self._open()
+            known = part.known_ms is not None
+            self._iterator = kept_iterator(self._client, part.stream, part.shard, self.position, was_read=known)
         if (wait := self._next_call - time.monotonic()) > 0:
             self._sleep(wait)
         self._next_call = time.monotonic() + settings.period
@@ -168,22 +168,6 @@ class _Pages:
         self._next_call = time.monotonic() + max(settings.period, page.data_size / settings.rate)
         self._check(page)
         return page
-
-    def _open(self) -> str:
-        part = self._part
-        try:
-            return self._client.iterator(part.stream, part.shard, self.position)
-        except ConnectorError as error:
-            # A record that was trimmed is no start any more. Whether those after it are there is found out by _check.
-            if error.code != INVALID_ARGUMENT or part.known_ms is None or self.position.kind is not Kind.AFTER:
-                raise
-            _log.warning(
-                "[KINESIS_START_TRIMMED] The record %d is not there any more; reading on from the oldest (%s, %s).",
-                self.position.number,
-                part.stream,
-                part.shard,
-            )
-            return self._client.iterator(part.stream, part.shard, TRIM)
 
     def _check(self, page: Page) -> None:
         """Once: whether what the range begins with is still there."""

@@ -155,7 +155,8 @@ class KinesisBatchReader(DataSourceReader):
         from connectors.kinesis.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
 
         options = _parse(self._options, streaming=False)
-        return _partitions(plan_batch(options), options, share=1.0)
+        # With no partition at all, PySpark hands read() one that is not ours.
+        return _partitions(plan_batch(options), options, share=1.0) or [KinesisPartition((), _settings(options, 1.0))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
@@ -176,9 +177,17 @@ def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, sh
         options: the parsed options.
         share: what the tasks' time between two calls is longer by.
     """
+    settings = _settings(options, share)
+    count = -(-len(ranges) // (options.shards_per_task or 1))
+    if options.max_partitions is not None:
+        count = min(count, options.max_partitions)
+    return [KinesisPartition(tuple(ranges[number::count]), settings) for number in range(count)]
+
+
+def _settings(options: KinesisReadOptions, share: float) -> ReadSettings:
     from connectors.kinesis.client_options import client_options  # noqa: PLC0415 - tasks plan nothing
 
-    settings = ReadSettings(
+    return ReadSettings(
         client=client_options(options),
         page_records=options.max_records_per_fetch,
         period=options.min_fetch_period * share,
@@ -186,10 +195,6 @@ def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, sh
         deaggregate=options.deaggregate.value == "auto",
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    count = -(-len(ranges) // (options.shards_per_task or 1))
-    if options.max_partitions is not None:
-        count = min(count, options.max_partitions)
-    return [KinesisPartition(tuple(ranges[number::count]), settings) for number in range(count)]
 
 
 def _read(partition: KinesisPartition) -> Iterator[pa.RecordBatch]:

@@ -75,6 +75,14 @@ class KinesisStream:
             ConnectorError: the service cannot be asked, a stream was made anew, or records are gone.
         """
         self._watch.busy(())
+        try:
+            return self._latest(start, everything=everything)
+        except ConnectorError as error:
+            if error.code in {INVALID_ARGUMENT, NOT_FOUND}:
+                self._begin(start, self._watch.listings(fresh=True))  # a stream or a shard that is another one now
+            raise
+
+    def _latest(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         if self._available_now:
             return self._end(start, self._bounded(start), self._listings, everything=everything)
         fresh = everything or not self._called

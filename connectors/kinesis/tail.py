@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.kinesis.client_errors import EXPIRED_ITERATOR
+from connectors.kinesis.lookup import kept_iterator
 from connectors.kinesis.offsets import ShardState
 from connectors.kinesis.positions import Kind, Position, after, at_time
 from connectors.kinesis.shards import Seen, is_behind
@@ -129,14 +130,17 @@ class ShardTail:
         """Read on behind the newest record seen."""
         walking = self._walking
         if self._iterator is None:
-            self._iterator = self._client.iterator(self._stream, self._shard, self._resume())
+            known = self._state.known_ms is not None or self.seen.number is not None
+            self._iterator = kept_iterator(self._client, self._stream, self._shard, self._resume(), was_read=known)
         page = self._page(self._iterator, _PAGE_RECORDS if walking else 1)
         if exact and self._exact_ms is None:
             self._exact_ms = page.at_ms
         self._take(page)
         if self.settled:
             return
-        if not walking:
+        if not walking and page.behind_ms == 0:
+            self._walking = True
+        elif not walking:
             self._times = look_times(self._low_ms, page.at_ms, self._window_ms)
             self._look_at = next(self._times)
         elif page.records and not self._goes_on(exact=exact):
@@ -160,6 +164,9 @@ class ShardTail:
         if page.records and self._is_newer(page.records[0].number):
             self._take(page)
             if self.settled:
+                return
+            if page.behind_ms == 0:
+                self._times, self._walking = None, True
                 return
         try:
             self._look_at = self._times.send(page.records[0].arrival_ms if page.records else None)
@@ -185,9 +192,9 @@ class ShardTail:
             self._settle()
             return
         self._iterator = page.following
-        if page.behind_ms == 0:
-            if not page.records:
-                self.seen = replace(self.seen, clean_ms=page.at_ms - _CLEAN_SLACK_MS)
+        if page.behind_ms == 0 and not page.records:
+            # Behind a record, 0 proves nothing: others may have arrived in the same millisecond.
+            self.seen = replace(self.seen, clean_ms=page.at_ms - _CLEAN_SLACK_MS)
             self._settle()
 
     def _is_newer(self, number: int) -> bool:

@@ -210,6 +210,8 @@ class ShardWatch:
             followed.allowed_at = time.monotonic() + calls * self._period(key)
             self._step_seconds += _SMOOTHING * (time.thread_time() - spent - self._step_seconds)
             self._note(followed, exact=exact)
+            if followed.seen.ended:
+                self._jobs.hurry(self._listing_job)  # its children are there now
             return self._pause(followed)
 
         return step
