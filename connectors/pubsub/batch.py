@@ -31,4 +31,4 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
         wanted = KeptRange(
             options.starting_position, options.ending_position, options.partition_bytes, options.max_partitions
         )
-    return root, plan_kept_rows(root, "pubsub", options.subscriptions, wanted, options.store_access)
+    return root, plan_kept_rows(root, "pubsub", sources, wanted, options.store_access)
