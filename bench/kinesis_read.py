@@ -15,22 +15,16 @@ import boto3
 from _common import Benchmark, Side, interleaved, parser
 from botocore.config import Config
 
+from connectors.kinesis.batch import plan_batch
 from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.client_options import KinesisClientOptions, client_options
+from connectors.kinesis.client_options import client_options
 from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.positions import TRIM, after
 from connectors.kinesis.read import ReadSettings, read_range
-from connectors.kinesis.shards import ShardRange
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
-RECORDS = {100: 200_000, 1024: 50_000}
+RECORDS = {100: 100_000, 1024: 30_000}
 KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
 _cpu: dict[str, list[float]] = {}
-
-
-def options(server: KinesisServerProcess, stream: str) -> KinesisClientOptions:
-    """Where the server is."""
-    return client_options(parse_read_options({"streamName": stream, "endpointUrl": server.url} | KEYS, {}))
 
 
 def timed(name: str, count: int, read: Callable[[], int]) -> Callable[[], float]:
@@ -49,12 +43,11 @@ def timed(name: str, count: int, read: Callable[[], int]) -> Callable[[], float]
 
 def ours(server: KinesisServerProcess, stream: str) -> Callable[[], int]:
     """Reads a shard as a task does."""
-    shard = server.shards(stream)[0]
-    last = server.records(stream)[-1].sequence_number
-    made = options(server, stream)
+    options = parse_read_options({"streamName": stream, "endpointUrl": server.url} | KEYS, {}, streaming=False)
+    (part,) = plan_batch(options)
+    made = client_options(options)
     settings = ReadSettings(made, 10_000, period=0.0, rate=1e15, deaggregate=True, fail_on_data_loss=True)
     client = KinesisClient(made)
-    part = ShardRange(stream, stream, shard, TRIM, after(last))
     return lambda: sum(batch.num_rows for batch in read_range(part, settings, client))
 
 

@@ -16,12 +16,12 @@ SECONDS = 30.0
 """Far above what a stream needs to become active, or a record to be seen."""
 
 
-def kinesis_client(url: str, **settings: Any) -> Any:
+def kinesis_client(url: str, verify: bool | str = False, **settings: Any) -> Any:
     """A client that tries each call once, unless told otherwise."""
     config = Config(**{"retries": {"total_max_attempts": 1}, "read_timeout": 20, **settings})
     keys = {"aws_access_key_id": "AKIATEST", "aws_secret_access_key": "secret"}
     return boto3.session.Session().client(
-        "kinesis", endpoint_url=url, region_name="us-east-1", verify=False, config=config, **keys
+        "kinesis", endpoint_url=url, region_name="us-east-1", verify=verify, config=config, **keys
     )
 
 

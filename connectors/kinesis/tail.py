@@ -138,7 +138,9 @@ class ShardTail:
         self._take(page)
         if self.settled:
             return
-        if not walking:
+        if not walking and page.behind_ms == 0:
+            self._walking = True
+        elif not walking:
             self._times = look_times(self._low_ms, page.at_ms, self._window_ms)
             self._look_at = next(self._times)
         elif page.records and not self._goes_on(exact=exact):
@@ -162,6 +164,9 @@ class ShardTail:
         if page.records and self._is_newer(page.records[0].number):
             self._take(page)
             if self.settled:
+                return
+            if page.behind_ms == 0:
+                self._times, self._walking = None, True
                 return
         try:
             self._look_at = self._times.send(page.records[0].arrival_ms if page.records else None)
@@ -187,9 +192,9 @@ class ShardTail:
             self._settle()
             return
         self._iterator = page.following
-        if page.behind_ms == 0:
-            if not page.records:
-                self.seen = replace(self.seen, clean_ms=page.at_ms - _CLEAN_SLACK_MS)
+        if page.behind_ms == 0 and not page.records:
+            # Behind a record, 0 proves nothing: others may have arrived in the same millisecond.
+            self.seen = replace(self.seen, clean_ms=page.at_ms - _CLEAN_SLACK_MS)
             self._settle()
 
     def _is_newer(self, number: int) -> bool:

@@ -18,7 +18,7 @@ from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.encode import modify_ack_deadline_requests
 from connectors.pubsub.options import PubSubStreamOptions, parse_stream_options
 from connectors.pubsub.subscription import SubscriptionInfo, require_readable
-from connectors.spool.checks import check_spool
+from connectors.spool.checks import check_object_spool, check_spool
 
 __all__ = ["FORMAT", "check"]
 
@@ -41,7 +41,11 @@ def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path |
         return
     options = parsed[0]
     yield from _service(options, setup)
-    yield from check_spool(options.spool_folder, FORMAT, (options.subscription,), options.max_spool_bytes, checkpoint)
+    root, sources = options.spool_folder, options.subscriptions
+    if isinstance(root, str):
+        yield from check_object_spool(root, options.store_access, FORMAT, sources, checkpoint)
+    else:
+        yield from check_spool(root, FORMAT, sources, options.max_spool_bytes, checkpoint)
 
 
 def _packages() -> str | Finding:

@@ -26,6 +26,7 @@ __all__ = ["BatchMode", "PubSubReadOptions", "SegmentCompression", "parse_read_o
 
 _CONNECTOR: Final = "pubsub"
 _LONGEST_ATTRIBUTE: Final = 256
+_STREAM_ONLY: Final = ("startingTimestamp", "startingSnapshot", "dedupEpoch")
 _BATCH_ONLY: Final = ("batchMode", "endingPosition", "peekTime", "peekMaxRows")
 
 
@@ -154,13 +155,22 @@ def parse_read_options(
     given = {key.lower() for key in raw if raw.get(key) is not None}
     if streaming:
         _check_stream(options, given)
+    if streaming is False:
+        _check_batch(options, given)
     if streaming is False and "startingposition" not in given:
         options = dataclasses.replace(options, starting_position=StartingPosition.EARLIEST)
     if options.batch_mode is BatchMode.PEEK and options.spool_location is None:
         # The private folder of a peek is beside the spool, wherever that would be.
         options = dataclasses.replace(options, spool_durability=SpoolDurability.EPHEMERAL)
+    if options.batch_mode is BatchMode.PEEK and len(options.subscriptions) > 1:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            "The option subscriptionId names several subscriptions, and batchMode=peek looks at one",
+            _CONNECTOR,
+            "Name one, and read each by itself.",
+        )
     _check_service_account(options)
-    options = completed(options, environ)
+    options = completed(options, raw, environ)
     if options.private_key is not None and not options.transport.secure and not options.transport.local:
         raise conflict(
             _CONNECTOR,
@@ -190,6 +200,26 @@ def _check_service_account(options: PubSubReadOptions) -> None:
             raise OptionError(
                 "OPTION_MISSING", f"The option {name} is required with {given[0]}", _CONNECTOR, "Give both."
             )
+
+
+def _check_batch(options: PubSubReadOptions, given: set[str]) -> None:
+    """Refuse what only a stream can have."""
+    for name in _STREAM_ONLY:
+        if name.lower() in given:
+            raise OptionError(
+                "OPTION_ILLEGAL",
+                f"The option {name} is for streams, and this is a batch read, which moves no subscription",
+                _CONNECTOR,
+                "Leave it out, or use spark.readStream.",
+            )
+    if options.batch_mode is BatchMode.PEEK and "," in options.subscription_id:
+        raise conflict(
+            _CONNECTOR,
+            "batchMode",
+            "subscriptionId",
+            "a peek looks at one subscription",
+            "Name one subscription, or read the spool with batchMode=spool.",
+        )
 
 
 def _check_stream(options: PubSubReadOptions, given: set[str]) -> None:

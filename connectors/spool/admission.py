@@ -7,6 +7,7 @@ raised to Spark by the next call; a full disk is waited out.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import threading
 import time
@@ -22,13 +23,15 @@ from connectors.spool.ledger import Ledger
 from connectors.spool.losses import Losses
 from connectors.spool.plan import bytes_between
 from connectors.spool.reserve import DiskReserve
-from connectors.spool.store import full_disk_error, no_room
+from connectors.spool.store_errors import full_disk_error, no_room
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.spool.waiting import Arrivals
 
 __all__ = ["Admission", "Fetching", "StartFetching", "Started"]
 
 _logger = logging.getLogger(__name__)
+_NO_ANSWER = frozenset({errno.ETIMEDOUT})
+"""What an object store raises that does not answer."""
 _POLL = 0.1
 _FULL_DISK_POLL = 1.0
 _EXPIRE_EVERY = 5.0
@@ -106,6 +109,8 @@ class Admission:
         self._reserve = DiskReserve(ledger.store)
         self._disk_is_full = False
         self._copies = CopyWatch(ledger.store.root)
+        self._reported = threading.Event()
+        self._next_look = 0.0
 
     def admit_what_is_there(self) -> None:
         """Admit all that earlier fetchers left, before the first answer; on a full disk that waits for the threads."""
@@ -135,7 +140,12 @@ class Admission:
             self._reserve.release()
 
     def wake(self) -> None:
-        """Look for new segments, and do what is due, now."""
+        """Do what is due now."""
+        self._wake.set()
+
+    def segment_reported(self) -> None:
+        """A fetcher says that it has published: look for new segments now."""
+        self._reported.set()
         self._wake.set()
 
     def seen_start(self, position: int) -> None:
@@ -178,7 +188,7 @@ class Admission:
                 return
 
     def _start(self) -> None:
-        started = self._start_fetching(self._ledger, self._wake.set)
+        started = self._start_fetching(self._ledger, self.segment_reported)
         self._upkeep = Upkeep(self._ledger, replace(self._upkeep_settings, horizon=started.horizon))
         self._fetching = started.fetching
         if self._stopping.is_set():
@@ -204,7 +214,7 @@ class Admission:
             # First of all: it makes the room that the records of what is admitted need.
             self._upkeep.step(urgent=True)
         before = self._ledger.state.ordinal
-        self._losses.going_on(self._ledger.admit)
+        looked = self._look()
         now = time.monotonic()
         with self.changed:
             for entry in self._ledger.admitted_since(before):
@@ -215,13 +225,23 @@ class Admission:
             self.changed.notify_all()
         if self._upkeep is not None:
             self._upkeep.step()
-            if now >= self._next_expiry:
+            if looked and now >= self._next_expiry:
                 self._next_expiry = now + _EXPIRE_EVERY
                 self._upkeep.expire()
         if fetching is not None:
             fetching.allow(self._losses.going_on(self.free_bytes))
         self._disk_is_full = False
         self._reserve.keep()
+
+    def _look(self) -> bool:
+        """Admit what there is, if a fetcher has reported something or it is time to look by oneself."""
+        now = time.monotonic()
+        if not self._reported.is_set() and now < self._next_look:
+            return False
+        self._reported.clear()
+        self._ledger.admit()
+        self._next_look = now + self._ledger.store.look_seconds
+        return True
 
     def _guarded(self, work: Callable[[], None]) -> bool:
         """Do background work; False if it ended with an error that a retry cannot mend, which is kept."""
@@ -233,6 +253,10 @@ class Admission:
         except OSError as error:
             if no_room(error):
                 self._make_room()
+                return True
+            if error.errno in _NO_ANSWER:
+                _logger.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
+                self._stopping.wait(_FULL_DISK_POLL)
                 return True
             self._keep(_unexpected(error, self._ledger.store.root))
         except BaseException as error:  # noqa: BLE001 - nothing may end in silence in a thread; it is raised to Spark

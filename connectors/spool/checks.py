@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import stat
 import tempfile
@@ -21,12 +22,15 @@ from connectors.core.errors import SpoolError
 from connectors.core.offsets import load_offset
 from connectors.spool.fence import SpoolLock, spark_pid
 from connectors.spool.identity import SpoolIdentity, read_identity
+from connectors.spool.lease import lease_holder
 from connectors.spool.opening import read_state
 from connectors.spool.plan import check_range, position_of
 from connectors.spool.state import LedgerState
 from connectors.spool.store import LocalStore
+from connectors.spool.store_objects import ObjectStore
+from connectors.spool.stores import Store, StoreAccess
 
-__all__ = ["check_spool"]
+__all__ = ["check_object_spool", "check_spool"]
 
 _AREA: Final = "spool"
 _FOLDERS: Final = ("epochs", "ids", "inbox", "ledger", "tmp")
@@ -58,6 +62,27 @@ def check_spool(
     held = Steps(_AREA)
     yield held.step("held by", lambda: _holder(root))
     store, seen = LocalStore(str(root), "doctor"), _Seen()
+    yield steps.step("content", lambda: _content(store, connector, sources, seen))
+    if checkpoint is not None and seen.state is not None:
+        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+
+
+def check_object_spool(
+    root: str, access: StoreAccess, connector: str, sources: tuple[str, ...], checkpoint: Path | None
+) -> Iterator[Finding]:
+    """Look at a spool on an object store, which may not be there yet: one object is put for it, and deleted.
+
+    Args:
+        root: its URL.
+        access: how to reach it.
+        connector: the format of the query.
+        sources: full names of what the query reads.
+        checkpoint: the query's checkpoint, if it was given.
+    """
+    steps, store, seen = Steps(_AREA), ObjectStore(root, f"doctor-{secrets.token_hex(8)}", access), _Seen()
+    yield steps.step("writable", lambda: _usable(store))
+    if not steps.failed:
+        yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None and seen.state is not None:
         yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
@@ -191,7 +216,25 @@ def _holder(root: Path) -> str | Finding:
     )
 
 
-def _content(store: LocalStore, connector: str, sources: tuple[str, ...], seen: _Seen) -> str:
+def _usable(store: ObjectStore) -> str:
+    store.make_root()
+    return f"{store.root} takes objects, and replaces none that it must not"
+
+
+def _lease(store: ObjectStore) -> str | Finding:
+    holder = lease_holder(store)
+    if holder is None:
+        return "nobody"
+    return Finding.warning(
+        _AREA,
+        "held by",
+        f"reader process {holder.pid}, Spark driver {holder.jvm}, on the host {holder.host}, unless that has crashed",
+        "Stop that query before another is started on this spool.",
+        "SPOOL_IN_USE",
+    )
+
+
+def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen) -> str:
     identity = read_identity(store)
     if identity is None:
         return "nothing yet"
@@ -203,7 +246,7 @@ def _content(store: LocalStore, connector: str, sources: tuple[str, ...], seen: 
             store.root,
             "Give each source a spoolLocation of its own.",
         )
-    if identity.location != os.path.realpath(store.root):
+    if identity.location != store.location:
         raise SpoolError(
             "SPOOL_MOVED",
             f"The spool was made in {identity.location}; it was moved or copied here",

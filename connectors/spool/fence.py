@@ -19,8 +19,9 @@ from pathlib import Path
 
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import failpoint
+from connectors.spool.holders import start_time
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = [
     "Claim",
@@ -80,9 +81,9 @@ class SpoolLock:
             time.sleep(_POLL)
         holder = {
             "pid": os.getpid(),
-            "start": _start_time(os.getpid()),
+            "start": start_time(os.getpid()),
             "jvm": self._jvm,
-            "jvm_start": _start_time(self._jvm),
+            "jvm_start": start_time(self._jvm),
         }
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(holder).encode(), 0)
@@ -100,6 +101,9 @@ class SpoolLock:
             os.close(file)
         return holder if _alive(holder.get("pid"), holder.get("start")) else None
 
+    def check(self) -> None:
+        """Do nothing: who has this lock keeps it."""
+
     def release(self) -> None:
         """Give the lock back."""
         if self._file is not None:
@@ -107,7 +111,7 @@ class SpoolLock:
             self._file = None
 
 
-def claimed_epochs(store: LocalStore) -> list[int]:
+def claimed_epochs(store: Store) -> list[int]:
     """The epochs that were claimed, ascending.
 
     Raises:
@@ -124,7 +128,7 @@ def claimed_epochs(store: LocalStore) -> list[int]:
     return epochs
 
 
-def claim_epoch(store: LocalStore, spool: str) -> Claim:
+def claim_epoch(store: Store, spool: str) -> Claim:
     """Claim the next free epoch with a random nonce.
 
     Raises:
@@ -145,7 +149,7 @@ def claim_epoch(store: LocalStore, spool: str) -> Claim:
         epoch += 1
 
 
-def read_claim(store: LocalStore, spool: str, epoch: int) -> Claim:
+def read_claim(store: Store, spool: str, epoch: int) -> Claim:
     """A claim that was put.
 
     Raises:
@@ -163,7 +167,7 @@ def read_claim(store: LocalStore, spool: str, epoch: int) -> Claim:
     return Claim(epoch, claim["nonce"])
 
 
-def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Claim) -> bool:
+def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
     """Put a seal at a number of an older epoch; False if the number is taken."""
     seal = {
         "v": FORMAT_VERSION,
@@ -180,7 +184,7 @@ def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Clai
 
 
 @contextlib.contextmanager
-def while_newest(store: LocalStore, claim: Claim) -> Iterator[None]:
+def while_newest(store: Store, claim: Claim) -> Iterator[None]:
     """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
 
     Raises:
@@ -220,8 +224,8 @@ def spark_pid() -> int:
 
 def process_gone(pid: int) -> Callable[[], bool]:
     """A function that tells whether a process that lives now has ended."""
-    start = _start_time(pid)
-    return lambda: _start_time(pid) != start
+    start = start_time(pid)
+    return lambda: start_time(pid) != start
 
 
 def _try_lock(file: int) -> bool:
@@ -242,16 +246,7 @@ def _read_holder(file: int) -> dict[str, int]:
 
 def _alive(pid: int | None, start: int | None) -> bool:
     """Whether the process with this pid and start time lives, and is not a zombie."""
-    return pid is not None and start is not None and _start_time(pid) == start
-
-
-def _start_time(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
+    return pid is not None and start is not None and start_time(pid) == start
 
 
 def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:

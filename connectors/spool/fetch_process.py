@@ -28,7 +28,7 @@ from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pi
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget
 from connectors.spool.segment import SegmentInfo
-from connectors.spool.store import write_error
+from connectors.spool.store_errors import write_error
 
 __all__ = ["FetchProcess", "main"]
 
@@ -159,7 +159,7 @@ class FetchProcess:
         """The folder of this life, as soon as the disk has room; None if it is time to end before."""
         while True:
             try:
-                return FetcherFolder(plan.root)
+                return FetcherFolder(plan.root, plan.store_access)
             except FileNotFoundError as error:
                 raise SpoolError(
                     "SPOOL_MISSING",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.records import FORMAT_VERSION, decode, encode
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["SpoolIdentity", "open_identity", "read_identity", "replace_identity"]
 
@@ -40,7 +39,7 @@ class SpoolIdentity:
     created: bool = False
 
 
-def read_identity(store: LocalStore) -> SpoolIdentity | None:
+def read_identity(store: Store) -> SpoolIdentity | None:
     """The identity of a spool; None if the folder holds no spool.
 
     Raises:
@@ -67,14 +66,14 @@ def read_identity(store: LocalStore) -> SpoolIdentity | None:
     )
 
 
-def open_identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
+def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
     """The identity of the spool for these sources; made if the folder is empty.
 
     Raises:
         SpoolError: the spool belongs to other sources, or was moved or copied here.
         SpoolDamagedError: see `read_identity`.
     """
-    location = os.path.realpath(store.root)
+    location = store.location
     identity = read_identity(store)
     if identity is None:
         spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
@@ -100,7 +99,7 @@ def open_identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -
     return identity
 
 
-def replace_identity(store: LocalStore, identity: SpoolIdentity) -> None:
+def replace_identity(store: Store, identity: SpoolIdentity) -> None:
     """Write the identity of a spool anew: an adoption changes its location. The caller holds the lock."""
     failpoint("adopt.before_replace")
     store.replace(_NAME, _encoded(identity))

@@ -23,7 +23,7 @@ from connectors.spool.identity import SpoolIdentity
 from connectors.spool.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["Ledger", "read_kept_sizes"]
 
@@ -49,7 +49,7 @@ class Ledger:
     """
 
     def __init__(
-        self, store: LocalStore, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
+        self, store: Store, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
     ) -> None:
         self.store = store
         self.identity = identity
@@ -98,6 +98,8 @@ class Ledger:
                     break
                 self._admit(readers)
                 admitted += len(readers)
+                if len(readers) < SEGMENTS_A_RECORD:
+                    break
         return admitted
 
     def admitted_since(self, ordinal: int) -> list[SegmentEntry]:
@@ -169,12 +171,15 @@ class Ledger:
             others: fetchers that do not count: those of other sources, which run beside.
         """
         with self.lock:
-            return not any(
-                self.store.is_locked(f"inbox/{fetcher}")
-                or self.store.exists(segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1))
+            return all(
+                self.store.close_folder(f"inbox/{fetcher}", self.next_segment(fetcher))
                 for fetcher in self.store.list("inbox")
                 if fetcher not in others
             )
+
+    def next_segment(self, fetcher: str) -> str:
+        """The name of the segment of a fetcher that is admitted next."""
+        return segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1)
 
     def check(self) -> None:
         """Raise `SpoolFencedError` if another writer was found to have taken over."""
@@ -290,7 +295,7 @@ class Ledger:
             self._oldest_number += 1
 
 
-def read_kept_sizes(store: LocalStore, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+def read_kept_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
     """The bytes of each kept row of an admitted segment, in order, from its file."""
     sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
     return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

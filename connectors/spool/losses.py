@@ -25,7 +25,7 @@ from connectors.spool.quarantine import can_be_quarantined, move_aside, quaranti
 from connectors.spool.runs import RunEntry, write_run
 from connectors.spool.segment import SegmentReader
 from connectors.spool.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["Losses", "damaged_segments", "open_ledger_despite_damage", "quarantine"]
 
@@ -147,7 +147,7 @@ class Losses:
         ledger.replace_state(state, then)
 
 
-def open_ledger_despite_damage(store: LocalStore, identity: SpoolIdentity, *, fail: bool) -> Ledger:
+def open_ledger_despite_damage(store: Store, identity: SpoolIdentity, *, fail: bool) -> Ledger:
     """Open a ledger; with ``fail=False``, quarantine what is in the way, if it may be given up.
 
     Raises:
@@ -163,7 +163,7 @@ def open_ledger_despite_damage(store: LocalStore, identity: SpoolIdentity, *, fa
     return open_ledger(store, identity)
 
 
-def damaged_segments(store: LocalStore, state: LedgerState) -> dict[str, SpoolDamagedError]:
+def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamagedError]:
     """Every segment, admitted or waiting, that is damaged or missing, with what is wrong with it.
 
     Raises:
@@ -223,7 +223,7 @@ def _move_admitted(ledger: Ledger, entry: SegmentEntry, error: SpoolDamagedError
     move_aside(ledger.store, entry.name, error, (entry.base, entry.end), entry.kept)
 
 
-def _quarantine_waiting(store: LocalStore, name: str, error: SpoolDamagedError) -> int:
+def _quarantine_waiting(store: Store, name: str, error: SpoolDamagedError) -> int:
     """Quarantine a segment that is not admitted; its rows. The record comes when it is its turn to be admitted."""
     rows = rows_in_footer(store, name)
     move_aside(store, name, error, (0, 0), rows)
@@ -231,13 +231,13 @@ def _quarantine_waiting(store: LocalStore, name: str, error: SpoolDamagedError) 
     return rows
 
 
-def _delete(store: LocalStore, names: Iterable[str]) -> None:
+def _delete(store: Store, names: Iterable[str]) -> None:
     failpoint("quarantine.before_delete")
     for name in names:
         store.delete(name)
     failpoint("quarantine.after_delete")
 
 
-def _name_in(store: LocalStore, error: SpoolDamagedError) -> str:
+def _name_in(store: Store, error: SpoolDamagedError) -> str:
     """The name of the file that an error is about."""
     return error.where.removeprefix(f"{store.root}/")

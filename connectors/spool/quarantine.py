@@ -23,7 +23,7 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.records import FORMAT_VERSION, decode, encode
 from connectors.spool.segment import SEGMENT, SegmentReader, segment_name
 from connectors.spool.state import LedgerState
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = [
     "QUARANTINE_FOLDER",
@@ -47,7 +47,7 @@ def can_be_quarantined(error: ConnectorError) -> bool:
     return error.code == f"{SEGMENT.code}_DAMAGED"
 
 
-def move_aside(store: LocalStore, name: str, error: SpoolDamagedError, positions: tuple[int, int], rows: int) -> None:
+def move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tuple[int, int], rows: int) -> None:
     """Copy a segment to the quarantine, durably, with a note; the caller records the loss and deletes the segment.
 
     Args:
@@ -79,7 +79,7 @@ def move_aside(store: LocalStore, name: str, error: SpoolDamagedError, positions
     _logger.warning("[SPOOL_SEGMENT_QUARANTINED] %s is recorded as empty: %s. %s", name, _loss(positions, rows), error)
 
 
-def quarantined_rows(store: LocalStore) -> dict[str, int]:
+def quarantined_rows(store: Store) -> dict[str, int]:
     """The names of all segments that were quarantined, and how many rows each had.
 
     Raises:
@@ -88,7 +88,7 @@ def quarantined_rows(store: LocalStore) -> dict[str, int]:
     return {note["segment"]: note["rows"] for note in read_notes(store)}
 
 
-def read_notes(store: LocalStore) -> Iterator[dict[str, Any]]:
+def read_notes(store: Store) -> Iterator[dict[str, Any]]:
     """What was quarantined, by name; see `move_aside` for what a note holds.
 
     Raises:
@@ -100,14 +100,14 @@ def read_notes(store: LocalStore) -> Iterator[dict[str, Any]]:
             yield decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine")
 
 
-def rows_in_footer(store: LocalStore, name: str) -> int:
+def rows_in_footer(store: Store, name: str) -> int:
     """How many rows a segment says that it has; 0 if even that cannot be read."""
     with contextlib.suppress(SpoolDamagedError):
         return SegmentReader(store, name).info.rows
     return 0
 
 
-def waiting_names(store: LocalStore, state: LedgerState) -> Iterator[str]:
+def waiting_names(store: Store, state: LedgerState) -> Iterator[str]:
     """The names of all segments that are not admitted, those that are missing between others too."""
     for fetcher in store.list("inbox"):
         numbers = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))

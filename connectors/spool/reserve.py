@@ -11,7 +11,9 @@ import logging
 import os
 
 from connectors.spool.disk import disk
-from connectors.spool.store import TEMPORARY_FOLDER, LocalStore, no_room
+from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store_errors import no_room
+from connectors.spool.stores import Store
 
 __all__ = ["DiskReserve", "release_reserves", "spare_the_reserve"]
 
@@ -31,21 +33,21 @@ class DiskReserve:
         store: of the spool.
     """
 
-    def __init__(self, store: LocalStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._name = f"{store.owner}{_SUFFIX}"
         self._held = False
         self._possible = True
 
     def keep(self) -> None:
-        """Hold the room, if it is not held and the disk has more than twice as much."""
-        if self._held or not self._possible:
+        """Hold the room, if it is not held and the disk has more than twice as much; a bucket always has room."""
+        if self._held or not self._possible or not isinstance(self._store, LocalStore):
             return
         size, left = _reserve_and_room(self._store.root)
         if left < 2 * size:
             return
         try:
-            self._take(size)
+            self._take(self._store, size)
         except OSError as error:
             self.release()
             self._possible = no_room(error)
@@ -54,10 +56,11 @@ class DiskReserve:
     def release(self) -> None:
         """Let go of the room."""
         self._held = False
-        self._store.delete(f"{TEMPORARY_FOLDER}/{self._name}")
+        if isinstance(self._store, LocalStore):
+            self._store.delete(f"{TEMPORARY_FOLDER}/{self._name}")
 
-    def _take(self, size: int) -> None:
-        with self._store.folder(TEMPORARY_FOLDER, make=True) as folder:
+    def _take(self, store: LocalStore, size: int) -> None:
+        with store.folder(TEMPORARY_FOLDER, make=True) as folder:
             file = disk().create(self._name, folder, _FILE_MODE)
         self._held = True
         try:
@@ -66,22 +69,24 @@ class DiskReserve:
             os.close(file)
 
 
-def release_reserves(store: LocalStore) -> None:
+def release_reserves(store: Store) -> None:
     """Let go of what earlier writers of a spool held: a start needs room too. The caller holds the spool's lock."""
     for name in store.list(TEMPORARY_FOLDER):
         if name.endswith(_SUFFIX):
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 
 
-def spare_the_reserve(root: str) -> None:
-    """For what fills the disk.
+def spare_the_reserve(store: Store) -> None:
+    """For what fills the disk; does nothing where there is none.
 
     Raises:
         OSError: ENOSPC, when no more than the reserve is left.
     """
-    size, left = _reserve_and_room(root)
+    if not isinstance(store, LocalStore):
+        return
+    size, left = _reserve_and_room(store.root)
     if left < size:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), root)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), store.root)
 
 
 def _reserve_and_room(root: str) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from connectors.spool.state import (
     even_sizes,
     unpack_mask,
 )
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]
 
@@ -125,17 +125,18 @@ def rates(path: str, seconds: float = 1.0) -> SpoolRates:
     return SpoolRates.between(before, stats(path))
 
 
-def stats(path: str) -> SpoolStats:
-    """The counts of the spool in a folder. Reads only; a running query is not disturbed.
+def stats(path: str, access: StoreAccess | None = None) -> SpoolStats:
+    """The counts of the spool at a location. Reads only; a running query is not disturbed.
 
     Args:
         path: the ``spoolLocation``.
+        access: how to reach an object store; by default as its environment says.
 
     Raises:
         SpoolError: there is no spool there.
         SpoolDamagedError: the ledger is damaged, or a segment that has to be looked at.
     """
-    store = LocalStore(path, "stats")
+    store = open_store(path, "stats", access)
     identity = read_identity(store)
     if identity is None:
         raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
@@ -182,7 +183,7 @@ def stats(path: str) -> SpoolStats:
     )
 
 
-def waiting(store: LocalStore, state: LedgerState) -> list[SegmentInfo]:
+def waiting(store: Store, state: LedgerState) -> list[SegmentInfo]:
     """What the footers of the segments say that are durable and not admitted; damaged ones are left out."""
     infos = []
     for fetcher in store.list("inbox"):
@@ -194,7 +195,7 @@ def waiting(store: LocalStore, state: LedgerState) -> list[SegmentInfo]:
     return infos
 
 
-def _info(store: LocalStore, name: str) -> SegmentInfo | None:
+def _info(store: Store, name: str) -> SegmentInfo | None:
     try:
         return SegmentReader(store, name).info
     except SpoolDamagedError:
@@ -209,7 +210,7 @@ def _ready_rows(state: LedgerState) -> int:
     return sum(entry.end - max(entry.base, state.committed) for entry in _unread(state))
 
 
-def _ready_bytes(store: LocalStore, state: LedgerState) -> int:
+def _ready_bytes(store: Store, state: LedgerState) -> int:
     """Bytes of the rows that are not committed. At most one segment is looked into: where the commit lies in it."""
 
     def sizes(entry: SegmentEntry) -> Sizes:

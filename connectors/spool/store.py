@@ -15,6 +15,7 @@ import errno
 import fcntl
 import mmap
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,23 +23,17 @@ from types import TracebackType
 from typing import Self
 
 from connectors.core.errors import (
-    ConnectorError,
-    ServiceUnavailableError,
-    SpoolDamagedError,
     SpoolError,
-    SpoolFullError,
 )
 from connectors.core.failpoints import failpoint
 from connectors.spool.disk import disk
+from connectors.spool.holders import LockedFolder
+from connectors.spool.store_errors import foreign_file, full_disk_error, no_room
 
 __all__ = [
     "TEMPORARY_FOLDER",
     "LocalStore",
     "StoreWriter",
-    "full_disk_error",
-    "full_disk_errors",
-    "no_room",
-    "write_error",
 ]
 
 TEMPORARY_FOLDER = "tmp"
@@ -47,8 +42,6 @@ _FILE_MODE = 0o600
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLEARED_TIMES = 2
 """So often may a newer writer take the temporary file of a small put for that of a dead process, and clear it away."""
-
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LocalStore:
@@ -59,11 +52,30 @@ class LocalStore:
         owner: a name of this process life, which no other uses; its temporary files begin with it.
     """
 
+    look_seconds = 0.0
+    """A look costs next to nothing."""
+
     def __init__(self, root: str, owner: str) -> None:
         self.root = root
         self.owner = owner
         self._temporary_count = 0
         self._durable_folders: set[str] = set()
+
+    @property
+    def location(self) -> str:
+        """The folder's real path."""
+        return os.path.realpath(self.root)
+
+    def check_visible(self) -> None:
+        """Raise `SpoolError` if this machine cannot see the folder."""
+        if not Path(self.root).is_dir():
+            raise SpoolError(
+                "SPOOL_NOT_VISIBLE",
+                f"The host {socket.gethostname()} cannot see the spool",
+                self.root,
+                "Put spoolLocation on a file system that the driver and all executors share, or on an object store, or "
+                "run with master local[*].",
+            )
 
     def make_root(self) -> None:
         """Make the root folder where it is absent, readable by its owner only.
@@ -118,7 +130,7 @@ class LocalStore:
             yield descriptor
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                raise _foreign(self.root, name) from error
+                raise foreign_file(self.root, name) from error
             raise
         finally:
             os.close(descriptor)
@@ -196,17 +208,21 @@ class LocalStore:
                 file = os.open(base, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise _foreign(self.root, name) from error
+                    raise foreign_file(self.root, name) from error
                 raise
         try:
             information = os.fstat(file)
             if not stat.S_ISREG(information.st_mode):
-                raise _foreign(self.root, name)
+                raise foreign_file(self.root, name)
             if information.st_size == 0:
                 return memoryview(b"")
             return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
         finally:
             os.close(file)
+
+    def pieces(self, name: str) -> memoryview:
+        """As `map`: only what is looked at is read."""
+        return self.map(name)
 
     def read(self, name: str) -> bytes:
         """A copy of a whole file.
@@ -235,6 +251,22 @@ class LocalStore:
             os.close(descriptor)
             return None
         return descriptor
+
+    def hold_folder(self, name: str) -> LockedFolder | None:
+        """Hold a folder by its lock; None if another process has that.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        lock = self.lock_folder(name)
+        return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
+
+    def close_folder(self, name: str, next_file: str) -> bool:
+        """Whether nothing more is published in a folder: its lock is free, and this file is not there.
+
+        A lock that is free stays so, because each folder is made and locked by one process life.
+        """
+        return not self.is_locked(name) and not self.exists(next_file)
 
     def is_locked(self, name: str) -> bool:
         """Whether a living process holds the lock on a folder; False if there is no such folder."""
@@ -343,50 +375,3 @@ class StoreWriter:
             self._open = False
             os.close(self._file)
             self._store.delete(f"{TEMPORARY_FOLDER}/{self._temporary}")
-
-
-@contextlib.contextmanager
-def full_disk_errors(root: str) -> Iterator[None]:
-    """Turn the operating system's "no room" into `SpoolFullError`."""
-    try:
-        yield
-    except OSError as error:
-        if not no_room(error):
-            raise
-        raise full_disk_error(root) from error
-
-
-def no_room(error: OSError) -> bool:
-    """Whether the operating system says that the disk, or the user's share of it, is full."""
-    return error.errno in _NO_ROOM
-
-
-def full_disk_error(root: str) -> SpoolFullError:
-    """The error of a full disk under a spool."""
-    return SpoolFullError(
-        "SPOOL_DISK_FULL",
-        "The disk of the spool is full; nothing unsaved was acked, and what is there is still served",
-        root,
-        "Make room on that disk; a running query goes on by itself.",
-    )
-
-
-def write_error(error: OSError, root: str) -> ConnectorError:
-    """The error that says what the disk under a spool refuses, and that this passes."""
-    if no_room(error):
-        return full_disk_error(root)
-    return ServiceUnavailableError(
-        "SPOOL_WRITE_FAILED",
-        f"The spool cannot be written to: {error.strerror}",
-        root,
-        "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
-    )
-
-
-def _foreign(root: str, name: str) -> SpoolDamagedError:
-    return SpoolDamagedError(
-        "SPOOL_FOREIGN_FILE",
-        "A link or another thing stands where the spool keeps a file or folder of its own; it was not followed",
-        f"{root}/{name}",
-        "Find out who put it there, and remove it or restore the spool.",
-    )

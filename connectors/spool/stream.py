@@ -15,15 +15,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.core.errors import ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.admission import Admission, StartFetching
-from connectors.spool.fence import SpoolLock, process_gone, spark_pid, while_newest
+from connectors.spool.fence import process_gone, spark_pid, while_newest
 from connectors.spool.identity import open_identity
+from connectors.spool.lease import WriterLock, writer_lock
 from connectors.spool.ledger import Ledger
 from connectors.spool.losses import Losses, open_ledger_despite_damage
 from connectors.spool.plan import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
 from connectors.spool.reserve import release_reserves
-from connectors.spool.store import LocalStore, full_disk_errors
+from connectors.spool.store_errors import full_disk_errors
+from connectors.spool.stores import StoreAccess, open_store
 from connectors.spool.upkeep import UpkeepSettings
 from connectors.spool.waiting import QuietWatch
 
@@ -41,7 +44,7 @@ class StreamSettings:
     """What a stream goes by; sizes in bytes, times in seconds.
 
     Attributes:
-        root: the folder of the spool.
+        root: the location of the spool.
         connector: the format, for identity and errors.
         sources: full names of the subscriptions.
         fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
@@ -54,6 +57,8 @@ class StreamSettings:
         available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
         available_now_max_wait: so long without anything old ends a bounded run in any case.
         upkeep: how to keep the spool in order.
+        access: how to reach the object store that the spool is on.
+        take_over: take the lease of such a spool at once, whoever holds it (rule R7).
     """
 
     root: str
@@ -70,6 +75,8 @@ class StreamSettings:
     available_now_quiet: float
     available_now_max_wait: float
     upkeep: UpkeepSettings
+    access: StoreAccess | None = None
+    take_over: bool = False
 
 
 class SpoolStream:
@@ -125,7 +132,7 @@ class SpoolStream:
             DataLossError: rows above it were freed, and that is not given up.
             ConnectorError: what ended the fetchers or the background work.
         """
-        self._admission.check()
+        self._check()
         first = self._losses.begin(self._start_position(start))
         self._admission.seen_start(first)
         once = max_rows is None and self._quiet is None
@@ -180,7 +187,7 @@ class SpoolStream:
         if is_sentinel(end):
             return
         position = self._position(end)
-        self._admission.check()
+        self._check()
         try:
             self._ledger.commit(position)
         except OSError as error:
@@ -197,6 +204,10 @@ class SpoolStream:
         self._stopped.set()
         self._admission.stop()
         self._lock.release()
+
+    def _check(self) -> None:
+        self._lock.check()
+        self._admission.check()
 
     @property
     def _where(self) -> str:
@@ -270,25 +281,29 @@ class SpoolStream:
         admission = self._admission
         with admission.changed:
             while not ready():
-                admission.check()
+                self._check()
                 admission.changed.wait(_WAIT_STEP)
-        admission.check()
+        self._check()
 
 
-def _open(settings: StreamSettings, jvm: int) -> tuple[SpoolLock, Ledger]:
+def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
     """Take the lock, then the ledger; nothing is changed if the spool is in use."""
-    store = LocalStore(settings.root, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(settings.root, secrets.token_hex(_OWNER_BYTES), settings.access)
     store.make_root()
-    lock = SpoolLock(settings.root, jvm)
-    lock.acquire()
+    lock = writer_lock(store, jvm, take_over=settings.take_over)
     try:
+        lock.acquire()
         with full_disk_errors(settings.root):
             release_reserves(store)
             identity = open_identity(store, settings.connector, settings.sources)
             ledger = open_ledger_despite_damage(store, identity, fail=settings.fail_on_data_loss)
             ledger.set_layout(settings.partition_bytes, settings.max_partitions)
-    except BaseException:
+    except BaseException as error:
         lock.release()
+        if isinstance(error, TimeoutError):
+            raise ServiceUnavailableError(
+                "SPOOL_STORE_NO_ANSWER", str(error.strerror), str(error.filename), "Start the query again."
+            ) from None
         raise
     return lock, ledger
 

@@ -6,6 +6,7 @@ The order is always: make durable, record, delete. A crash in between leaves fil
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,6 +56,7 @@ class Upkeep:
         self._ledger = ledger
         self._settings = settings
         self._names = itertools.count()
+        self._next_look = 0.0
         with ledger.lock:
             ledger.index.set_horizon(settings.horizon)
 
@@ -154,10 +156,16 @@ class Upkeep:
     def _forget_fetchers(self) -> None:
         """Remove the folders of fetchers that are gone, once all their segments are freed."""
         ledger, state = self._ledger, self._ledger.state
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + ledger.store.look_seconds
         busy = {entry.fetcher for entry in state.segments}
         names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
         for fetcher in (names & state.fetchers.keys()) - busy:
-            self._ledger.store.remove_unlocked_folder(f"inbox/{fetcher}")
+            folder = f"inbox/{fetcher}"
+            if ledger.store.close_folder(folder, ledger.next_segment(fetcher)):
+                ledger.store.remove_unlocked_folder(folder)
         gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]
         if gone:
             # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import argparse
 import gc
+import ssl
 import sys
 import threading
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -56,13 +58,23 @@ class KinesisServer(KinesisKnobs):
         port: on 127.0.0.1; 0 takes a free one.
         speed: server seconds per real second.
         region: stands in ARNs.
+        certificates: a folder with ``server.pem`` and ``server.key``, as `make_certificates` of
+            `connectors.testing.kafka_certificates` writes it: then there is a port with TLS too.
         call_limit: how many calls are kept for `calls`; 0 keeps none, and counts on.
     """
 
     def __init__(
-        self, port: int = 0, *, speed: float = 1.0, region: str = _REGION, call_limit: int = _CALL_LIMIT
+        self,
+        port: int = 0,
+        *,
+        speed: float = 1.0,
+        region: str = _REGION,
+        certificates: Path | None = None,
+        call_limit: int = _CALL_LIMIT,
     ) -> None:
         self._port = port
+        self._tls_port = 0
+        self._certificates = certificates
         self._runtime = KinesisRuntime(ServerClock(speed), region, call_limit)
         self._commands = KinesisCommands(self._runtime)
         self._started = False
@@ -86,13 +98,21 @@ class KinesisServer(KinesisKnobs):
         """What clients take as the URL of the endpoint."""
         return f"http://{self.endpoint}"
 
+    @property
+    def tls_url(self) -> str:
+        """The same with TLS, where HTTP/2 is chosen by ALPN as the service does; needs ``certificates``."""
+        return f"https://{_HOST}:{self._tls_port}"
+
     def start(self) -> None:
         """Listen; raises `ServiceUnavailableError` when the port is taken. Does nothing while it listens."""
         if self._started:
             return
         handler = with_control(self._runtime.service.handle, self._commands)
+        ports: list[tuple[int, ssl.SSLContext | None]] = [(self._port, None)]
+        if self._certificates is not None:
+            ports.append((self._tls_port, _tls_context(self._certificates)))
         try:
-            self._port = self._runtime.start([(self._port, None)], handler)[0]
+            self._port, self._tls_port = [*self._runtime.start(ports, handler), 0][:2]
         except OSError as error:
             raise ServiceUnavailableError(
                 "TESTING_SERVER_NOT_STARTED", str(error), self.endpoint, "Choose another port, or 0 for a free one."
@@ -106,6 +126,13 @@ class KinesisServer(KinesisKnobs):
 
     def _command(self, name: str, /, **arguments: object) -> Any:
         return self._commands.run(name, arguments)
+
+
+def _tls_context(certificates: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    return context
 
 
 class KinesisServerProcess(KinesisControl):

@@ -190,6 +190,9 @@ class KinesisCommands:
         kind = _one_of("kind", kind, *_ENTRY_ERRORS)
         self._faults.entry_failures.append(EntryFailure(kind, stream, partition_key, _times(count), every))
 
+    def require_order(self, on: bool) -> None:
+        self._faults.order_required = on
+
     def empty_answers(self, stream: str, shard: str, count: int) -> None:
         self._shard(stream, shard)
         self._faults.empty_answers[stream, shard] = int(_not_negative("count", count))

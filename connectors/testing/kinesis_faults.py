@@ -95,6 +95,8 @@ class FaultPlan:
     delays: dict[Target, float] = field(default_factory=dict)
     """Real seconds that a call waits before it is handled."""
     entry_failures: list[EntryFailure] = field(default_factory=list)
+    order_required: bool = False
+    """A PutRecord must name the number of the last record of its key, if there is one."""
     empty_answers: dict[tuple[str, str], int] = field(default_factory=dict)
     """How many more GetRecords of a (stream, shard) are answered without records, whatever lies ahead."""
     page_ns: int = 0

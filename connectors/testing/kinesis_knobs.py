@@ -245,6 +245,13 @@ class KinesisKnobs(ABC):
         """
         self._command("fail_entries", kind=kind, count=count, every=every, stream=stream, partition_key=partition_key)
 
+    def require_order(self, *, on: bool = True) -> None:
+        """Refuse a PutRecord without SequenceNumberForOrdering when its key has had one since this was set.
+
+        So a test sees whether a client orders its records, which the service does not do by itself.
+        """
+        self._command("require_order", on=on)
+
     def empty_answers(self, stream: str, shard: str, count: int) -> None:
         """Answer the next ``count`` GetRecords of a shard without records, also when some lie ahead."""
         self._command("empty_answers", stream=stream, shard=shard, count=count)

@@ -250,6 +250,8 @@ class Stream:
     shard_count: int = 0
     """How many shards it ever had."""
     consumers: dict[str, Consumer] = field(default_factory=dict)
+    last_numbers: dict[str, int] = field(default_factory=dict)
+    """The number of the last PutRecord of each key; kept while order is required."""
     _first_hashes: list[int] = field(default_factory=list)
     _open: list[Shard] = field(default_factory=list)
 

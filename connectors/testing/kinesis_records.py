@@ -115,9 +115,13 @@ class RecordOperations:
         """PutRecord."""
         stream = self._open_stream(arguments, now)
         data, key, hash_key, size = _entry(stream, arguments, "")
+        if self._faults.order_required:
+            _check_order(stream, key, arguments.optional_text("SequenceNumberForOrdering"))
         shard, record = self._put(stream, now, data, key, hash_key, size)
         if record is None:
             raise throughput_exceeded(stream, shard)
+        if self._faults.order_required:
+            stream.last_numbers[key] = record.sequence
         return {"ShardId": shard.id, "SequenceNumber": str(record.sequence), "EncryptionType": "NONE"}
 
     def put_records(self, arguments: Arguments, now: int) -> dict[str, Any]:
@@ -248,6 +252,13 @@ def _answer(stream: Stream, shard: Shard, start: int, count: int, position: tupl
         rest["NextShardIterator"] = _iterator(stream, shard, *position)
     records = b",".join(each.encoded for each in shard.records[start:end])
     return b'{"Records":[%s],%s' % (records, json.dumps(rest).encode()[1:])
+
+
+def _check_order(stream: Stream, key: str, named: str | None) -> None:
+    """Without the number of the record before it, the service may give a record a lower number."""
+    last = stream.last_numbers.get(key)
+    if last is not None and (named is None or not named.isdecimal() or int(named) > last):
+        raise invalid(f"The SequenceNumberForOrdering of the key {key!r} is {named}, not {last} or one before it.")
 
 
 def _entry(stream: Stream, arguments: Arguments, path: str) -> tuple[str, str, int, int]:

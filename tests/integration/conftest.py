@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,18 @@ def kinesis_local() -> Iterator[str]:
         pytest.skip(reason)
     with KinesisLocal() as server:
         yield server.url
+
+
+@pytest.fixture(scope="session")
+def moto_kinesis() -> Iterator[str]:
+    """URL of moto's server; shared as kinesis-local is."""
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - takes a second that others need not wait
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it tells of every call
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
 
 
 @pytest.fixture(scope="session")

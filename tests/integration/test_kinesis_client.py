@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
@@ -232,20 +234,46 @@ def test_shards_are_listed_page_by_page(server: KinesisServer) -> None:
 # Pace
 
 
-def test_18_after_a_large_answer_the_next_call_waits_for_as_long_as_it_would_be_refused(server: KinesisServer) -> None:
-    server.create_stream("large")
-    server.fill("large", 30, 1_000_000, keys=1)
-    client = client_of(server)
-    stored = server.records("large")
+def reading(server: KinesisServer, stream: str, **changes: Any) -> tuple[ShardRange, ReadSettings]:
+    """All that a stream of one shard has, and how a task reads it."""
+    stored = server.records(stream)
     settings = ReadSettings(
-        client=client_options(parse_read_options({"streamName": "large"}, {})),
+        client=client_options(parse_read_options({"streamName": stream, "maxRetryInterval": "100ms"}, {})),
         page_records=10_000,
         period=0.5,
         rate=2e6,
         deaggregate=True,
         fail_on_data_loss=True,
     )
-    part = ShardRange("large", "large", stored[0].shard, TRIM, after(stored[-1].sequence_number))
+    part = ShardRange(stream, stream, stored[0].shard, TRIM, after(stored[-1].sequence_number))
+    return part, dataclasses.replace(settings, **changes)
+
+
+def test_16_a_task_whose_iterator_expires_goes_on_behind_its_last_row(server: KinesisServer) -> None:
+    server.create_stream("long")
+    server.fill("long", 50, 20)
+    part, settings = reading(server, "long", page_records=7, period=0.0)
+    read = read_range(part, settings, client_of(server))
+    rows: list[bytes] = []
+    for batch in read:
+        rows += batch.column("data").to_pylist()
+        server.fail("GetRecords", "ExpiredIteratorException", 1)
+    assert rows == [each.data for each in server.records("long")]
+
+
+def test_13_a_task_reads_on_through_empty_answers(server: KinesisServer) -> None:
+    server.create_stream("sparse")
+    server.fill("sparse", 5, 20)
+    part, settings = reading(server, "sparse", period=0.0)
+    server.empty_answers("sparse", part.shard, 30)
+    assert sum(batch.num_rows for batch in read_range(part, settings, client_of(server))) == 5
+
+
+def test_18_after_a_large_answer_the_next_call_waits_for_as_long_as_it_would_be_refused(server: KinesisServer) -> None:
+    server.create_stream("large")
+    server.fill("large", 30, 1_000_000, keys=1)
+    client = client_of(server)
+    part, settings = reading(server, "large")
     waits: list[float] = []
     sizes = [batch.num_rows for batch in read_range(part, settings, client, waits.append)]
     assert sum(sizes) == 30

@@ -253,6 +253,11 @@ class TestOrder:
         assert by_key(server.records("orders")) == {f"key-{key}": list(range(key, 300, 7)) for key in range(7)}
         assert "PutRecords" not in server.call_counts("orders")
 
+    def test_each_row_names_the_number_of_the_one_before_it(self, server: KinesisServer) -> None:
+        # Also from one batch of rows to the next: without that number the service keeps no order.
+        server.require_order()
+        assert write(server, batch(numbered(20)), batch(numbered(20)), ordered="true") == 40
+
     def test_lost_answer_repeats_a_row_and_keeps_the_order(self, server: KinesisServer) -> None:
         server.cut("PutRecord", 3, after_effect=True)
         server.cut("PutRecord", 3, after_effect=True, after_bytes=9)

@@ -8,9 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 
+from connectors.pubsub.publish import close_clients, publish_batches
+from connectors.pubsub.publish_columns import SinkColumns
+from connectors.pubsub.publish_rows import RowStamp
 from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.write_options import parse_write_options
 from connectors.spool import stats
 from connectors.testing.protocol import FolderSink, StreamingQuery, TaskWorkers
 from connectors.testing.pubsub_client import PubSubTestClient
@@ -100,3 +105,28 @@ def test_available_now_ends_on_the_official_emulator(rig: EmulatorRig) -> None:
         query.process_available()
         assert not query.is_running
     rig.assert_each_once()
+
+
+def test_what_the_sink_publishes_arrives_on_the_official_emulator(rig: EmulatorRig) -> None:
+    schema = pa.schema(
+        [("payload", pa.string()), ("attributes", pa.map_(pa.string(), pa.string())), ("orderingKey", pa.string())]
+    )
+    rows = [
+        (f"grüße {number}", [("n", str(number))], f"key-{number % 3}" if number % 2 else None) for number in range(2500)
+    ]
+    columns = dict(zip(schema.names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+    topic = f"projects/shop/topics/{rig.name}"
+    options = parse_write_options({"endpoint": rig.endpoint, "topicId": topic}, {})
+    batch = pa.RecordBatch.from_pydict(columns, schema)
+    sink = SinkColumns("payload", "attributes", "orderingKey", None, topic, None)
+    assert publish_batches([batch], sink, options, RowStamp("spark_uid", "query/0/0/", 0)) == 2500
+    close_clients()
+    with rig.query() as query:
+        query.run_until(lambda _: rig.sink.rows() >= 2500)
+    found = rig.sink.table()
+    assert found is not None
+    got = {
+        row["attributes"]["spark_uid"]: (row["payload"].decode(), row["attributes"]["n"], row["orderingKey"] or None)
+        for row in found.to_pylist(maps_as_pydicts="strict")
+    }
+    assert got == {f"query/0/0/{n}": (text, str(n), key) for n, (text, _, key) in enumerate(rows)}

@@ -290,6 +290,22 @@ def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(
         assert uid.startswith(f"{query.id}/0/")
     assert sorted(names.values()) == sorted(f"{file}-{line}".encode() for file in range(2) for line in range(3000))
     assert stream.server.backlog(stream.subscription) == 6000 + before
+    # Our own source has each row once.
+    stream.server.expire_leases(stream.subscription)
+    rows: list[bytes] = []
+
+    def keep(batch: DataFrame, _: int) -> None:
+        rows.extend(batch.toArrow()["payload"].to_pylist())
+
+    reading = (
+        stream.load(dedupAttribute="spark_uid")
+        .writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(stream.folder / "in"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert reading.awaitTermination(60)
+    assert sorted(rows) == sorted(names.values())
 
 
 def published(stream: Stream) -> list[Any]:
@@ -307,3 +323,40 @@ def _command(pid: int) -> bytes:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_batch_reads_what_the_spool_keeps_and_every_action_sees_the_same_rows(stream: Stream) -> None:
+    stream.publish(60)
+    query = stream.start({"availableNow": True})
+    assert query.awaitTermination(60)
+    options = {"projectId": "shop", "subscriptionId": stream.subscription.rpartition("/")[2]}
+    options |= {"endpoint": stream.server.endpoint, "spoolLocation": str(stream.folder / "spool")}
+    reading = stream.spark.read.format("pubsub").options(**options)
+    rows = reading.load()
+    assert rows.schema == stream.load().schema
+    assert [row["messageId"] for row in rows.select("messageId").sort("offset").collect()] == stream.published
+    assert rows.filter("offset >= 20").count() == 40
+    assert reading.option("startingPosition", "latest").load().count() == 0
+    theirs = stream.spark.read.format("pubsub").options(**options, schemaMode="databricks").load()
+    assert theirs.schema.simpleString() == (
+        "struct<messageId:string,payload:binary,attributes:string,publishTimestampInMillis:bigint>"
+    )
+    assert {tuple(row) for row in theirs.selectExpr("cast(payload as string)", "attributes").collect()} == {
+        ("payload", '{"kind":"test"}')
+    }
+
+
+def test_a_peek_hands_everything_back(stream: Stream) -> None:
+    stream.publish(30)
+    rows = (
+        stream.spark.read.format("pubsub")
+        .option("subscriptionId", stream.subscription)
+        .option("endpoint", stream.server.endpoint)
+        .option("spoolLocation", str(stream.folder / "spool"))
+        .options(batchMode="peek", peekMaxRows="30", startTimeout="60s")
+        .load()
+    )
+    assert sorted(row["messageId"] for row in rows.collect()) == sorted(stream.published)
+    assert rows.count() == 30
+    assert stream.server.acked_ids(stream.subscription) == []
+    stream.server.wait_until(lambda: stream.server.outstanding(stream.subscription) == 0, 10.0)

@@ -378,6 +378,17 @@ class TestFaults:
         answer = calls.put_many([("key", b"a"), ("other", b"b"), ("other", b"c")])
         assert [each.get("ErrorCode") for each in answer["Records"]] == [None, "InternalFailure", None]
 
+    def test_order_can_be_required_of_clients(self, calls: KinesisCalls, server: KinesisServer) -> None:
+        calls.create()
+        server.require_order()
+        (first,) = calls.put(b"1", key="a")
+        calls.put(b"1", key="b")
+        with refusing() as refusal:
+            calls.put(b"2", key="a")
+        assert refusal.kind == "InvalidArgumentException"
+        calls.put(b"2", key="a", SequenceNumberForOrdering=first["SequenceNumber"])
+        assert calls.data(SHARD) == [b"1", b"1", b"2"]
+
     def test_calls_fail_as_often_as_told(self, filled: KinesisCalls, server: KinesisServer) -> None:
         iterator = filled.iterator(SHARD)
         server.throttle("GetRecords", 2, shard="shardId-000000000007")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, StreamEnded
 from urllib3.exceptions import ProtocolError
 
+from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
 from tests.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
@@ -277,9 +280,12 @@ class TestEnds:
 class Http2:
     """A connection of HTTP/2 with many requests; `events` reads one of them."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, trust: ssl.SSLContext | None = None) -> None:
         host, _, port = endpoint.partition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=20)
+        if trust is not None:
+            self.socket = trust.wrap_socket(self.socket, server_hostname=host)
+            assert self.socket.selected_alpn_protocol() == "h2"
         self.connection = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.connection.initiate_connection()
         self.statuses: dict[int, str] = {}
@@ -375,6 +381,22 @@ class TestHttp2:
         server.jump(31)
         while server.subscriptions(consumer.stream):
             server.jump(1)
+
+    def test_tls_chooses_the_version_of_http(self, tmp_path: Path) -> None:
+        folder = make_certificates(tmp_path / "certificates")
+        trust = ssl.create_default_context(cafile=str(folder / "ca.pem"))
+        trust.set_alpn_protocols(["h2"])
+        with KinesisServer(certificates=folder) as secure:
+            secure.create_stream("orders")
+            connection = Http2(secure.tls_url.removeprefix("https://"), trust)
+            stream_id = connection.request("ListShards", {"StreamName": "orders"})
+            while stream_id not in connection.ended:
+                connection.receive()
+            connection.socket.close()
+            assert connection.statuses == {stream_id: "200"}
+            client = kinesis_client(secure.tls_url, verify=str(folder / "ca.pem"))
+            assert client.list_streams()["StreamNames"] == ["orders"]
+            assert secure.calls("ListShards")
 
     def test_other_operations_are_answered_too(self, consumer: Consumer, http2: Http2) -> None:
         stream_id = http2.request("ListShards", {"StreamName": consumer.stream})
