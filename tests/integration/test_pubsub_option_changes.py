@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.options import option_rows
-from connectors.pubsub.options import PubSubStreamOptions
+from connectors.pubsub.read_options import PubSubReadOptions
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.testing.protocol import (
     Batch,
@@ -51,6 +51,15 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "spool": {"maxSpoolBytes": "3000", "spoolRetention": "1h"},
     "ids": {"maxIdIndexBytes": "1mb"},
     "horizon": {"dedupHorizon": "10m"},
+    "attribute": {"dedupAttribute": "order"},
+    "epoch": {"dedupEpoch": "1"},
+    "compression": {"segmentCompression": "lz4"},
+    "account": {
+        "clientEmail": "spark@shop.iam.gserviceaccount.com",
+        "clientId": "1",
+        "privateKey": "none",  # a server on this machine is reached without
+        "privateKeyId": "2",
+    },
     "waiting": {"startTimeout": "1s", "availableNowQuiet": "1s", "availableNowMaxWait": "2s"},
     "losses": {"failOnDataLoss": "false"},
     "start": {"startingPosition": "latest"},
@@ -106,7 +115,7 @@ def replay_and_finish(rig: PubSubRig, changes: Mapping[str, str]) -> list[Batch]
 
 def test_the_table_has_every_option_once() -> None:
     named = [name for line in lines() for name in sorted(line)]
-    assert sorted(named) == sorted(row.name for row in option_rows(PubSubStreamOptions))
+    assert sorted(named) == sorted(row.name for row in option_rows(PubSubReadOptions))
 
 
 def test_every_line_of_allowed_options_is_tested_as_a_whole() -> None:
@@ -192,3 +201,39 @@ def test_deletion_of_the_subscription_is_refused(rig: PubSubRig) -> None:
     with pytest.raises(TaskFailedError, match="deleteSubscriptionOnStreamStop"):
         rig.query({**BEFORE, "deleteSubscriptionOnStreamStop": "true"}).start()
     replay_and_finish(rig, {})
+
+
+def test_a_seek_leaves_the_batch_that_was_begun_as_it_was(rig: PubSubRig) -> None:
+    begin_and_crash(rig)
+    with rig.query({**BEFORE, "startingTimestamp": "2026-01-01T00:00:00Z"}) as query:
+        replayed = query.run_batch()
+    assert (replayed.replayed, replayed.rows, len(replayed.tables)) == (True, 60, 4)
+
+
+def test_another_schema_mode_gives_the_same_messages_in_the_same_partitions(rig: PubSubRig) -> None:
+    begin_and_crash(rig)
+    shutil.rmtree(rig.checkpoint / "attempts")  # the driver would compare columns too
+    (rig.checkpoint / "attempts").mkdir()
+    with rig.query({**BEFORE, "schemaMode": "databricks"}, checkpoint=rig.checkpoint) as query:
+        other = query.run_batch()
+        assert other.replayed
+        query.crash_at("tasks_done")
+        with pytest.raises(DriverCrashedError):
+            query.run_batch()
+    (rig.checkpoint / "commits" / str(other.batch_id)).unlink()
+    for log in ("offsets", "attempts"):
+        (rig.checkpoint / log / str(other.batch_id + 1)).unlink()
+    (rig.checkpoint / "attempts" / str(other.batch_id)).unlink()
+    with rig.query(BEFORE) as query:
+        native = query.run_batch()
+    assert native.replayed
+    ids = [[table.column("messageId").to_pylist() for table in batch.tables] for batch in (other, native)]
+    assert ids[0] == ids[1]
+    assert len(ids[0]) == 4
+
+
+@pytest.mark.parametrize("option", ["batchMode", "endingPosition", "peekTime", "peekMaxRows"])
+def test_an_option_of_batch_reads_is_refused(option: str, rig: PubSubRig) -> None:
+    value = {"batchMode": "spool", "endingPosition": "latest", "peekTime": "5s", "peekMaxRows": "5"}[option]
+    with pytest.raises(ReaderFailedError, match=f"OPTION_ILLEGAL.*{option}.*batch reads"):
+        rig.query({**BEFORE, option: value}).start()
