@@ -125,7 +125,7 @@ class PubSubStreamOptions(PubSubSeekOptions, ObjectStoreOptions):
         "The query stops when the ids kept against duplicates take more than this on disk, 8 bytes for each; none is "
         "forgotten before dedupHorizon.",
         default="64g",
-        minimum="1mb",
+        minimum="64kb",
     )
     max_records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"

@@ -298,7 +298,7 @@ def test_the_columns_of_databricks_in_a_stream_and_in_batches(rig: PubSubRig) ->
 
 def test_compressed_segments_give_the_same_rows_beside_plain_ones(rig: PubSubRig) -> None:
     for compression in ("none", "lz4"):
-        with rig.query({"segmentCompression": compression}) as query:
+        with rig.query({"segmentCompression": compression, "spoolRetention": "1h"}) as query:
             rig.publish(2000, size=200)
             rig.run_until_all(query)
     rig.assert_each_once()
