@@ -219,7 +219,7 @@ class KinesisStream:
             elif not is_within(state, ends[key], share):
                 find = counted_end if share.is_counted else timed_end
                 args = (self._watch.client, listings[key[0]].stream, key[1], state, ends[key], share)
-                questions[key] = partial(find, *args)
+                questions[key] = partial(self._watch.in_turn, key, partial(find, *args))
         return limited | dict(zip(questions, self._watch.ask(*questions.values()), strict=True))
 
     def report_latest_offset(self) -> dict[str, Any] | None:

@@ -43,7 +43,6 @@ class _Followed:
     job: Job = field(init=False)
     seen: Seen = field(default_factory=Seen)
     exact: bool = False
-    allowed_at: float = 0.0
     began: float | None = None
     fresh_as_of: float = -1.0
     quiet_rounds: int = 0
@@ -65,6 +64,7 @@ class ShardWatch:
         self._listing_job = Job(self._list_again)
         self._followed: dict[ShardKey, _Followed] = {}
         self._busy: frozenset[ShardKey] = frozenset()
+        self._allowed: dict[ShardKey, float] = {}
         self._error: BaseException | None = None
         self._step_seconds = 0.0
         self.version = 0
@@ -185,32 +185,45 @@ class ShardWatch:
 
     def busy(self, shards: Collection[ShardKey]) -> None:
         """Let the tasks of a batch have most of the calls to these shards, until the next call."""
-        before, self._busy = self._busy, frozenset(shards)
-        allowed_at = time.monotonic() + self._options.min_fetch_period  # the first call of the task
-        for key in self._busy & self._followed.keys():
-            self._followed[key].allowed_at = max(allowed_at, self._followed[key].allowed_at)
+        before, self._busy = self._busy, frozenset()
+        for key in shards:
+            self._spend(key, 1)  # the first call of the task
+        self._busy = frozenset(shards)
         for key in (before - self._busy) & self._followed.keys():
             self._jobs.hurry(self._followed[key].job)
+
+    def in_turn(self, key: ShardKey, question: Callable[[], T]) -> T:
+        """The answer to a question that reads from a shard, when a call to it may be made again."""
+        if (wait := self._allowed.get(key, 0.0) - time.monotonic()) > 0:
+            time.sleep(wait)
+        self._spend(key, 1)
+        return question()
+
+    def _spend(self, key: ShardKey, calls: int) -> None:
+        """Note calls to a shard: so long this process makes none."""
+        begin = max(time.monotonic(), self._allowed.get(key, 0.0))
+        self._allowed[key] = begin + calls * self._period(key)
 
     def _step_of(self, key: ShardKey, followed: _Followed) -> Callable[[], float | None]:
         def step() -> float | None:
             began, spent = time.monotonic(), time.thread_time()
             if followed.seen.ended:
                 return None
-            if began < followed.allowed_at:
-                return followed.allowed_at - began
+            if (wait := self._allowed.get(key, 0.0) - began) > 0:
+                return wait
             if followed.began is None:
                 followed.began = began
             exact = followed.exact
             try:
                 calls = followed.tail.step(exact=exact)
             except ConnectorError as error:
+                self._spend(key, 1)
                 return self._after_failure(followed, error)
             followed.backoff.reset()
-            followed.allowed_at = time.monotonic() + calls * self._period(key)
+            self._spend(key, calls)
             self._step_seconds += _SMOOTHING * (time.thread_time() - spent - self._step_seconds)
             self._note(followed, exact=exact)
-            if followed.seen.ended:
+            if followed.tail.seen.ended:
                 self._jobs.hurry(self._listing_job)  # its children are there now
             return self._pause(followed)
 
@@ -221,7 +234,6 @@ class ShardWatch:
         if not is_transient(error) or followed.backoff.failures > self._options.num_retries:
             self._fail(error)
             followed.backoff.reset()
-        followed.allowed_at = time.monotonic() + max(delay, self._options.min_fetch_period)
         return delay
 
     def _note(self, followed: _Followed, *, exact: bool) -> None:

@@ -270,7 +270,8 @@ def test_14_an_idle_shard_costs_few_calls(kinesis: KinesisRig) -> None:
         assert kinesis.server.call_counts(kinesis.stream)["GetShardIterator"] == iterators
 
 
-def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig) -> None:
+@pytest.mark.parametrize("limit", ["1000000", "25"])
+def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig, limit: str) -> None:
     values = kinesis.put(5)
     since = kinesis.server.next_call()
     period = 0.1
@@ -280,7 +281,8 @@ def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig) -> N
         if batch < 12:
             values.extend(kinesis.put(30))
 
-    with kinesis.query(sink=sink, minFetchPeriod=f"{period}s", maxRecordsPerFetch="20") as query:
+    options = {"minFetchPeriod": f"{period}s", "maxRecordsPerFetch": "20", "maxRecordsPerTrigger": limit}
+    with kinesis.query(sink=sink, **options) as query:
         query.run_until(lambda _batches: query.batch_id > 12 and kinesis.sink.rows() >= len(values), PATIENCE)
     kinesis.all_once(values)
     times = [call.monotonic_ns / 1e9 for call in kinesis.server.calls("GetRecords", kinesis.stream, since=since)]
