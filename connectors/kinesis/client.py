@@ -220,6 +220,22 @@ def _answered_at(answer: Mapping[str, Any]) -> int:
     return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)
 
 
+def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
+    """Refuse an answer whose end is missing: botocore would take it for one that says nothing.
+
+    Not one whose body was given out by `_keep_body`, which comes first: its own parser refuses it.
+
+    Raises:
+        IncompleteReadError: the connection was cut.
+    """
+    from botocore.exceptions import IncompleteReadError  # noqa: PLC0415 - see the top
+
+    body, expected = response_dict["body"], response_dict["headers"].get("content-length")
+    whole = expected is None or _BODY in customized_response_dict or len(body) == int(expected)
+    if not whole:
+        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=expected)
+
+
 def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
     """Give the body of an answer out as it is, and nothing to the parser; errors are left to it."""
     if response_dict["status_code"] == _OK:
@@ -261,6 +277,7 @@ def _open(options: KinesisClientOptions, connections: int) -> Any:
         client = session.create_client("kinesis", endpoint_url=options.endpoint_url, config=config)
     except BotoCoreError as error:
         raise client_error("Opening a client", "kinesis", error) from None
+    client.meta.events.register("before-parse.kinesis", _refuse_part)
     client.meta.events.register("before-parse.kinesis.GetRecords", _keep_body)
     client.meta.events.register("before-parameter-build.kinesis.GetShardIterator", _note_time)
     client.meta.events.register("before-call.kinesis.GetShardIterator", _exact_time)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from connectors.core.backoff import Backoff, RetryPolicy
-from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client import KinesisClient, patiently, shared_client
 from connectors.kinesis.client_errors import THROTTLED, service_error
 from connectors.kinesis.entries import BAD_ROW, Columns, Entry, entries, key_name
@@ -223,7 +223,7 @@ class _ChunkedPut(_Put):
             except ConnectorError as raised:
                 error, failed = raised, waiting
             else:
-                error, failed = _refused(stream, waiting, answer.get("Records", ()))
+                error, failed = _refused(stream, waiting, answer["Records"])
             if error is None:
                 return
             rounds.wait(error, failed, progress=len(failed) < len(waiting))
@@ -234,19 +234,10 @@ def _refused(
     stream: str, sent: Sequence[Entry], results: Sequence[dict[str, Any]]
 ) -> tuple[ConnectorError | None, Sequence[Entry]]:
     """The records of a request that are to be sent again, and why; None when there are none."""
-    if len(results) != len(sent):
-        return _cut_short("PutRecords", stream), sent
     refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if "ErrorCode" in result]
     if not refused:
         return None, ()
     return _worst(stream, [result for _, result in refused]), [entry for entry, _ in refused]
-
-
-def _cut_short(operation: str, stream: str) -> ServiceUnavailableError:
-    """The SDK takes an answer whose end is missing for one that says nothing."""
-    return ServiceUnavailableError(
-        "KINESIS_UNAVAILABLE", f"The answer of {operation} was cut short", stream, "Check the network."
-    )
 
 
 def _worst(stream: str, results: Sequence[dict[str, Any]]) -> ConnectorError:
@@ -302,10 +293,8 @@ class _OrderedPut(_Put):
                 answer = self.client.call("put_record", entry.stream, **_named(entry.stream), **_record(entry), **order)
             except ConnectorError as error:
                 rounds.wait(error, [entry])
-                continue
-            if number := answer.get("SequenceNumber"):
-                return str(number)
-            rounds.wait(_cut_short("PutRecord", entry.stream), [entry])
+            else:
+                return str(answer["SequenceNumber"])
 
 
 def _named(stream: str) -> dict[str, str]:

@@ -30,6 +30,7 @@ from connectors.kinesis.shards import ShardRange
 from connectors.testing.kinesis import KinesisServer
 from tests.kinesis_rig import KinesisRig
 
+SHARD = "shardId-000000000000"
 ROLE = "arn:aws:iam::123456789012:role/reader"
 
 
@@ -180,6 +181,21 @@ def test_a_service_that_is_not_there_is_an_error_that_may_pass() -> None:
         client = client_of(server)
     with pytest.raises(ServiceUnavailableError, match="KINESIS_UNAVAILABLE"):
         client.describe("orders")
+
+
+@pytest.mark.parametrize("operation", ["ListShards", "DescribeStreamSummary", "GetShardIterator", "GetRecords"])
+def test_17_an_answer_that_is_cut_short_is_an_error_that_may_pass(server: KinesisServer, operation: str) -> None:
+    client = client_of(server)
+    calls = {
+        "ListShards": lambda: client.listing("orders"),
+        "DescribeStreamSummary": lambda: client.describe("orders"),
+        "GetShardIterator": lambda: client.iterator("orders", SHARD, TRIM),
+        "GetRecords": lambda: client.records(client.iterator("orders", SHARD, TRIM), 10, "orders", SHARD),
+    }
+    server.cut(operation, after_effect=True, after_bytes=20)
+    with pytest.raises(ServiceUnavailableError):
+        calls[operation]()
+    calls[operation]()
 
 
 def test_without_a_region_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
