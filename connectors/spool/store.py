@@ -67,8 +67,8 @@ class LocalStore:
         return os.path.realpath(self.root)
 
     def check_visible(self) -> None:
-        """Raise `SpoolError` if this machine cannot see the folder."""
-        if not Path(self.root).is_dir():
+        """Raise `SpoolError` if this machine cannot see the spool: it may have an empty folder of the same name."""
+        if not Path(self.root, "spool.json").exists():
             raise SpoolError(
                 "SPOOL_NOT_VISIBLE",
                 f"The host {socket.gethostname()} cannot see the spool",

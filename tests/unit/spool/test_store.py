@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pytest
+
+from connectors.core.errors import SpoolError
+from connectors.spool.read import read_slices
 from connectors.spool.store import LocalStore
 
 WATCHED = {os.write: "write", os.fsync: "fsync", os.link: "link", os.unlink: "unlink", os.mkdir: "mkdir"}
@@ -52,3 +57,12 @@ def test_a_name_that_is_taken_keeps_its_file(tmp_path: Path) -> None:
     assert not store.put("ids/a", b"second")
     assert store.read("ids/a") == b"first"
     assert store.list("tmp") == []
+
+
+def test_a_task_that_cannot_see_the_spool_says_where_it_runs_and_what_to_do(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    for root in (tmp_path / "absent", empty):
+        with pytest.raises(SpoolError, match=f"SPOOL_NOT_VISIBLE.*{socket.gethostname()}.*{root}.*share") as caught:
+            list(read_slices(str(root), []))
+        assert caught.value.action

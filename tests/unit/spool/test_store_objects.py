@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.core.errors import ConnectorError
+from connectors.core.option_kinds import Secret
 from connectors.spool import object_client
 from connectors.spool.holders import Holder
 from connectors.spool.store_objects import ObjectStore
@@ -279,3 +280,31 @@ def test_access_keeps_its_secrets_to_itself_and_travels_by_pipe() -> None:
         access = access_to(server)
     assert SECRET not in repr(access)
     assert StoreAccess.from_json(access.to_json()) == access
+
+
+@pytest.mark.parametrize(
+    ("root", "access"),
+    [
+        ("az://data/x", StoreAccess(key_id="account", secret=Secret("a2V5"))),
+        ("abfss://data@account.dfs.core.windows.net/x", StoreAccess(secret=Secret("a2V5"))),
+    ],
+)
+def test_an_azure_container_is_reached_by_either_url(root: str, access: StoreAccess) -> None:
+    store = open_store(root, "ab", access)
+    assert isinstance(store, ObjectStore)
+    assert "account" in str(store.client._bucket)
+
+
+@pytest.mark.parametrize(
+    ("root", "access"),
+    [
+        ("gs://bucket/x", StoreAccess(credentials_file="/nowhere/key.json")),
+        ("az://data/x", StoreAccess(key_id="account", secret=Secret("s3cr3t, and no base64"))),
+    ],
+)
+def test_access_that_a_cloud_does_not_take_is_named_and_not_shown(root: str, access: StoreAccess) -> None:
+    store = open_store(root, "ab", access)
+    assert isinstance(store, ObjectStore)
+    error = refused(store)
+    assert error.code == "SPOOL_STORE_MISCONFIGURED"
+    assert "s3cr3t" not in str(error)
