@@ -53,6 +53,9 @@ type counts struct {
 	DeadlineCalls  uint64  `json:"deadline_requests"`
 	Responses      uint64  `json:"responses"`
 	Streams        uint64  `json:"streams"`
+	Published      uint64  `json:"published"`
+	PublishedBytes uint64  `json:"published_bytes"`
+	Publishes      uint64  `json:"publish_requests"`
 	Seconds        float64 `json:"seconds"`
 	CPUSeconds     float64 `json:"cpu_seconds"`
 }
@@ -173,6 +176,17 @@ func (d *deliveries) modifyDeadline(request []byte) {
 	if nack {
 		d.room.Broadcast()
 	}
+}
+
+// publish counts messages that were published, and returns how many there were before.
+func (d *deliveries) publish(count, size int) uint64 {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	before := d.counts.Published
+	d.counts.Published += uint64(count)
+	d.counts.PublishedBytes += uint64(size)
+	d.counts.Publishes++
+	return before
 }
 
 // parse reads the stream and the delivery from an ack id.

@@ -1,8 +1,8 @@
 // A Pub/Sub server that answers from a can, for benchmarks: it makes messages as fast as the machine can send them, so
 // that what is measured is the client.
 //
-// It speaks StreamingPull, Pull, Acknowledge and ModifyAckDeadline of google.pubsub.v1, and as much of the rest as a
-// client needs to start. A response is a template whose ids and times are overwritten in place. Every message has an id
+// It speaks StreamingPull, Pull, Acknowledge, ModifyAckDeadline and Publish of google.pubsub.v1, and as much of the rest
+// as a client needs to start. What is published gets ids, is counted, and is gone. A response is a template whose ids and times are overwritten in place. Every message has an id
 // of its own (17 digits, as the service's), an ack id of its own (184 characters), the same random payload, and the
 // time of its response. A stream gets no more messages than its first request allows to be outstanding.
 //
@@ -86,6 +86,8 @@ func (s *server) unary(method string, request []byte) ([]byte, error) {
 		return nil, nil
 	case "Pull":
 		return s.pull(request)
+	case "Publish":
+		return s.publish(request)
 	case "GetSubscription":
 		return subscription(text(request, 1), "projects/canned/topics/canned"), nil
 	case "CreateSubscription":
@@ -106,6 +108,33 @@ func (s *server) pull(request []byte) ([]byte, error) {
 	buffer := s.can.fresh()
 	first, count := s.deliveries.take(s.deliveries.pulls, min(most, s.can.batch))
 	return s.can.fill(buffer, s.deliveries.pulls.index, first, count), nil
+}
+
+// Limits of a PublishRequest: https://cloud.google.com/pubsub/quotas#resource_limits
+const (
+	mostPublished      = 1000
+	mostPublishedBytes = 10_000_000
+)
+
+// publish gives every message of a request an id, and keeps nothing.
+func (s *server) publish(request []byte) ([]byte, error) {
+	count := 0
+	fields(request, func(field int, _ uint64, _ []byte) {
+		if field == 2 {
+			count++
+		}
+	})
+	if count == 0 || count > mostPublished || len(request) > mostPublishedBytes || text(request, 1) == "" {
+		return nil, status.Error(codes.InvalidArgument, "a request has a topic, 1 to 1,000 messages and at most 10 MB")
+	}
+	first := s.deliveries.publish(count, len(request))
+	response := make([]byte, 0, count*(idDigits+2))
+	var id [idDigits]byte
+	for i := range count {
+		putDigits(id[:], firstID+first+uint64(i))
+		response = appendBytes(response, 1, id[:])
+	}
+	return response, nil
 }
 
 func (s *server) streamingPull(stream grpc.ServerStream) error {
