@@ -44,6 +44,7 @@ MESSAGES: Final = {
         "max_outstanding_bytes": (8, "INT64"),
     },
     "GetSubscriptionRequest": {"subscription": (1, "STRING")},
+    "DeleteSubscriptionRequest": {"subscription": (1, "STRING")},
     "GetTopicRequest": {"topic": (1, "STRING")},
     "Topic": {"name": (1, "STRING"), "message_retention_duration": (8, "Duration")},
     "PushConfig": {"push_endpoint": (1, "STRING")},

@@ -43,6 +43,7 @@ _ROLES: Final = {
     "GetSubscription": "roles/pubsub.viewer",
     "GetTopic": "roles/pubsub.viewer",
     "CreateSubscription": "roles/pubsub.editor",
+    "DeleteSubscription": "roles/pubsub.editor",
 }
 _PULL_ROLE: Final = "roles/pubsub.subscriber"
 
