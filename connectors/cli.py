@@ -1,4 +1,4 @@
-"""The command line: ``connectors demo``, ``connectors doctor`` and ``connectors spool``."""
+"""The command line: ``connectors demo``, ``doctor``, ``watch``, ``report`` and ``spool``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,14 +15,19 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError
-from connectors.demo.run import DemoPlan, DemoResult, Progress, run_demo
 from connectors.doctor_cli import doctor
+from connectors.observe_cli import report, watch
 from connectors.spool_cli import spool_commands
+
+if TYPE_CHECKING:
+    from connectors.demo.run import DemoResult, Progress
 
 __all__ = ["main"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming sources and sinks for PySpark.")
 app.command()(doctor)
+app.command()(watch)
+app.command()(report)
 app.add_typer(spool_commands, name="spool")
 
 
@@ -43,6 +48,8 @@ def demo(
 
     Ends with code 0 if nothing was lost or doubled, else with 1.
     """
+    from connectors.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
+
     console = Console(stderr=json)
     folder = Path(tempfile.mkdtemp(prefix="connectors-demo-"))
     try:

@@ -1,10 +1,12 @@
 """What a check of ``connectors doctor`` has found: the words that the checks of all connectors share.
 
 A connector's own checks are its module ``checks.py``; `connectors.doctor` finds it by that name. See `SourceChecks`.
+That module can be imported without the connector's extra: what needs it comes after the check of its packages.
 """
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -13,7 +15,7 @@ from typing import Protocol
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["Finding", "Outcome", "SourceChecks", "Steps"]
+__all__ = ["Finding", "Outcome", "SourceChecks", "Steps", "packages"]
 
 
 class Outcome(StrEnum):
@@ -104,6 +106,33 @@ class Steps:
         if found.outcome is Outcome.FAILURE:
             self._failed = check
         return found
+
+
+def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
+    """Whether the packages of an extra are installed; nothing is imported.
+
+    Args:
+        steps: of the source.
+        extra: its name.
+        names: the modules to look for.
+    """
+
+    def look() -> str | Finding:
+        missing = [name for name in names if not _installed(name)]
+        if missing:
+            mend = f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor."
+            found = f"not installed: {', '.join(missing)}"
+            return Finding.failure(steps.area, "packages", found, mend, "PACKAGES_MISSING")
+        return f"those of the extra {extra} are installed"
+
+    return steps.step("packages", look)
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
 
 
 class SourceChecks(Protocol):

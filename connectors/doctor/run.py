@@ -6,16 +6,13 @@ The checks of a source are the module ``checks`` in its own folder, found by tha
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import pkgutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-import connectors
 from connectors.core.checks import Finding, SourceChecks
 from connectors.core.errors import OptionError
+from connectors.core.parts import modules_named
 from connectors.doctor.environment import check_environment
 
 __all__ = ["diagnose", "known_formats"]
@@ -23,15 +20,8 @@ __all__ = ["diagnose", "known_formats"]
 
 def known_formats() -> dict[str, SourceChecks]:
     """The formats that have checks, with these."""
-    found: dict[str, SourceChecks] = {}
-    for package in pkgutil.iter_modules(connectors.__path__):
-        name = f"{connectors.__name__}.{package.name}.checks"
-        if package.ispkg and package.name != "core" and importlib.util.find_spec(name) is not None:
-            module = importlib.import_module(name)
-            if hasattr(module, "FORMAT"):
-                checks = cast("SourceChecks", module)
-                found[checks.FORMAT] = checks
-    return found
+    found = (cast("SourceChecks", module) for module in modules_named("checks"))
+    return {checks.FORMAT: checks for checks in found}
 
 
 def diagnose(

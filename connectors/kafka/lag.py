@@ -11,12 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.offsets import read_offset
 
-__all__ = ["LagSummary", "offsets_behind", "summarize"]
+__all__ = ["FORMAT", "LagSummary", "offsets_behind", "source_lag", "summarize"]
+
+FORMAT: Final = "kafka_py"
+"""The kind of source whose offsets `source_lag` reads, for `connectors.observe`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,26 @@ def offsets_behind(progress: Any) -> list[dict[str, dict[int, int]]]:
     return [_behind(each.get("endOffset"), each.get("latestOffset")) for each in content["sources"]]
 
 
+def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int]] | None:
+    """The next offset to read, and the one behind the newest, by partition; None if the offsets are not of Kafka.
+
+    Args:
+        end: the end offset that a progress report gives for a source.
+        latest: the latest offset that it gives.
+    """
+    try:
+        reached = read_offset(_plain(end))
+    except OffsetError:
+        return None
+    if not reached:
+        return None
+    try:
+        newest = read_offset(_plain(latest))
+    except OffsetError:
+        newest = {}
+    return {str(where): (offset, max(offset, newest.get(where, offset))) for where, offset in sorted(reached.items())}
+
+
 def _behind(end: Any, latest: Any) -> dict[str, dict[int, int]]:
     try:
         reached, newest = read_offset(_plain(end)), read_offset(_plain(latest))
@@ -56,7 +79,10 @@ def _behind(end: Any, latest: Any) -> dict[str, dict[int, int]]:
 
 def _plain(offset: Any) -> Mapping[str, Any]:
     """An offset as an object; events hold it as an object or as text."""
-    value = json.loads(offset) if isinstance(offset, str) else offset
+    try:
+        value = json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:  # classic sessions give the text "None" for a source that reports nothing
+        value = None
     return value if isinstance(value, Mapping) else {"v": None}
 
 

@@ -45,6 +45,7 @@ MESSAGES: Final = {
     },
     "SeekRequest": {"subscription": (1, "STRING"), "time": (2, "Timestamp"), "snapshot": (3, "STRING")},
     "GetSubscriptionRequest": {"subscription": (1, "STRING")},
+    "DeleteSubscriptionRequest": {"subscription": (1, "STRING")},
     "GetTopicRequest": {"topic": (1, "STRING")},
     "Topic": {"name": (1, "STRING"), "message_retention_duration": (8, "Duration")},
     "PushConfig": {"push_endpoint": (1, "STRING")},

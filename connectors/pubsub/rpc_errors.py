@@ -45,6 +45,7 @@ _ROLES: Final = {
     "GetTopic": "roles/pubsub.viewer",
     "CreateSubscription": "roles/pubsub.editor",
     "Publish": "roles/pubsub.publisher",
+    "DeleteSubscription": "roles/pubsub.editor",
 }
 _PULL_ROLE: Final = "roles/pubsub.subscriber"
 

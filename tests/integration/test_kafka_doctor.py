@@ -10,7 +10,8 @@ import pytest
 
 from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import ConnectorError
-from connectors.kafka import checks
+from connectors.kafka import diagnosis
+from connectors.kafka.checks import check
 from connectors.testing.java import free_port
 from connectors.testing.kafka_broker import PASSWORD, USER, KafkaBroker, find_broker
 from tests.kafka_rig import KafkaRig
@@ -43,7 +44,7 @@ def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
 
 def look(options: Mapping[str, str], checkpoint: Path | None = None) -> dict[str, Finding]:
     """The findings by check."""
-    return {each.check: each for each in checks.check(options, {}, checkpoint)}
+    return {each.check: each for each in check(options, {}, checkpoint)}
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
@@ -113,7 +114,7 @@ def test_a_wrong_password_is_told_without_it(kafka: KafkaRig) -> None:
 
 
 def test_an_address_that_brokers_advertise_and_nobody_reaches_is_told() -> None:
-    class Elsewhere(checks.KafkaLookup):
+    class Elsewhere(diagnosis.KafkaLookup):
         def __init__(self) -> None:
             """It asks nobody."""
 
@@ -121,7 +122,7 @@ def test_an_address_that_brokers_advertise_and_nobody_reaches_is_told() -> None:
             return {"broker 1": ("kafka.internal.invalid", 9092)}
 
     with pytest.raises(ConnectorError) as error:
-        checks._advertised(Elsewhere())
+        diagnosis._advertised(Elsewhere())
     assert error.value.code == "KAFKA_ADVERTISED_UNREACHABLE"
     assert "advertised.listeners" in error.value.action
 

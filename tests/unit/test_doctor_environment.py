@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -224,3 +225,26 @@ def test_a_wrong_call_ends_with_2_and_shows_no_value() -> None:
     assert (unknown.exit_code, "FORMAT_UNKNOWN" in unknown.output) == (2, True)
     done = doctor("-o", "hunter2")
     assert (done.exit_code, "hunter2" in done.output) == (2, False)
+
+
+BLOCKED = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"numpy", "grpc", "google", "ptars", "xxhash", "confluent_kafka", "pyspark"}:
+            raise ModuleNotFoundError("No module named " + name, name=name)
+
+sys.meta_path.insert(0, Absent())
+from connectors.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("source", ["pubsub", "kafka_py"])
+def test_the_doctor_needs_no_extra_and_no_spark_to_say_that_they_are_absent(tmp_path: Path, source: str) -> None:
+    environ = environment(PYSPARK_PYTHON=str(tmp_path / "python9"), JAVA_HOME=str(tmp_path), PYTHONPATH=str(ROOT))
+    command = [sys.executable, "-c", BLOCKED, "doctor", "--format", source]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "PACKAGES_MISSING" in done.stdout

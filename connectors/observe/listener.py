@@ -1,0 +1,272 @@
+"""`watch` adds a listener to a session: one line a batch in the log, JSON lines, metrics, and what ends with a query.
+
+Spark calls a listener from threads of its own, and a slow or failing one holds up or hides the others. So the listener
+only puts what it hears into a queue; a thread of the observer does the rest, and no error of it reaches Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.parts import modules_named
+from connectors.observe.measure import LagHistory, Measurement, SourceLag, SpoolMeasurement, measure, spool_lag
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from connectors.observe.exporter import Exporter
+    from connectors.observe.spools import SpoolWatch
+
+__all__ = ["Observer", "watch"]
+
+_log = logging.getLogger(__name__)
+_STOP: Final = ("stop", None)
+_END_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.02
+
+
+def watch(
+    spark: SparkSession,
+    *,
+    spools: Sequence[str | Path] = (),
+    file: str | Path | None = None,
+    port: int | None = None,
+    address: str = "127.0.0.1",
+    deleteSubscriptions: Sequence[str] = (),  # noqa: N803 - as the option of other products
+    subscriptionOptions: Mapping[str, str] | None = None,  # noqa: N803 - goes with it
+) -> Observer:
+    """Watch all streaming queries of a session, from now on.
+
+    Args:
+        spark: the session.
+        spools: the ``spoolLocation`` of each query that has one; without it only the lag in records is known of them.
+        file: a file to which one JSON object a line is appended, for ``connectors watch`` and ``connectors report``.
+        port: serve metrics over HTTP on this port, 0 for a free one; needs the extra ``observe``.
+        address: the address to serve them on.
+        deleteSubscriptions: full paths of Pub/Sub subscriptions, each to be deleted when the query that reads it ends
+            without an error, and only then: by `stop`, or at the end of an AvailableNow. Which query that is, is known
+            by its spool, so `spools` is needed too. A query that fails, or whose driver is killed, deletes nothing.
+        subscriptionOptions: how the service is reached for that: ``endpoint``, ``credentialsFile``, ``allowInsecure``.
+
+    Returns:
+        The observer; `Observer.close` ends it.
+
+    Raises:
+        OptionError: a subscription is no full path, or none of the spools is given.
+    """
+    for name in deleteSubscriptions:
+        if not name.startswith("projects/") or "/subscriptions/" not in name or not spools:
+            raise OptionError(
+                "OBSERVE_DELETE_SUBSCRIPTIONS",
+                "Which query reads a subscription that is to be deleted is not known",
+                name,
+                "Give its full path, projects/P/subscriptions/S, and in spools the spoolLocation of its query.",
+            )
+    exporter = None
+    if port is not None:
+        from connectors.observe.exporter import Exporter  # noqa: PLC0415 - needs an extra
+
+        exporter = Exporter(port, address)
+    watches: list[SpoolWatch] = []
+    if spools:
+        from connectors.observe.spools import SpoolWatch  # noqa: PLC0415 - needs what comes with spools
+
+        watches = [SpoolWatch(str(path)) for path in spools]
+    observer = Observer(watches, file, exporter, tuple(deleteSubscriptions), dict(subscriptionOptions or {}))
+    observer.attach(spark)
+    return observer
+
+
+class Observer:
+    """What `watch` returns; a context manager that ends it.
+
+    Args:
+        spools: the spools to look at after each batch.
+        file: for JSON lines.
+        exporter: for metrics.
+        deletions: subscriptions to delete after a stop without error.
+        deletion_options: how their service is reached.
+    """
+
+    def __init__(
+        self,
+        spools: Sequence[SpoolWatch] = (),
+        file: str | Path | None = None,
+        exporter: Exporter | None = None,
+        deletions: tuple[str, ...] = (),
+        deletion_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.exporter = exporter
+        """Serves metrics; None without ``port``."""
+        self.latest: dict[str, Measurement] = {}
+        """The newest measurement of each running query, by its id."""
+        self._spools = spools
+        self._file: TextIO | None = None if file is None else Path(file).open("a", encoding="utf-8")  # noqa: SIM115
+        self._deletions = deletions
+        self._deletion_options = dict(deletion_options or {})
+        self._kinds: dict[str, SourceLag] = {"spool": spool_lag, **_source_kinds()}
+        self._histories: dict[tuple[str, int], LagHistory] = {}
+        self._read_by: dict[str, set[str]] = {}
+        self._running: set[str] = set()
+        self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
+        self._listener = _Listener(self._events.put)
+        self._spark: SparkSession | None = None
+        self._thread = threading.Thread(target=self._run, name="connectors-observer", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def attach(self, spark: SparkSession) -> None:
+        """Begin to listen to a session."""
+        self._spark = spark
+        spark.streams.addListener(self._listener)
+
+    def close(self) -> None:
+        """Listen no more, and end when all that was heard is dealt with; does nothing the second time."""
+        if self._spark is not None:
+            self._hear_of_ends(self._spark)
+            self._spark.streams.removeListener(self._listener)
+            self._spark = None
+        if self._thread.is_alive():
+            self._events.put(_STOP)
+            self._thread.join()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        if self.exporter is not None:
+            self.exporter.close()
+
+    def _hear_of_ends(self, spark: SparkSession) -> None:
+        """Wait until Spark has told of the queries that have ended: it does so a little later than ``stop()``."""
+        deadline = time.monotonic() + _END_SECONDS
+        while time.monotonic() < deadline and self._running - {str(each.runId) for each in spark.streams.active}:
+            time.sleep(_LOOK_SECONDS)
+
+    def _run(self) -> None:
+        while (event := self._events.get()) != _STOP:
+            kind, value = event
+            try:
+                self._hear(kind, value)
+            except Exception:  # noqa: BLE001 - logged; an observer never ends because of what it observes
+                _log.exception("[OBSERVE_FAILED] An event of a query could not be dealt with")
+
+    def _hear(self, kind: str, value: Mapping[str, Any]) -> None:
+        if kind == "progress":
+            self._progress(value)
+            return
+        self._write({"v": 1, "event": kind, "time_ms": _now_ms(), **value})
+        if kind == "started":
+            self._running.add(value["run"])
+        elif kind == "terminated":
+            self._terminated(value)
+            self._running.discard(value["run"])
+
+    def _progress(self, progress: Mapping[str, Any]) -> None:
+        spools = self._look_at_spools()
+        found = measure(progress, _now_ms(), self._kinds, self._histories, spools)
+        self._running.add(found.run)
+        self.latest[found.query] = found
+        for source in found.sources:
+            if source.spool is not None:
+                self._read_by.setdefault(found.query, set()).update(source.spool.sources)
+        _log.info("%s", found.line())
+        self._write(found.to_json())
+        if self.exporter is not None:
+            self.exporter.update(found)
+
+    def _look_at_spools(self) -> dict[str, SpoolMeasurement]:
+        found: dict[str, SpoolMeasurement] = {}
+        for each in self._spools:
+            try:
+                seen = each.look()
+            except SpoolError as error:
+                if error.code != "SPOOL_NOT_FOUND":  # it is made when its query starts
+                    _log.warning("[OBSERVE_SPOOL] %s", error)
+            except FileNotFoundError:
+                continue
+            else:
+                found[seen.spool] = seen
+        return found
+
+    def _terminated(self, event: Mapping[str, Any]) -> None:
+        query = str(event["query"])
+        self.latest.pop(query, None)
+        self._histories = {key: each for key, each in self._histories.items() if key[0] != event["run"]}
+        if self.exporter is not None:
+            self.exporter.forget(query)
+        read = self._read_by.pop(query, set())
+        for name in self._deletions:
+            if name not in read:
+                continue
+            if event["exception"] is None:
+                self._delete(name)
+            else:
+                _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s is kept: its query failed", name)
+
+    def _delete(self, subscription: str) -> None:
+        try:
+            for module in modules_named("deletion"):
+                module.delete_subscription(subscription, self._deletion_options)
+        except ConnectorError as error:
+            _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s", error)
+            self._write({"v": 1, "event": "subscription_kept", "time_ms": _now_ms(), "subscription": subscription})
+        else:
+            _log.warning("[OBSERVE_SUBSCRIPTION_DELETED] %s: its query ended without an error", subscription)
+            self._write({"v": 1, "event": "subscription_deleted", "time_ms": _now_ms(), "subscription": subscription})
+
+    def _write(self, value: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(value) + "\n")
+            self._file.flush()
+
+
+class _Listener(StreamingQueryListener):
+    """Hands on what Spark tells, as plain values; called from threads of Spark's."""
+
+    def __init__(self, put: Callable[[tuple[str, Any]], None]) -> None:
+        self._put = put
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        self._put(("started", {"query": str(event.id), "run": str(event.runId), "name": event.name or ""}))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        self._put(("progress", json.loads(event.progress.json)))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        self._put(("idle", {"query": str(event.id), "run": str(event.runId)}))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        value = {"query": str(event.id), "run": str(event.runId), "exception": event.exception}
+        self._put(("terminated", value))
+
+
+def _source_kinds() -> dict[str, SourceLag]:
+    """How each connector's offsets are read: the function ``source_lag`` of its module ``lag``, where it has one."""
+    return {module.FORMAT: module.source_lag for module in modules_named("lag")}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,239 @@
+"""From Spark's progress reports to lag: pure functions and small memories, no I/O.
+
+A source in Python cannot report metrics of its own: Spark shows ``metrics = {}`` for it. It shows offsets, though, and
+from those, and from the ledger of a spool, everything here is derived.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+__all__ = [
+    "LagHistory",
+    "Measurement",
+    "PartitionLag",
+    "SourceLag",
+    "SourceMeasurement",
+    "SpoolMeasurement",
+    "measure",
+    "spool_lag",
+]
+
+SourceLag = Callable[[Any, Any], Mapping[str, tuple[int, int]] | None]
+"""From the end and the latest offset of a source to (end, latest) by partition; None if they are not of its kind."""
+
+_REMEMBERED: Final = 512
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """How far a partition is behind.
+
+    Attributes:
+        records: offsets between what the query has read and the newest.
+        milliseconds: so long ago, at least, the first of these was seen to be there; 0 without lag.
+    """
+
+    records: int
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolMeasurement:
+    """A spool at one moment.
+
+    Attributes:
+        spool: its id.
+        sources: full names of its subscriptions.
+        delivered, duplicates, rows, committed: counts since it was made; see `connectors.spool.SpoolStats`.
+        bytes: bytes of rows that are not committed.
+        oldest_unread_ms: age of the oldest publish time among segments with rows that are not committed; 0 if none.
+        delivered_per_second, kept_per_second, committed_per_second: since the measurement before; None for the first.
+    """
+
+    spool: str
+    sources: tuple[str, ...]
+    delivered: int
+    duplicates: int
+    rows: int
+    committed: int
+    bytes: int
+    oldest_unread_ms: int
+    delivered_per_second: float | None = None
+    kept_per_second: float | None = None
+    committed_per_second: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMeasurement:
+    """A source of a query after a batch.
+
+    Attributes:
+        kind: the format, ``spool`` for one that reads a spool, or ``unknown``.
+        rows: input rows of the batch.
+        records: the lag of all partitions together.
+        milliseconds: the largest lag in time.
+        partitions: the lag by partition.
+        spool: its spool, where that is watched.
+    """
+
+    kind: str
+    rows: int
+    records: int
+    milliseconds: int
+    partitions: dict[str, PartitionLag] = field(default_factory=dict)
+    spool: SpoolMeasurement | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A query after a batch; one JSON line.
+
+    Attributes:
+        time_ms: when, in milliseconds since 1970.
+        query: id of the query, the same over restarts.
+        run: id of this run of it.
+        name: its name; empty if it has none.
+        batch: id of the batch.
+        rows: input rows.
+        batch_ms: how long the batch took.
+        rows_per_second: input rows a second while it ran.
+        sources: one for each source.
+    """
+
+    time_ms: int
+    query: str
+    run: str
+    name: str
+    batch: int
+    rows: int
+    batch_ms: int
+    rows_per_second: float
+    sources: tuple[SourceMeasurement, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The measurement as a JSON object."""
+        return {"v": 1, "event": "progress", **asdict(self)}
+
+    def line(self) -> str:
+        """The measurement as one line for a log."""
+        parts = [f"query {self.name or self.query} batch {self.batch}: {self.rows:,} rows in {self.batch_ms:,} ms"]
+        for number, source in enumerate(self.sources):
+            text = f"source {number} ({source.kind}) {source.records:,} records and {source.milliseconds:,} ms behind"
+            if (spool := source.spool) is not None:
+                text += (
+                    f", spool {spool.bytes:,} bytes unread, oldest {spool.oldest_unread_ms:,} ms, "
+                    f"{spool.duplicates:,} duplicates struck out"
+                )
+            parts.append(text)
+        return "; ".join(parts)
+
+
+class LagHistory:
+    """Remembers when a partition was seen to hold an offset, and so how old the first unread record is at least."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, deque[tuple[int, int]]] = {}
+
+    def lag(self, partition: str, end: int, latest: int, now_ms: int) -> PartitionLag:
+        """The lag of a partition, after noting what was seen.
+
+        Args:
+            partition: its name.
+            end: the next offset that the query will read.
+            latest: the offset behind the newest.
+            now_ms: the time, in milliseconds.
+        """
+        seen = self._seen.setdefault(partition, deque())
+        while seen and seen[0][1] <= end:
+            seen.popleft()
+        if not seen or seen[-1][1] < latest:
+            if len(seen) >= _REMEMBERED:
+                del seen[len(seen) // 2]
+            seen.append((now_ms, latest))
+        if latest <= end:
+            return PartitionLag(0, 0)
+        return PartitionLag(latest - end, max(0, now_ms - seen[0][0]))
+
+
+def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int]] | None:
+    """The positions of a source that reads a spool, whose offsets name it (docs/explanation/spool.md)."""
+    reached, newest = as_object(end), as_object(latest)
+    if "spool" not in reached:
+        return None
+    position = int(reached["position"])
+    same = newest.get("spool") == reached["spool"]
+    return {str(reached["spool"]): (position, int(newest["position"]) if same else position)}
+
+
+def as_object(offset: Any) -> Mapping[str, Any]:
+    """An offset as an object; progress reports hold it as text, as an object, or not at all."""
+    try:
+        value = json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        value = None
+    return value if isinstance(value, Mapping) else {}
+
+
+def measure(
+    progress: Mapping[str, Any],
+    now_ms: int,
+    kinds: Mapping[str, SourceLag],
+    histories: dict[tuple[str, int], LagHistory],
+    spools: Mapping[str, SpoolMeasurement],
+) -> Measurement:
+    """What a progress report says.
+
+    Args:
+        progress: the JSON object of a ``StreamingQueryProgress``.
+        now_ms: the time, in milliseconds since 1970.
+        kinds: by name of a kind of source, the function that reads its offsets.
+        histories: by run and number of a source; added to here.
+        spools: the watched spools by id.
+    """
+    run = str(progress["runId"])
+    sources = []
+    for number, source in enumerate(progress["sources"]):
+        history = histories.setdefault((run, number), LagHistory())
+        sources.append(_source(source, now_ms, kinds, history, spools))
+    durations = progress.get("durationMs") or {}
+    batch_ms = int(durations.get("triggerExecution", 0))
+    rows = sum(source.rows for source in sources)
+    return Measurement(
+        time_ms=now_ms,
+        query=str(progress["id"]),
+        run=run,
+        name=progress.get("name") or "",
+        batch=int(progress["batchId"]),
+        rows=rows,
+        batch_ms=batch_ms,
+        rows_per_second=rows * 1000 / batch_ms if batch_ms else 0.0,
+        sources=tuple(sources),
+    )
+
+
+def _source(
+    source: Mapping[str, Any],
+    now_ms: int,
+    kinds: Mapping[str, SourceLag],
+    history: LagHistory,
+    spools: Mapping[str, SpoolMeasurement],
+) -> SourceMeasurement:
+    rows = int(source.get("numInputRows") or 0)
+    end, latest = source.get("endOffset"), source.get("latestOffset")
+    read_by = ((kind, read(end, latest)) for kind, read in kinds.items())
+    kind, found = next(((kind, found) for kind, found in read_by if found is not None), ("unknown", {}))
+    partitions = {name: history.lag(name, *offsets, now_ms) for name, offsets in found.items()}
+    spool = next((spools[name] for name in found if kind == "spool" and name in spools), None)
+    return SourceMeasurement(
+        kind,
+        rows,
+        sum(each.records for each in partitions.values()),
+        max([0 if spool is None else spool.oldest_unread_ms, *(each.milliseconds for each in partitions.values())]),
+        partitions,
+        spool,
+    )

@@ -1,0 +1,176 @@
+"""What ``connectors watch`` shows, from the JSON lines of an observer or from its metrics."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from connectors.core.errors import ConnectorError
+
+__all__ = ["LineViews", "QueryView", "SourceView", "read_lines", "views_of_metrics"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """A source of a query: its lag, and of a spool, where one is watched, what is unread and what was struck out."""
+
+    source: str
+    kind: str
+    records: int
+    seconds: float
+    unread_bytes: int | None = None
+    oldest_seconds: float | None = None
+    duplicates: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryView:
+    """A query after its last batch; `state` is ``running``, ``ended`` or ``failed``."""
+
+    name: str
+    state: str
+    batch: int
+    rows_per_second: float
+    batch_seconds: float
+    sources: tuple[SourceView, ...] = ()
+
+
+def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
+    """The events in a file of an observer; a last line that is being written is left for later.
+
+    Args:
+        path: the file.
+        begin: the byte to begin at.
+
+    Returns:
+        The events, and the byte behind the last one.
+
+    Raises:
+        ConnectorError: it cannot be read, or is no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(begin)
+            data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        return [json.loads(line) for line in whole.splitlines()], begin + len(whole)
+    except (OSError, ValueError) as error:
+        raise ConnectorError(
+            "OBSERVE_FILE",
+            f"This is no file of an observer: {error}",
+            str(path),
+            "Give the file that watch(spark, file=...) writes.",
+        ) from None
+
+
+class LineViews:
+    """The newest view of each query in a file of an observer, which may grow.
+
+    Args:
+        path: the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self._views: dict[str, QueryView] = {}
+
+    def look(self) -> list[QueryView]:
+        """Read what is new in the file, and give the queries in the order of their first event."""
+        events, self._read = read_lines(self._path, self._read)
+        for event in events:
+            self._take(event)
+        return list(self._views.values())
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        query = str(event.get("query", ""))
+        match event.get("event"):
+            case "started":
+                self._views[query] = QueryView(event["name"] or query, "running", -1, 0.0, 0.0)
+            case "progress":
+                self._views[query] = _of_progress(event)
+            case "terminated" if query in self._views:
+                state = "ended" if event["exception"] is None else "failed"
+                self._views[query] = replace(self._views[query], state=state)
+
+
+def _of_progress(event: Mapping[str, Any]) -> QueryView:
+    sources = []
+    for number, source in enumerate(event["sources"]):
+        view = SourceView(str(number), source["kind"], source["records"], source["milliseconds"] / 1000)
+        if (spool := source["spool"]) is not None:
+            oldest = spool["oldest_unread_ms"] / 1000
+            view = replace(view, unread_bytes=spool["bytes"], oldest_seconds=oldest, duplicates=spool["duplicates"])
+        sources.append(view)
+    return QueryView(
+        event["name"] or event["query"],
+        "running",
+        event["batch"],
+        event["rows_per_second"],
+        event["batch_ms"] / 1000,
+        tuple(sources),
+    )
+
+
+def views_of_metrics(text: str) -> list[QueryView]:
+    """The queries in the metrics that an observer serves.
+
+    Raises:
+        ConnectorError: the text is no metrics, or the extra ``observe`` is not installed.
+    """
+    try:
+        from prometheus_client.openmetrics import parser  # noqa: PLC0415 - an extra
+
+        families: Any = parser.text_string_to_metric_families  # comes without types
+        samples = [sample for family in families(text) for sample in family.samples]
+    except ImportError:
+        raise ConnectorError(
+            "OBSERVE_EXTRA_MISSING",
+            "Metrics need the package prometheus-client",
+            "watch URL",
+            "pip install 'pyspark-stream-connectors[observe]', or watch a file.",
+        ) from None
+    except ValueError as error:
+        raise ConnectorError(
+            "OBSERVE_METRICS", f"The answer is no OpenMetrics: {error}", "watch URL", "Give the URL of an observer."
+        ) from None
+    by_query: dict[str, dict[str, dict[str, list[float]]]] = {}
+    for sample in samples:
+        labels = sample.labels
+        source = f"{labels['source']} {labels.get('kind', 'spool')}" if "source" in labels else ""
+        names = by_query.setdefault(labels.get("query", ""), {}).setdefault(source, {})
+        names.setdefault(sample.name.removeprefix("connectors_"), []).append(sample.value)
+    return [_of_samples(name, found) for name, found in by_query.items()]
+
+
+def _of_samples(name: str, found: Mapping[str, Mapping[str, list[float]]]) -> QueryView:
+    def one(source: str, sample: str) -> float | None:
+        return next(iter(found.get(source, {}).get(sample, [])), None)
+
+    sources = []
+    for source in sorted(each for each in found if each and "lag_records" in found[each]):
+        number, _, kind = source.partition(" ")
+        spool = f"{number} spool"
+        unread, duplicates = one(spool, "spool_bytes"), one(spool, "spool_duplicates_total")
+        sources.append(
+            SourceView(
+                number,
+                kind,
+                int(sum(found[source]["lag_records"])),
+                max(found[source].get("lag_seconds", [0.0])),
+                None if unread is None else int(unread),
+                one(spool, "spool_oldest_unread_seconds"),
+                None if duplicates is None else int(duplicates),
+            )
+        )
+    return QueryView(
+        name,
+        "running",
+        int(one("", "batch") or 0),
+        one("", "rows_per_second") or 0.0,
+        one("", "batch_seconds") or 0.0,
+        tuple(sources),
+    )

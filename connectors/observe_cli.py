@@ -1,0 +1,120 @@
+"""The commands ``connectors watch`` and ``connectors report``."""
+
+from __future__ import annotations
+
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
+
+if TYPE_CHECKING:
+    from connectors.observe.view import QueryView, SourceView
+
+__all__ = ["report", "watch"]
+
+_FAILED = 2
+_SECONDS = 5.0
+_STYLES = {"running": "green", "ended": "dim", "failed": "bold red"}
+
+
+def watch(
+    source: Annotated[str, typer.Argument(metavar="FILE|URL", help="A file of an observer, or its metrics.")],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Show queries live: lag, speed, spool. Ends with Ctrl-C."""
+    from connectors.observe.view import LineViews  # noqa: PLC0415 - loads Spark, which doctor must not need
+
+    url = source.startswith(("http://", "https://"))
+    look: Callable[[], list[QueryView]] = (lambda: _fetch(source)) if url else LineViews(Path(source)).look
+    console = Console()
+    try:
+        if once:
+            console.print(_screen(look()))
+            return
+        with Live(_screen(look()), console=console, auto_refresh=False) as live:
+            while True:
+                time.sleep(every)
+                live.update(_screen(look()), refresh=True)
+    except ConnectorError as error:
+        Console(stderr=True).print(Text(str(error)))
+        raise typer.Exit(_FAILED) from None
+    except KeyboardInterrupt:
+        return
+
+
+def report(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of an observer.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: FILE with .html.")] = None,
+) -> None:
+    """Make one HTML page with plots: throughput, latency, lag, duplicates; it loads nothing from anywhere."""
+    from connectors.observe.report import page  # noqa: PLC0415 - as above
+    from connectors.observe.view import read_lines  # noqa: PLC0415
+
+    target = output or file.with_suffix(".html")
+    try:
+        target.write_text(page(read_lines(file)[0], f"Streams in {file.name}"), encoding="utf-8")
+    except ConnectorError as error:
+        Console(stderr=True).print(Text(str(error)))
+        raise typer.Exit(_FAILED) from None
+    Console().print(Text(str(target)), soft_wrap=True)
+
+
+def _fetch(url: str) -> list[QueryView]:
+    """The metrics of an observer.
+
+    Raises:
+        ConnectorError: it does not answer, or with something else.
+    """
+    from connectors.observe.view import views_of_metrics  # noqa: PLC0415 - as above
+
+    asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
+    try:
+        with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
+            return views_of_metrics(answer.read().decode("utf-8", errors="replace"))
+    except (urllib.error.URLError, OSError) as error:
+        raise ServiceUnavailableError(
+            "OBSERVE_URL", f"No metrics came: {error}", url, "Give the URL of an observer that runs."
+        ) from None
+
+
+def _screen(views: list[QueryView]) -> Group:
+    """For each query a line, and below it a line for each source."""
+    parts: list[RenderableType] = [Text(time.strftime("%H:%M:%S"), style="dim")]
+    for view in views:
+        head = Text(view.name, style="bold")
+        head.append(f"  {view.state}", style=_STYLES[view.state])
+        head.append(f"  batch {view.batch:,}  {view.batch_seconds:.2f} s  {view.rows_per_second:,.0f} rows/s", style="")
+        parts += [head, _table(view)] if view.sources else [head]
+    return Group(*parts)
+
+
+def _table(view: QueryView) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2))
+    table.add_column("  source", no_wrap=True)
+    for name in ("behind", "age s", "unread bytes", "oldest s", "duplicates"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for source in view.sources:
+        table.add_row(*_cells(source))
+    return table
+
+
+def _cells(source: SourceView) -> list[Text]:
+    return [
+        Text(f"  {source.source} {source.kind}"),
+        Text(f"{source.records:,}"),
+        Text(f"{source.seconds:,.1f}"),
+        Text("-" if source.unread_bytes is None else f"{source.unread_bytes:,}"),
+        Text("-" if source.oldest_seconds is None else f"{source.oldest_seconds:,.1f}"),
+        Text("-" if source.duplicates is None else f"{source.duplicates:,}"),
+    ]

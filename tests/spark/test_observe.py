@@ -1,0 +1,125 @@
+"""Watching queries in a real Spark session."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from connectors import register
+from connectors.core.errors import SourceGoneError
+from connectors.demo.job import QUICK_JAVA
+from connectors.observe import watch
+from connectors.pubsub.client import PubSubClient
+from connectors.pubsub.transport import Transport
+from connectors.testing.pubsub import PubSubServer
+
+TOPIC = "projects/shop/topics/orders"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.log.level", "OFF")
+        .config("spark.driver.extraJavaOptions", QUICK_JAVA)
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PubSubServer]:
+    with PubSubServer() as running:
+        yield running
+
+
+def start(spark: SparkSession, server: PubSubServer, folder: Path, write: Callable[[DataFrame, int], None]) -> Any:
+    """A query on a subscription named after the folder."""
+    server.create_subscription(f"projects/shop/subscriptions/{folder.name}", TOPIC)
+    return restart(spark, server, folder, write)
+
+
+def restart(spark: SparkSession, server: PubSubServer, folder: Path, write: Callable[[DataFrame, int], None]) -> Any:
+    """The same query, from its checkpoint."""
+    rows = (
+        spark.readStream.format("pubsub")
+        .option("subscriptionId", f"projects/shop/subscriptions/{folder.name}")
+        .option("endpoint", server.endpoint)
+        .option("spoolLocation", str(folder / "spool"))
+        .load()
+    )
+    writer = rows.writeStream.foreachBatch(write).queryName(folder.name.replace("-", "_"))
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
+
+
+def wait_for(condition: Callable[[], bool], query: StreamingQuery | None = None) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        if query is not None and (error := query.exception()) is not None:
+            raise error
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.05)
+
+
+def exists(server: PubSubServer, name: str) -> bool:
+    with PubSubClient(Transport(server.endpoint, secure=False, local=True)) as client:
+        try:
+            client.get_subscription(f"projects/shop/subscriptions/{name}")
+        except SourceGoneError:
+            return False
+    return True
+
+
+def observed(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
+
+
+def options(server: PubSubServer, folder: Path) -> dict[str, Any]:
+    """What both queries are watched with."""
+    return {
+        "spools": [folder / "spool"],
+        "file": folder / "lines.jsonl",
+        "deleteSubscriptions": [f"projects/shop/subscriptions/{folder.name}"],
+        "subscriptionOptions": {"endpoint": server.endpoint},
+    }
+
+
+def test_a_query_is_measured_and_its_subscription_goes_after_a_stop_without_error(
+    spark: SparkSession, server: PubSubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: list[int] = []
+    with (
+        caplog.at_level("INFO", "connectors.observe.listener"),
+        watch(spark, port=0, **options(server, tmp_path)) as observer,
+    ):
+        query = start(spark, server, tmp_path, lambda batch, _: rows.append(batch.count()))
+        server.publish(TOPIC, [b"x"] * 40)
+        wait_for(lambda: sum(rows) >= 40, query)
+        wait_for(lambda: str(query.id) in observer.latest, query)
+        assert exists(server, tmp_path.name)
+        query.stop()
+    lines = observed(tmp_path)
+    assert [lines[0]["event"], lines[-2]["event"], lines[-1]["event"]] == [
+        "started",
+        "terminated",
+        "subscription_deleted",
+    ]
+    batches = [line for line in lines if line["event"] == "progress"]
+    assert sum(line["rows"] for line in batches) == 40
+    [source] = batches[-1]["sources"]
+    assert source["kind"] == "spool"
+    assert source["records"] == 0
+    assert source["spool"]["delivered"] == 40
+    assert any("records and" in message and "behind" in message for message in caplog.messages)
+    assert not exists(server, tmp_path.name)

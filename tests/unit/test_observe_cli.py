@@ -1,0 +1,164 @@
+"""``connectors watch`` and ``connectors report``, on the file and the metrics of an observer."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from connectors.cli import app
+from connectors.observe.exporter import Exporter
+from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
+from connectors.observe.report import _thinned, page
+from connectors.testing.java import free_port
+
+START = 1_700_000_000_000
+
+
+def measurement(batch: int, *, rows: int = 100, lag: int = 5, query: str = "q1", name: str = "orders") -> Measurement:
+    spool = SpoolMeasurement("s1", ("projects/p/subscriptions/s",), 300, 17, 250, 200, 4096, 2500)
+    sources = (
+        SourceMeasurement("kafka_py", rows, lag, 1500, {"orders-0": PartitionLag(lag, 1500)}),
+        SourceMeasurement("spool", rows, lag, 2500, {"s1": PartitionLag(lag, 900)}, spool),
+    )
+    return Measurement(START + batch * 1000, query, "r", name, batch, 2 * rows, 250, 8.0 * rows, sources)
+
+
+def started(query: str = "q1", name: str = "orders") -> dict[str, Any]:
+    return {"v": 1, "event": "started", "time_ms": START, "query": query, "run": "r", "name": name}
+
+
+def terminated(exception: str | None, query: str = "q1") -> dict[str, Any]:
+    return {"v": 1, "event": "terminated", "time_ms": START, "query": query, "run": "r", "exception": exception}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "lines.jsonl"
+    write(path, started(), *(measurement(batch, lag=10 * batch).to_json() for batch in range(4)))
+    return path
+
+
+def write(path: Path, *events: Mapping[str, Any]) -> None:
+    with path.open("a") as lines:
+        lines.writelines(json.dumps(event) + "\n" for event in events)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments), env={"COLUMNS": "80"})
+
+
+def lines_of(output: str) -> list[list[str]]:
+    """What is shown, without the clock; parts stand two blanks or more from each other."""
+    return [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()[1:]]
+
+
+HEADS = ["source", "behind", "age s", "unread bytes", "oldest s", "duplicates"]
+
+
+def test_watch_shows_the_newest_batch_of_each_query_and_how_it_ended(file: Path) -> None:
+    write(file, started("q2", "broken"), measurement(9, query="q2", name="broken").to_json(), terminated("why", "q2"))
+    with file.open("a") as lines:
+        lines.write('{"half a li')  # as it is while it is being written
+    shown = lines_of(run("watch", "--once", str(file)).stdout)
+    assert shown[:5] == [
+        ["orders", "running", "batch 3", "0.25 s", "800 rows/s"],
+        HEADS,
+        ["0 kafka_py", "30", "1.5", "-", "-", "-"],
+        ["1 spool", "30", "2.5", "4,096", "2.5", "17"],
+        ["broken", "failed", "batch 9", "0.25 s", "800 rows/s"],
+    ]
+
+
+def test_watch_shows_the_same_from_metrics_as_from_the_file(file: Path) -> None:
+    exporter = Exporter(0)
+    exporter.update(measurement(3, lag=30))
+    from_metrics = lines_of(run("watch", "--once", exporter.url).stdout)
+    exporter.close()
+    # The time of a spool's source is that of its positions there, of which the age of the oldest message is no part.
+    expected = lines_of(run("watch", "--once", str(file)).stdout)
+    expected[3][2] = "0.9"
+    assert from_metrics == expected
+
+
+@pytest.mark.parametrize("source", ["/nowhere/lines.jsonl", f"http://127.0.0.1:{free_port()}/metrics"])
+def test_watching_what_is_not_there_is_a_named_error(source: str) -> None:
+    done = run("watch", "--once", source)
+    assert done.exit_code == 2
+    assert "[OBSERVE_" in done.output
+
+
+def test_a_file_that_is_no_observers_is_a_named_error(tmp_path: Path) -> None:
+    (tmp_path / "other.log").write_text("hello\n")
+    for command in (["watch", "--once"], ["report"]):
+        done = run(*command, str(tmp_path / "other.log"))
+        assert (done.exit_code, "[OBSERVE_FILE]" in done.output) == (2, True)
+
+
+class Page(HTMLParser):
+    """Counts tags, and keeps every address."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [value or "" for name, value in attrs if name in {"src", "href", "data", "action"}]
+
+
+def test_the_report_is_one_page_with_its_plots_that_loads_nothing(file: Path) -> None:
+    done = run("report", str(file))
+    assert done.exit_code == 0
+    text = file.with_suffix(".html").read_text()
+    found = Page(text)
+    assert found.tags.count("svg") == 6
+    assert not {"script", "link", "img", "iframe"} & set(found.tags)
+    assert found.addresses == []
+    assert "url(" not in text
+    assert "//" not in text
+    for title in ("Throughput", "Latency", "Lag", "Lag in time", "Duplicates struck out", "Spool"):
+        assert f"<h3>{title} <small>" in text
+    assert "<dt>rows</dt><dd>800</dd>" in text
+    assert "<dt>duplicates struck out</dt><dd>17</dd>" in text
+
+
+def test_a_line_of_a_plot_goes_through_every_batch(file: Path) -> None:
+    text = page([json.loads(line) for line in file.read_text().splitlines()], "x")
+    lag = text[text.index("<h3>Lag <small>") :]
+    points = re.findall(r'polyline points="([^"]+)"', lag)[0].split()
+    heights = [float(point.partition(",")[2]) for point in points]
+    assert len(heights) == 4
+    steps = [before - after for before, after in pairwise(heights)]
+    assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
+    assert steps[0] > 0, "more lag is higher"
+
+
+def test_names_and_errors_are_text_and_no_html() -> None:
+    evil = "<script>alert(1)</script>"
+    events = [started(name=evil), measurement(1, name=evil).to_json(), terminated(evil)]
+    text = page(events, evil)
+    assert "script" not in Page(text).tags
+    assert "&lt;script&gt;" in text
+
+
+@pytest.mark.parametrize("events", [[], [started()], [started(), terminated("no class X")]])
+def test_a_file_without_batches_gives_a_page_too(events: list[dict[str, Any]]) -> None:
+    assert "</html>" in page(events, "x")
+
+
+def test_a_long_run_keeps_its_peaks_in_few_points() -> None:
+    points = [(float(x), 1000.0 if x == 7777 else float(x % 3)) for x in range(20_000)]
+    thinned = _thinned(points)
+    assert len(thinned) <= 700
+    assert (7777.0, 1000.0) in thinned
+    assert thinned == sorted(thinned)
