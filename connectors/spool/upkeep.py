@@ -51,6 +51,7 @@ class Upkeep:
         self._ledger = ledger
         self._settings = settings
         self._names = itertools.count()
+        self._last_freed: dict[str, int] | None = None
 
     def step(self, *, urgent: bool = False) -> None:
         """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
@@ -143,11 +144,17 @@ class Upkeep:
         if due:
             failpoint("free.before_record")
             ledger.append({"free": [entry.name for entry in due]}, delete)
+            if self._last_freed is not None:
+                self._last_freed |= {entry.fetcher: entry.number for entry in due}
 
     def _forget_fetchers(self) -> None:
         """Remove the folders of fetchers that are gone, once all their segments are freed."""
         ledger, state = self._ledger, self._ledger.state
-        busy = {entry.fetcher for entry in state.segments}
+        if self._last_freed is None:
+            done = state.fetchers.keys() - state.fetchers_with_segments()
+            self._last_freed = {fetcher: state.fetchers[fetcher] for fetcher in done}
+        last = self._last_freed
+        busy = {fetcher for fetcher, number in state.fetchers.items() if last.get(fetcher) != number}
         names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
         for fetcher in (names & state.fetchers.keys()) - busy:
             self._ledger.store.remove_unlocked_folder(f"inbox/{fetcher}")
