@@ -106,7 +106,7 @@ class Ledger:
         """The segments in the spool that were admitted from this ordinal on."""
         with self.lock:
             segments = self.state.segments
-            return segments[bisect_left(segments, ordinal, key=lambda entry: entry.ordinal) :]
+            return list(segments[bisect_left(segments, ordinal, key=lambda entry: entry.ordinal) :])
 
     def commit(self, position: int) -> None:
         """Record that Spark has committed all rows below a position."""

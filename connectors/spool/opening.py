@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
@@ -14,11 +19,13 @@ from connectors.spool.ledger import Ledger
 from connectors.spool.quarantine import quarantined_rows
 from connectors.spool.records import Place, read_record, record_name
 from connectors.spool.segment import SegmentReader, segment_name
-from connectors.spool.state import LedgerState, Start
+from connectors.spool.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.store import TEMPORARY_FOLDER
 from connectors.spool.stores import Store
 
 __all__ = ["open_ledger", "read_state", "take_over"]
+
+_Numbers = npt.NDArray[np.int64]
 
 
 def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
@@ -39,11 +46,12 @@ def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
         state.number = -1
         index = DedupIndex()
         index.load(store, state.runs)
-        _check_inbox(store, state)
+        found = _numbers_in_inbox(store)
+        _check_inbox(store, state, found)
         _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
-    _clear_away(store, ledger)
+    _clear_away(store, ledger, found)
     ledger.aside = {name: rows for name, rows in quarantined_rows(store).items() if state.is_waiting(name)}
     return ledger
 
@@ -131,11 +139,13 @@ def _replay(records: list[dict[str, Any]]) -> LedgerState:
 
 def _seal_and_read(store: Store, spool: str, claim: Claim) -> LedgerState:
     """Seal every earlier epoch that may still be written to, then read what they hold."""
-    _, highest = _read_earlier(store, spool, claim)
+    state, highest = _read_earlier(store, spool, claim)
     sealed = {}
     for epoch, number in highest.items():
         sealed[str(epoch)] = _seal(store, spool, epoch, number, claim)
-    state, _ = _read_earlier(store, spool, claim)
+    if any(last != (state.number if int(epoch) == state.epoch else -1) for epoch, last in sealed.items()):
+        # A writer went on between the look and its seal.
+        state, _ = _read_earlier(store, spool, claim)
     state.sealed = sealed
     return state
 
@@ -161,26 +171,37 @@ def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim) -> i
 
 def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
     """Read the ids of admitted segments that no run holds yet."""
-    for entry in state.segments:
+    first = bisect_left(state.segments, state.runs_through, key=lambda entry: entry.ordinal)
+    for entry in state.segments[first:]:
         if entry.quarantined:
             continue
         reader = SegmentReader(store, entry.name, entry.digest)
-        if entry.ordinal >= state.runs_through:
-            index.add(state.space(entry.source), reader.index()[0], entry.published)
+        index.add(state.space(entry.source), reader.index()[0], entry.published)
 
 
-def _check_inbox(store: Store, state: LedgerState) -> None:
+def _numbers_in_inbox(store: Store) -> dict[str, _Numbers]:
+    """The numbers of the segments of each fetcher, in no order."""
+    return {fetcher: _numbers_of(store.list(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
+
+
+def _numbers_of(names: list[str]) -> _Numbers:
+    """The numbers in the names of segments; other names have none."""
+    stems = [name.partition(".")[0] for name in names]
+    return np.array([stem for stem in stems if stem.isdigit()], np.str_).astype(np.int64)
+
+
+def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]) -> None:
     """See that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
     aside = quarantined_rows(store)
-    for fetcher in store.list("inbox"):
-        names = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))
-        highest = max((int(name) for name in names if name.isdigit()), default=-1)
-        for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
-            if not store.exists(segment_name(fetcher, number)) and segment_name(fetcher, number) not in aside:
+    for fetcher, numbers in found.items():
+        last = state.fetchers.get(fetcher, -1)
+        waiting = set(numbers[numbers > last].tolist())
+        for number in range(last + 1, max(waiting, default=-1) + 1):
+            if number not in waiting and segment_name(fetcher, number) not in aside:
                 SegmentReader(store, segment_name(fetcher, number))
 
 
-def _clear_away(store: Store, ledger: Ledger) -> None:
+def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> None:
     """Delete what earlier writers left behind: old records, orphaned runs, freed segments, temporary files."""
     failpoint("opening.before_clear")
     for epoch in range(1, ledger.claim.epoch):
@@ -189,23 +210,24 @@ def _clear_away(store: Store, ledger: Ledger) -> None:
     live_runs = {run.name for run in ledger.state.runs}
     for name in set(store.list("ids")) - live_runs:
         store.delete(f"ids/{name}")
-    _clear_inbox(store, ledger.state)
+    _clear_inbox(store, ledger.state, found)
     _clear_temporary(store)
     failpoint("opening.after_clear")
 
 
-def _clear_inbox(store: Store, state: LedgerState) -> None:
+def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]) -> None:
     """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
+    admitted = {fetcher: state.fetchers[fetcher] for fetcher in found if fetcher in state.fetchers}
+    for fetcher in found.keys() - admitted.keys():
+        if store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, 0)):
+            store.remove_unlocked_folder(f"inbox/{fetcher}")
+    there = {fetcher: found[fetcher][found[fetcher] <= last] for fetcher, last in admitted.items()}
+    if not state.counters.get(QUARANTINED_SEGMENTS) and sum(map(len, there.values())) == len(state.segments):
+        return  # As ever but after a crash; only then are the names of all segments looked at.
     live = {entry.name for entry in state.segments if not entry.quarantined}
-    for fetcher in store.list("inbox"):
-        highest = state.fetchers.get(fetcher)
-        if highest is None:
-            if store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, 0)):
-                store.remove_unlocked_folder(f"inbox/{fetcher}")
-            continue
-        for file in store.list(f"inbox/{fetcher}"):
-            stem, name = file.partition(".")[0], f"inbox/{fetcher}/{file}"
-            if stem.isdigit() and int(stem) <= highest and name not in live:
+    for fetcher, numbers in there.items():
+        for name in (segment_name(fetcher, number) for number in numbers.tolist()):
+            if name not in live:
                 store.delete(name)
 
 

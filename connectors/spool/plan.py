@@ -168,7 +168,8 @@ def _index_at(segments: Sequence[SegmentEntry], position: int) -> int:
 
 def _slices(segments: Sequence[SegmentEntry], first: int, end: int) -> list[Slice]:
     slices = []
-    for entry in segments[_index_at(segments, first) :]:
+    for index in range(_index_at(segments, first), len(segments)):
+        entry = segments[index]
         if entry.base >= end:
             break
         low, high = max(first, entry.base), min(end, entry.end)

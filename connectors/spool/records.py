@@ -13,11 +13,18 @@ from typing import Any, NoReturn
 
 from connectors.core.errors import SpoolDamagedError, SpoolVersionError
 from connectors.spool.checksum import checksum
+from connectors.spool.entry_log import JsonText
 from connectors.spool.stores import Store
 
 __all__ = ["FORMAT_VERSION", "Place", "decode", "encode", "read_record", "record_name"]
 
 FORMAT_VERSION = 1
+_TAIL_BYTES = 18
+"""A line's end, sixteen digits, a line's end."""
+_SEGMENTS, _AFTER_SEGMENTS = b'"segments":[', b'],"starts":['
+"""What stands around the segments of a snapshot; within a string a quotation mark has a backslash before it."""
+_MARK = "\0"
+"""Stands for text that is inserted; no name of a file has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,19 @@ def record_name(epoch: int, number: int) -> str:
 
 def encode(value: Mapping[str, Any]) -> bytes:
     """The bytes of a file that holds a JSON object: its text, then its checksum."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-    return text + b"\n" + checksum(text).encode() + b"\n"
+    inserted: list[JsonText] = []
+
+    def mark(each: object) -> str:
+        if not isinstance(each, JsonText):
+            raise TypeError(f"{type(each).__name__} is no JSON value")
+        inserted.append(each)
+        return _MARK
+
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=mark).encode()
+    for each in inserted:
+        before, _, after = text.partition(json.dumps(_MARK).encode())
+        text = b"".join((before, b"[", each.text, b"]", after))
+    return b"".join((text, b"\n", checksum(text).encode(), b"\n"))
 
 
 def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dict[str, Any]:
@@ -52,10 +70,10 @@ def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dic
         SpoolDamagedError: the bytes are not whole.
         SpoolVersionError: another version wrote them.
     """
-    text, _, rest = data.partition(b"\n")
-    if rest != checksum(text).encode() + b"\n":
+    end = len(data) - _TAIL_BYTES
+    if end < 0 or data[end:] != b"\n" + checksum(memoryview(data)[:end]).encode() + b"\n":
         _damaged(where, f"{what} has a wrong checksum")
-    value = json.loads(text)
+    value = _parse(data, end)
     if not isinstance(value, dict):
         _damaged(where, f"{what} is not an object")
     if value.get("v") != FORMAT_VERSION:
@@ -65,6 +83,17 @@ def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dic
             where,
             "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
         )
+    return value
+
+
+def _parse(data: bytes, end: int) -> Any:
+    """The value of the JSON text up to `end`. The segments of a snapshot stay text: there may be a million of them."""
+    begin = data.find(_SEGMENTS, 0, end) + len(_SEGMENTS)
+    close = data.rfind(_AFTER_SEGMENTS, 0, end)
+    if begin < len(_SEGMENTS) or close < begin:
+        return json.loads(data[:end])
+    value = json.loads(data[:begin] + data[close:end])
+    value["state"]["segments"] = JsonText(memoryview(data)[begin:close])
     return value
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping, MutableSequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
+from connectors.spool.entry_log import EntryLog, JsonText
 from connectors.spool.runs import RunEntry
 from connectors.spool.segment import SegmentInfo, Sizes, segment_name
 
@@ -125,13 +126,18 @@ class SegmentEntry:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as a JSON object."""
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
         """The entry that `to_json` wrote."""
         published = value["published"]
         return cls(**{**value, "published": None if published is None else (published[0], published[1])})
+
+
+def segment_log(entries: Iterable[SegmentEntry] | JsonText = ()) -> EntryLog[SegmentEntry]:
+    """A list of segments, which may be very long."""
+    return EntryLog(SegmentEntry.from_json, SegmentEntry.to_json, entries)
 
 
 @dataclass(slots=True)
@@ -167,7 +173,7 @@ class LedgerState:
     ordinal: int = 0
     commits: list[int] = field(default_factory=list)
     published: int | None = None
-    segments: list[SegmentEntry] = field(default_factory=list)
+    segments: MutableSequence[SegmentEntry] = field(default_factory=segment_log)
     starts: list[Start] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
     fetchers: dict[str, int] = field(default_factory=dict)
@@ -214,6 +220,13 @@ class LedgerState:
         self.counters = counted_loss(self.counters, self.segments[index].kept)
         self.segments[index] = replace(self.segments[index], digest="")
 
+    def _log(self) -> EntryLog[SegmentEntry]:
+        return self.segments if isinstance(self.segments, EntryLog) else segment_log(self.segments)
+
+    def fetchers_with_segments(self) -> set[str]:
+        """The fetchers that have segments in the spool."""
+        return self._log().values("fetcher")
+
     def snapshot(self) -> dict[str, Any]:
         """The state as a JSON object."""
         return {
@@ -223,7 +236,7 @@ class LedgerState:
             "counters": self.counters,
             "sealed": self.sealed,
             "dedup_epoch": self.dedup_epoch,
-            "segments": [entry.to_json() for entry in self.segments],
+            "segments": self._log().text(),
             "starts": [[start.nonce, start.first, start.last] for start in self.starts],
             "layouts": [[layout.position, layout.partition_bytes, layout.max_partitions] for layout in self.layouts],
             "runs": [run.to_json() for run in self.runs],
@@ -235,7 +248,9 @@ class LedgerState:
     def from_snapshot(cls, record: Mapping[str, Any]) -> LedgerState:
         """The state that a snapshot record holds."""
         value = dict(record["state"])
-        value["segments"] = [SegmentEntry.from_json(entry) for entry in value["segments"]]
+        entries = value["segments"]
+        known = isinstance(entries, JsonText)
+        value["segments"] = segment_log(entries if known else map(SegmentEntry.from_json, entries))
         value["starts"] = [Start(*start) for start in value["starts"]]
         value["layouts"] = [Layout(*layout) for layout in value["layouts"]]
         value["runs"] = [RunEntry.from_json(run) for run in value["runs"]]
@@ -286,7 +301,11 @@ class LedgerState:
     def _free(self, names: Iterable[str]) -> None:
         gone = set(names)
         if gone:
-            self.segments = [entry for entry in self.segments if entry.name not in gone]
+            self.segments = log = self._log()
+            count = next((index for index, entry in enumerate(log) if entry.name not in gone), len(log))
+            log.drop(count)
+            if count < len(gone):
+                self.segments = segment_log(entry for entry in log if entry.name not in gone)
             self.layouts = _pruned(self.layouts, self.oldest)
 
     def _swap_runs(self, change: Mapping[str, Any]) -> None:

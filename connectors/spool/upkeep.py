@@ -57,6 +57,7 @@ class Upkeep:
         self._settings = settings
         self._names = itertools.count()
         self._next_look = 0.0
+        self._last_freed: dict[str, int] | None = None
         with ledger.lock:
             ledger.index.set_horizon(settings.horizon)
 
@@ -152,6 +153,8 @@ class Upkeep:
         if due:
             failpoint("free.before_record")
             ledger.append({"free": [entry.name for entry in due]}, delete)
+            if self._last_freed is not None:
+                self._last_freed |= {entry.fetcher: entry.number for entry in due}
 
     def _forget_fetchers(self) -> None:
         """Remove the folders of fetchers that are gone, once all their segments are freed."""
@@ -160,7 +163,11 @@ class Upkeep:
         if now < self._next_look:
             return
         self._next_look = now + ledger.store.look_seconds
-        busy = {entry.fetcher for entry in state.segments}
+        if self._last_freed is None:
+            done = state.fetchers.keys() - state.fetchers_with_segments()
+            self._last_freed = {fetcher: state.fetchers[fetcher] for fetcher in done}
+        last = self._last_freed
+        busy = {fetcher for fetcher, number in state.fetchers.items() if last.get(fetcher) != number}
         names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
         for fetcher in (names & state.fetchers.keys()) - busy:
             folder = f"inbox/{fetcher}"

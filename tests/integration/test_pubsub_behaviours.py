@@ -348,7 +348,7 @@ def test_27_a_second_query_on_the_spool_is_refused_and_changes_nothing(rig: PubS
     rig.publish(50)
     with rig.query() as query:
         rig.run_until_all(query)
-        before = sorted(path.name for path in (rig.spool / "epochs").iterdir())
+        before = settled_files(rig)
         with (
             rig.query(checkpoint=rig.folder / "other", sink=None) as second,
             pytest.raises(
@@ -356,7 +356,7 @@ def test_27_a_second_query_on_the_spool_is_refused_and_changes_nothing(rig: PubS
             ),
         ):
             second.run_batch()
-        assert sorted(path.name for path in (rig.spool / "epochs").iterdir()) == before
+        assert files_of(rig.spool) == before
         rig.publish(50)
         rig.run_until_all(query)
     rig.assert_each_once()
@@ -385,6 +385,16 @@ def test_27_a_paused_writer_that_was_taken_over_serves_and_writes_nothing_more(r
             if zombie.is_running:
                 os.kill(zombie.reader.pid, signal.SIGCONT)
     rig.assert_each_once()
+
+
+def settled_files(rig: PubSubRig) -> set[tuple[str, bytes]]:
+    """Every file of a spool, its lock too, when the running query has nothing more to write."""
+    rig.wait_for(lambda: rig.server.backlog(SUBSCRIPTION) == 0)
+    before, after = set(), files_of(rig.spool)
+    while before != after:
+        time.sleep(0.3)
+        before, after = after, files_of(rig.spool)
+    return after
 
 
 def files_of(folder: Path) -> set[tuple[str, bytes]]:

@@ -1,0 +1,95 @@
+"""A start costs what is new, not what is there: no file of an admitted segment is opened, few entries are decoded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from connectors.core.errors import SpoolDamagedError
+from connectors.spool.entry_log import EntryLog
+from connectors.spool.ledger import Ledger
+from connectors.spool.opening import open_ledger
+from connectors.spool.store import LocalStore
+from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from tests.power_loss_rig import UnsyncedDisk, on_disk
+from tests.spool_writing import HandSpool
+
+FEW, MANY = 3, 300
+ENTRIES_LOOKED_AT = 20
+
+
+class CountingStore(LocalStore):
+    """Counts what is asked of it, by call and folder."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root, "counting")
+        self.asked: Counter[str] = Counter()
+
+    def map(self, name: str) -> memoryview:
+        self.asked[f"map {name.split('/', maxsplit=1)[0]}"] += 1
+        return super().map(name)
+
+    def exists(self, name: str) -> bool:
+        self.asked["exists"] += 1
+        return super().exists(name)
+
+    def list(self, folder: str) -> list[str]:
+        self.asked[f"list {folder.split('/', maxsplit=1)[0]}"] += 1
+        return super().list(folder)
+
+    def delete(self, name: str) -> None:
+        self.asked["delete"] += 1
+        super().delete(name)
+
+
+def filled(root: Path, segments: int) -> HandSpool:
+    """A spool with so many admitted segments, their ids in runs, and two after them whose ids are in none."""
+    spool = HandSpool(root)
+    ledger = spool.open()
+    for number in range(segments):
+        spool.write([f"{number}-a", f"{number}-b"])
+    ledger.admit()
+    Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+    spool.open()
+    spool.write(["new"], fetcher="f1")
+    spool.open().admit()
+    return spool
+
+
+def start(spool: HandSpool) -> tuple[Counter[str], Ledger]:
+    store = CountingStore(str(spool.root))
+    spool.ledger = open_ledger(store, spool.identity())
+    return store.asked, spool.ledger
+
+
+@pytest.fixture(autouse=True)
+def _unsynced() -> object:
+    with on_disk(UnsyncedDisk()):
+        yield
+
+
+def test_a_start_asks_the_store_as_much_whatever_the_number_of_admitted_segments(tmp_path: Path) -> None:
+    few, _ = start(filled(tmp_path / "few", FEW))
+    spool = filled(tmp_path / "many", MANY)
+    many, ledger = start(spool)
+    assert few == many
+    assert many["map inbox"] == 1, "the one segment whose ids are in no run"
+    log = ledger.state.segments
+    assert isinstance(log, EntryLog)
+    assert sum(entry is not None for entry in log._entries) < ENTRIES_LOOKED_AT
+    assert len(spool.all_ids()) == 2 * MANY + 1
+    spool.write(["0-a", f"{MANY - 1}-b", "new", "newer"], fetcher="f2")
+    ledger.admit()
+    assert spool.all_ids()[-1] == "newer"
+    assert len(spool.all_ids()) == 2 * MANY + 2
+
+
+def test_a_segment_that_is_gone_stops_the_batch_that_needs_it(tmp_path: Path) -> None:
+    spool = filled(tmp_path / "spool", FEW)
+    (spool.root / "inbox/f0/1.arrow").unlink()
+    start(spool)
+    assert [text for part in spool.read(0, 2) for _, text in part] == ["0-a", "0-b"]
+    with pytest.raises(SpoolDamagedError, match="SPOOL_SEGMENT_DAMAGED"):
+        spool.read(2, 4)
