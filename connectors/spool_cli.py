@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_text
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -30,11 +31,25 @@ __all__ = ["spool_commands"]
 
 spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of streams, and repair them.")
 
-SpoolPath = Annotated[Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream.")]
+_FAILED = 2
+
+
+def _folder(path: Path) -> Path:
+    """Refuse the address of an object store, which would look like an empty folder."""
+    if re.match(r"\w[\w+.-]+:/", str(path)):
+        text = (
+            "[SPOOL_NOT_A_FOLDER] These commands look at spools in folders, and this one is on an object store "
+            f"({path}). Copy it to a folder to look at it."
+        )
+        Console(stderr=True, soft_wrap=True).print(Text(text))
+        raise typer.Exit(_FAILED)
+    return path
+
+
+SpoolPath = Annotated[Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream.", callback=_folder)]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
-_FAILED = 2
 _COLOURS = {Severity.DAMAGE: "red", Severity.LOSS: "yellow", Severity.NOTE: "dim"}
 
 
