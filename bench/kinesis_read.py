@@ -22,7 +22,7 @@ from connectors.kinesis.options import parse_read_options
 from connectors.kinesis.read import ReadSettings, read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
-RECORDS = {100: 100_000, 1024: 30_000}
+SIZES = (100, 1024)
 KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
 _cpu: dict[str, list[float]] = {}
 
@@ -78,11 +78,14 @@ def theirs(server: KinesisServerProcess, stream: str) -> Callable[[], int]:
 
 def main() -> None:
     """Run the benchmark."""
-    told = parser(__doc__ or "").parse_args()
+    arguments = parser(__doc__ or "")
+    arguments.add_argument("--records", type=int, default=100_000, help="how many are read")
+    told = arguments.parse_args()
+    count: int = told.records
     benchmark = Benchmark("kinesis_read")
-    benchmark.settings(peer=f"boto3 {boto3.__version__}", records=RECORDS, shards=1)
+    benchmark.settings(peer=f"boto3 {boto3.__version__}", records=count, shards=1)
     with start_server_process() as server:
-        for size, count in RECORDS.items():
+        for size in SIZES:
             case = str(size)
             if told.cases and case not in told.cases:
                 continue

@@ -84,13 +84,13 @@ def test_03_random_crashes_across_splits_and_merges_lose_and_double_nothing(two:
     choose = random.Random(seed)
     values = two.put(30)
     with two.query(maxRecordsPerTrigger="25") as query:
-        for _ in range(10):
+        for _ in range(5):
             query.crash_at(choose.choice(STEPS))
             values += two.put(choose.randrange(40))
             left = two.server.shards(two.stream, only_open=True)
-            if choose.random() < 0.3:
+            if choose.random() < 0.5:
                 two.server.split(two.stream, choose.choice(left))
-            elif choose.random() < 0.3 and len(left) > 2:
+            elif choose.random() < 0.5 and len(left) > 2:
                 two.server.merge(two.stream, *left[-2:])
             values += two.put(choose.randrange(1, 40))
             with pytest.raises(DriverCrashedError):
@@ -270,8 +270,7 @@ def test_14_an_idle_shard_costs_few_calls(kinesis: KinesisRig) -> None:
         assert kinesis.server.call_counts(kinesis.stream)["GetShardIterator"] == iterators
 
 
-@pytest.mark.parametrize("limit", ["1000000", "25"])
-def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig, limit: str) -> None:
+def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig) -> None:
     values = kinesis.put(5)
     since = kinesis.server.next_call()
     period = 0.1
@@ -281,8 +280,7 @@ def test_14_18_driver_and_tasks_together_keep_the_pace(kinesis: KinesisRig, limi
         if batch < 12:
             values.extend(kinesis.put(30))
 
-    options = {"minFetchPeriod": f"{period}s", "maxRecordsPerFetch": "20", "maxRecordsPerTrigger": limit}
-    with kinesis.query(sink=sink, **options) as query:
+    with kinesis.query(sink=sink, minFetchPeriod=f"{period}s", maxRecordsPerFetch="20") as query:
         query.run_until(lambda _batches: query.batch_id > 12 and kinesis.sink.rows() >= len(values), PATIENCE)
     kinesis.all_once(values)
     times = [call.monotonic_ns / 1e9 for call in kinesis.server.calls("GetRecords", kinesis.stream, since=since)]

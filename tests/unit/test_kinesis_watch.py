@@ -1,0 +1,99 @@
+"""Background jobs of the Kinesis source, and the pace of its calls."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from connectors.kinesis.jobs import Job, Jobs
+from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.watch import ShardWatch
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    made = Jobs(3, errors.append)
+    errors.clear()
+    yield made
+    made.stop()
+
+
+errors: list[BaseException] = []
+
+
+def test_18_what_reads_from_a_shard_beside_the_tail_keeps_the_pace_too() -> None:
+    options = parse_read_options({"streamName": "orders", "minFetchPeriod": "50ms"}, {})
+    watch = ShardWatch(options)
+    times = [watch.in_turn(("arn", "a"), time.monotonic) for _ in range(4)]
+    assert all(later - earlier >= 0.05 for earlier, later in pairwise(times))
+    watch.busy([("arn", "a")])  # the first call of a task counts as well
+    assert watch.in_turn(("arn", "a"), time.monotonic) - times[-1] >= 0.1
+    watch.stop()
+
+
+def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(jobs: Jobs) -> None:
+    assert jobs.all_of([lambda number=number: number for number in range(50)]) == list(range(50))  # type: ignore[misc]
+    with pytest.raises(ZeroDivisionError):
+        jobs.all_of([lambda: 1, lambda: 1 // 0])  # type: ignore[list-item]
+
+
+def test_a_job_is_done_again_until_it_says_otherwise_and_never_twice_at_a_time(jobs: Jobs) -> None:
+    done = threading.Event()
+    count = inside = 0
+
+    def run() -> float | None:
+        nonlocal count, inside
+        inside += 1
+        assert inside == 1
+        count += 1
+        time.sleep(0.001)
+        inside -= 1
+        if count < 20:
+            return 0.0
+        done.set()
+        return None
+
+    job = Job(run)
+    jobs.add(job)
+    for _ in range(10):
+        jobs.hurry(job)
+    assert done.wait(PATIENCE)
+    assert errors == []
+
+
+def test_a_job_that_is_hurried_while_it_runs_is_done_once_more(jobs: Jobs) -> None:
+    began, go, again = threading.Event(), threading.Event(), threading.Event()
+
+    def run() -> float:
+        if began.is_set():
+            again.set()
+        began.set()
+        go.wait(PATIENCE)
+        return 3600.0
+
+    job = Job(run)
+    jobs.add(job)
+    assert began.wait(PATIENCE)
+    jobs.hurry(job)
+    go.set()
+    assert again.wait(PATIENCE)
+
+
+def test_a_job_that_was_dropped_is_not_done_and_one_that_fails_says_so(jobs: Jobs) -> None:
+    ran = threading.Event()
+    dropped, failing = Job(ran.set), Job(lambda: 1 / 0)
+    jobs.drop(dropped)
+    jobs.add(dropped)
+    jobs.add(failing)
+    end = time.monotonic() + PATIENCE
+    while not errors:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert isinstance(errors[0], ZeroDivisionError)
+    assert not ran.is_set()
