@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json as json_text
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -30,7 +31,20 @@ __all__ = ["spool_commands"]
 
 spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of streams, and repair them.")
 
-SpoolPath = Annotated[Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream.")]
+
+def _folder(path: Path) -> Path:
+    """Refuse the URL of an object store, whose slashes a path has lost."""
+    if re.match(r"(?!file:)[A-Za-z][A-Za-z0-9]+:/", str(path)):
+        raise typer.BadParameter("this command works on folders; on object stores connectors spool inspect does")
+    return path
+
+
+SpoolPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream: a folder.", callback=_folder)
+]
+SpoolLocation = Annotated[
+    str, typer.Argument(metavar="LOCATION", help="The spoolLocation of a stream: a folder, or a URL like s3://.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -40,7 +54,7 @@ _COLOURS = {Severity.DAMAGE: "red", Severity.LOSS: "yellow", Severity.NOTE: "dim
 
 @spool_commands.command("inspect")
 def inspect_command(
-    path: SpoolPath,
+    path: SpoolLocation,
     json: Json = False,  # noqa: FBT002 - a flag of the command line
     seconds: Annotated[
         float | None, typer.Option("--rates", min=0.1, help="Look twice, so many seconds apart, for rates.")
@@ -48,8 +62,8 @@ def inspect_command(
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _named_errors():
-        found = inspect(str(path))
-        speed = {} if seconds is None else asdict(rates(str(path), seconds))
+        found = inspect(path)
+        speed = {} if seconds is None else asdict(rates(path, seconds))
     if json:
         _print_json(asdict(found) | ({"rates": speed} if speed else {}))
         return
