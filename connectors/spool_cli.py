@@ -35,18 +35,23 @@ _FAILED = 2
 
 
 def _folder(path: Path) -> Path:
-    """Refuse the address of an object store, which would look like an empty folder."""
-    if re.match(r"\w[\w+.-]+:/", str(path)):
+    """Refuse the URL of an object store, whose slashes a path has lost."""
+    if re.match(r"(?!file:)\w[\w+.-]+:/", str(path)):
         text = (
-            "[SPOOL_NOT_A_FOLDER] These commands look at spools in folders, and this one is on an object store "
-            f"({path}). Copy it to a folder to look at it."
+            "[SPOOL_NOT_A_FOLDER] This command works on spools in folders, and this one is on an object store "
+            f"({path}). connectors spool inspect works there too; for the others, copy it to a folder."
         )
         Console(stderr=True, soft_wrap=True).print(Text(text))
         raise typer.Exit(_FAILED)
     return path
 
 
-SpoolPath = Annotated[Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream.", callback=_folder)]
+SpoolPath = Annotated[
+    Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream: a folder.", callback=_folder)
+]
+SpoolLocation = Annotated[
+    str, typer.Argument(metavar="LOCATION", help="The spoolLocation of a stream: a folder, or a URL like s3://.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -55,7 +60,7 @@ _COLOURS = {Severity.DAMAGE: "red", Severity.LOSS: "yellow", Severity.NOTE: "dim
 
 @spool_commands.command("inspect")
 def inspect_command(
-    path: SpoolPath,
+    path: SpoolLocation,
     json: Json = False,  # noqa: FBT002 - a flag of the command line
     seconds: Annotated[
         float | None, typer.Option("--rates", min=0.1, help="Look twice, so many seconds apart, for rates.")
@@ -63,8 +68,8 @@ def inspect_command(
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _named_errors():
-        found = inspect(str(path))
-        speed = {} if seconds is None else asdict(rates(str(path), seconds))
+        found = inspect(path)
+        speed = {} if seconds is None else asdict(rates(path, seconds))
     if json:
         _print_json(asdict(found) | ({"rates": speed} if speed else {}))
         return

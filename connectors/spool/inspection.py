@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from connectors.core.errors import SpoolError
 from connectors.spool.fence import SpoolLock, claimed_epochs
 from connectors.spool.identity import read_identity
+from connectors.spool.lease import lease_holder
 from connectors.spool.opening import read_state
 from connectors.spool.quarantine import read_notes
 from connectors.spool.state import LedgerState
 from connectors.spool.stats import SpoolStats, stats
-from connectors.spool.store import LocalStore
+from connectors.spool.store_objects import ObjectStore
+from connectors.spool.stores import Store, open_store
 
 __all__ = ["FetcherFolder", "Inspection", "Lost", "inspect"]
 
@@ -55,7 +56,7 @@ class Inspection:
         path: where it is, without links.
         location: where its identity says that it is; if that differs, it has to be adopted.
         connector: the format that fills it.
-        holder: pid and JVM of the query that uses it; None if no process of this machine does.
+        holder: pid and JVM of the query that uses it; None if nobody does, as far as can be seen.
         epochs: how many writers have claimed it.
         layout: bytes and number of partitions that new batches are cut by; None before the first query.
         stats: its counts.
@@ -80,24 +81,24 @@ def inspect(path: str) -> Inspection:
     """Look at a spool. Changes nothing, takes no lock, and checks only what it reads; see `verify` for the rest.
 
     Args:
-        path: the ``spoolLocation``.
+        path: the ``spoolLocation``; an object store is reached as its environment variables say.
 
     Raises:
         SpoolError: there is no spool there.
         SpoolDamagedError: the ledger is damaged.
     """
     counts = stats(path)
-    store = LocalStore(path, "inspect")
+    store = open_store(path, "inspect")
     identity = read_identity(store)
     if identity is None:
         raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
     state = read_state(store, identity.spool)
     layout = state.layouts[-1] if state.layouts else None
     return Inspection(
-        path=os.path.realpath(path),
+        path=store.location,
         location=identity.location,
         connector=identity.connector,
-        holder=SpoolLock(path, 0).holder(),
+        holder=_holder(store),
         epochs=len(claimed_epochs(store)),
         layout=None if layout is None else (layout.partition_bytes, layout.max_partitions),
         stats=counts,
@@ -107,7 +108,14 @@ def inspect(path: str) -> Inspection:
     )
 
 
-def _fetcher(store: LocalStore, state: LedgerState, name: str) -> FetcherFolder:
+def _holder(store: Store) -> dict[str, int] | None:
+    if not isinstance(store, ObjectStore):
+        return SpoolLock(store.root, 0).holder()
+    holder = lease_holder(store)
+    return None if holder is None else {"pid": holder.pid, "jvm": holder.jvm}
+
+
+def _fetcher(store: Store, state: LedgerState, name: str) -> FetcherFolder:
     entries = [entry for entry in state.segments if entry.fetcher == name and not entry.quarantined]
     files = (f"inbox/{name}/{file}" for file in store.list(f"inbox/{name}") if file.partition(".")[0].isdigit())
     return FetcherFolder(

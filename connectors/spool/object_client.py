@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import mmap
+import os
 import re
 import socket
 import tempfile
@@ -262,7 +263,8 @@ def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)
-    if access.endpoint is not None and _LOOPBACK.fullmatch(access.endpoint):
+    endpoint = access.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    if _LOOPBACK.fullmatch(endpoint) or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
         client["allow_http"] = True
     common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": _RETRIES}
     if url.kind == "s3":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
+from typer.testing import CliRunner
 
 from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
@@ -15,9 +18,10 @@ from connectors.spool.fence import while_newest
 from connectors.spool.ledger import Ledger
 from connectors.spool.records import decode, encode
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool_cli import spool_commands
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store_model import Request
-from tests.spool_writing import SOURCES, ObjectSpool
+from tests.spool_writing import KEY_ID, SECRET, SOURCES, ObjectSpool
 from tests.unit.spool.test_ledger import (  # noqa: F401 - collected here with another fixture
     commit_batches,
     numbers,
@@ -298,3 +302,29 @@ def test_the_doctor_sees_what_is_there_and_who_holds_it(spool: ObjectSpool, serv
     server.conditional = False
     assert findings()["writable"].outcome is Outcome.FAILURE
     assert findings()["content"].outcome is Outcome.SKIPPED
+
+
+def test_the_command_line_looks_at_a_spool_and_refuses_what_it_cannot_do_there(
+    spool: ObjectSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("ENDPOINT_URL", spool.server.endpoint),
+        ("ACCESS_KEY_ID", KEY_ID),
+        ("SECRET_ACCESS_KEY", SECRET),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    ledger = spool.open()
+    spool.write(["1", "2", "2"])
+    ledger.admit()
+    lease = spool.lease()
+    lease.acquire()
+    found = CliRunner().invoke(spool_commands, ["inspect", str(spool.root), "--json"])
+    assert found.exit_code == 0, found.output
+    seen = json.loads(found.output)
+    assert (seen["stats"]["rows"], seen["stats"]["duplicates"]) == (2, 1)
+    assert seen["holder"]["pid"] == os.getpid()
+    lease.release()
+    refused = CliRunner().invoke(spool_commands, ["wipe", str(spool.root), "--yes"])
+    assert refused.exit_code == 2
+    assert "[SPOOL_NOT_A_FOLDER]" in refused.output
+    assert spool.open().state.head == 2

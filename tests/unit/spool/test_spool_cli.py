@@ -404,6 +404,6 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["inspect", "verify", "repair", "adopt", "wipe"])
+@pytest.mark.parametrize("command", ["verify", "repair", "adopt", "wipe"])
 def test_a_spool_on_an_object_store_is_a_named_error(command: str) -> None:
     assert "[SPOOL_NOT_A_FOLDER]" in run(command, "s3://bucket/spool", code=2).stderr
