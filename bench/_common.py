@@ -24,9 +24,11 @@ _WHOLE = 100
 _PLAIN_RATIO = 0.1
 _PACKAGES = (
     "pyspark-stream-connectors",
+    "boto3",
     "confluent-kafka",
     "google-cloud-pubsub",
     "grpcio",
+    "msgspec",
     "protobuf",
     "ptars",
     "protarrow",

@@ -32,9 +32,10 @@ def register(spark: SparkSession) -> None:
     """
     _require_spark(spark.version)
     from connectors.kafka.reader import KafkaDataSource  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.kinesis.reader import KinesisDataSource  # noqa: PLC0415
     from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415
 
-    for source in (KafkaDataSource, PubSubDataSource):
+    for source in (KafkaDataSource, KinesisDataSource, PubSubDataSource):
         spark.dataSource.register(source)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
         # Neither a sink's tasks nor its options say so.

@@ -1,4 +1,4 @@
-"""The command line: ``connectors demo``."""
+"""The command line: ``connectors demo``, ``connectors doctor`` and ``connectors spool``."""
 
 from __future__ import annotations
 
@@ -16,10 +16,14 @@ from rich.text import Text
 
 from connectors.core.errors import ConnectorError
 from connectors.demo.run import DemoPlan, DemoResult, Progress, run_demo
+from connectors.doctor_cli import doctor
+from connectors.spool_cli import spool_commands
 
 __all__ = ["main"]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming sources and sinks for PySpark.")
+app.command()(doctor)
+app.add_typer(spool_commands, name="spool")
 
 
 @app.callback()

@@ -47,7 +47,8 @@ class ServerScheduling(LoadScopeScheduling):
     """Which tests run in one process, where several run at a time.
 
     All that start Spark, since two cores carry one Spark, and all that share a server that takes seconds to start: the
-    Pub/Sub emulator, a Kafka broker. Each other test goes where there is room. The largest group comes first.
+    Pub/Sub emulator, a Kafka broker, kinesis-local. Each other test goes where there is room. The largest group comes
+    first.
     (pytest-xdist's own ``loadgroup`` writes its groups into a field that pytest 9.2 no longer has, and groups nothing.)
     """
 
@@ -56,6 +57,8 @@ class ServerScheduling(LoadScopeScheduling):
             return "spark"
         if "integration/test_kafka" in nodeid:
             return "kafka"
+        if "kinesis_local" in nodeid:
+            return "kinesis-local"
         return "emulator" if "emulator" in nodeid else nodeid
 
 

@@ -11,7 +11,17 @@ from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, Producer
 from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from connectors.testing.kafka_broker import KafkaBroker
 from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
@@ -67,6 +77,19 @@ class KafkaRig:
     def delete_records(self, name: str, before: int, partition: int = 0) -> None:
         """Take away the records before an offset, as retention does."""
         self._done(self.admin.delete_records([Partition(name, partition, before)]))
+
+    def allow(self, user: str, topic: str, operation: str) -> None:
+        """Grant a right on a topic; for brokers with an authorizer."""
+        right = AclBinding(
+            ResourceType.TOPIC,
+            topic,
+            ResourcePatternType.LITERAL,
+            f"User:{user}",
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        self._done(self.admin.create_acls([right]))
 
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:

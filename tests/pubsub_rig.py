@@ -12,11 +12,27 @@ from google.pubsub_v1.types import pubsub as types
 
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.spool import SpoolStats, stats
+from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
 from connectors.testing.pubsub_knobs import PubSubKnobs
+from tests.spool_writing import KEY_ID, SECRET, access_to
 
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/orders"
+
+
+OBJECT_SPOOL = "s3://spools/orders"
+
+
+def object_store_options(objects: ObjectStoreServer) -> dict[str, str]:
+    """The options of a spool on this object store."""
+    return {
+        "spoolLocation": OBJECT_SPOOL,
+        "spoolEndpoint": objects.endpoint,
+        "spoolRegion": "us-east-1",
+        "spoolKeyId": KEY_ID,
+        "spoolSecret": SECRET,
+    }
 
 
 class PubSubRig:
@@ -27,16 +43,24 @@ class PubSubRig:
         endpoint: where it listens.
         folder: where spool, checkpoint and sink go.
         workers: task workers that tests share.
+        objects: where the spool goes instead.
         subscription: settings of the subscription, as `PubSubKnobs.create_subscription` takes them.
     """
 
     def __init__(
-        self, server: PubSubKnobs, endpoint: str, folder: Path, workers: TaskWorkers, **subscription: Any
+        self,
+        server: PubSubKnobs,
+        endpoint: str,
+        folder: Path,
+        workers: TaskWorkers,
+        objects: ObjectStoreServer | None = None,
+        **subscription: Any,
     ) -> None:
         self.server = server
         self.endpoint = endpoint
         self.folder = folder
         self.spool = folder / "spool"
+        self.objects = objects
         self.checkpoint = folder / "checkpoint"
         self.sink = FolderSink(folder / "sink")
         self.workers = workers
@@ -51,6 +75,7 @@ class PubSubRig:
             "spoolLocation": str(self.spool),
             "maxFetchPeriod": "20ms",
             "streams": "2",
+            **({} if self.objects is None else object_store_options(self.objects)),
             **changes,
         }
 
@@ -89,7 +114,9 @@ class PubSubRig:
 
     def stats(self) -> SpoolStats:
         """The counters of the spool."""
-        return stats(str(self.spool))
+        if self.objects is None:
+            return stats(str(self.spool))
+        return stats(OBJECT_SPOOL, access_to(self.objects))
 
     def wait_for(self, condition: Callable[[], bool], timeout: float = 15.0) -> None:
         """Wait until a condition holds; fails if it does not."""

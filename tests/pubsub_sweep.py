@@ -17,6 +17,12 @@ from connectors.spool.fetch_target import FAILPOINTS as FETCHER_POINTS
 from connectors.testing.protocol import ReaderDiedError, StreamingQuery
 from tests.pubsub_rig import PubSubRig
 
+LOCAL_POINTS = ("store.before_sync", "store.before_link", "store.before_folder_sync")
+"""What only a local store passes."""
+
+OBJECT_POINTS = ("store.before_put", "store.before_close", "store.after_close", "lease.before_put", "lease.after_put")
+"""What only an object store passes; a fetcher passes the first."""
+
 READER_POINTS = (
     "fence.before_claim",
     "fence.after_claim",
@@ -31,9 +37,7 @@ READER_POINTS = (
     "ledger.after_admit",
     "ledger.before_commit",
     "ledger.after_commit",
-    "store.before_sync",
-    "store.before_link",
-    "store.before_folder_sync",
+    *LOCAL_POINTS,
     "store.after_publish",
     "ids.before_write",
     "ids.after_write",
@@ -44,7 +48,20 @@ READER_POINTS = (
     "ids.before_swap_record",
     "ids.after_swap_record",
 )
-"""Every failpoint that the reader process passes; those that need many runs of ids stand last."""
+"""Every failpoint that the reader process passes with a local spool; those that need many runs of ids stand last."""
+
+REPAIR_POINTS = (
+    "quarantine.before_copy",
+    "quarantine.after_copy",
+    "quarantine.before_delete",
+    "quarantine.after_delete",
+    "adopt.before_replace",
+    "adopt.after_replace",
+    "wipe.before_identity",
+    "wipe.after_identity",
+    "wipe.before_end",
+)
+"""Failpoints that need a damaged spool or the command line; swept in tests/unit/spool."""
 
 _OPTIONS = {
     "maxOutstandingMessages": "2",
@@ -76,10 +93,19 @@ class Crash:
         return 4000 if "swap" in self.point else 80
 
 
-def all_crashes(passes: int = 1) -> list[Crash]:
-    """One crash at each failpoint, fetchers first."""
-    fetchers = [Crash("fetcher", point, passes) for point in FETCHER_POINTS if not point.endswith("_nack")]
-    return fetchers + [Crash("reader", point, passes) for point in READER_POINTS]
+def all_crashes(passes: int = 1, *, objects: bool = False) -> list[Crash]:
+    """One crash at each failpoint, fetchers first.
+
+    Args:
+        passes: at which pass of it.
+        objects: whether the spool is on an object store.
+    """
+    fetchers, readers = FETCHER_POINTS, READER_POINTS
+    if objects:
+        fetchers = (*OBJECT_POINTS[:1], *(point for point in fetchers if point not in LOCAL_POINTS))
+        readers = (*OBJECT_POINTS, *(point for point in readers if point not in LOCAL_POINTS))
+    crashes = [Crash("fetcher", point, passes) for point in fetchers if not point.endswith("_nack")]
+    return crashes + [Crash("reader", point, passes) for point in readers]
 
 
 def points_in_code() -> set[str]:

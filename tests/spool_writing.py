@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,15 +10,20 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from connectors.core.option_kinds import Secret
 from connectors.spool.fence import SpoolLock
 from connectors.spool.identity import SpoolIdentity, open_identity
 from connectors.spool.keys import OtherIds, keys_of
+from connectors.spool.lease import LeaseTimes, SpoolLease
 from connectors.spool.ledger import Ledger
 from connectors.spool.opening import open_ledger
 from connectors.spool.plan import plan
 from connectors.spool.read import read_slices
 from connectors.spool.segment import SegmentInfo, SegmentWriter
 from connectors.spool.store import LocalStore
+from connectors.spool.store_objects import ObjectStore
+from connectors.spool.stores import Store, StoreAccess
+from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
@@ -32,10 +38,12 @@ class HandSpool:
     ledger: Ledger | None = None
     owner: str = "ab"
     _numbers: dict[str, int] = field(default_factory=dict)
+    _stores: dict[str, Store] = field(default_factory=dict)
 
     @property
-    def store(self) -> LocalStore:
-        return LocalStore(str(self.root), self.owner)
+    def store(self) -> Store:
+        """The store of the present owner; one a life, as in a process."""
+        return self._stores.setdefault(self.owner, LocalStore(str(self.root), self.owner))
 
     def identity(self) -> SpoolIdentity:
         self.store.make_root()
@@ -47,6 +55,9 @@ class HandSpool:
         self.ledger = open_ledger(self.store, self.identity())
         self.ledger.set_layout(*self.layout)
         return self.ledger
+
+    def access(self) -> StoreAccess | None:
+        return None
 
     def lock(self, jvm: int) -> SpoolLock:
         self.store.make_root()
@@ -83,7 +94,7 @@ class HandSpool:
     def read_partition(self, slices: Sequence) -> list[tuple[int, str]]:
         return [
             (kept.position + index, text)
-            for kept in read_slices(str(self.root), slices)
+            for kept in read_slices(str(self.root), slices, self.access())
             for index, text in enumerate(kept.rows["id"].to_pylist())
         ]
 
@@ -99,3 +110,39 @@ class HandSpool:
             for path in sorted(self.root.rglob("*"))
             if path.is_file() and path.name != "lock"
         }
+
+
+KEY_ID = "key-of-the-spool"
+SECRET = "wJalr-secret-of-the-spool"
+
+
+def access_to(server: ObjectStoreServer) -> StoreAccess:
+    return StoreAccess(endpoint=server.endpoint, region="us-east-1", key_id=KEY_ID, secret=Secret(SECRET))
+
+
+@dataclass
+class ObjectSpool(HandSpool):
+    """The same on an object store; its root is a URL, which `Path` would spoil."""
+
+    server: ObjectStoreServer = field(kw_only=True)
+    root: str = "s3://spools/of/tests"  # type: ignore[assignment]
+
+    @property
+    def store(self) -> ObjectStore:
+        return self._stores.setdefault(self.owner, ObjectStore(self.root, self.owner, self.access()))  # type: ignore[return-value]
+
+    def access(self) -> StoreAccess:
+        return access_to(self.server)
+
+    def lease(self, *, take_over: bool = False, jvm: int = 0, **times: float) -> SpoolLease:
+        self.store.make_root()
+        return SpoolLease(self.store, jvm or os.getpid(), take_over=take_over, times=LeaseTimes(**times))
+
+    def write(self, ids: Sequence[str], fetcher: str = "f0", size: int = 10, published: int = 1_000_000) -> SegmentInfo:
+        self.store.make_folder(f"inbox/{fetcher}")
+        return super().write(ids, fetcher, size, published)
+
+    def files(self) -> dict[str, bytes]:
+        """Every object of the spool but the lease, by name."""
+        start = len("spools/of/tests/")
+        return {path[start:]: data for path, data in sorted(self.server.objects.items()) if not path.endswith("/lease")}

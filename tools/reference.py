@@ -8,6 +8,10 @@ from connectors.core.options import OptionRow, option_rows
 from connectors.kafka.options import KafkaClientOptions, KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kafka.write_options import KafkaWriteOptions
+from connectors.kinesis.client_options import KinesisClientOptions
+from connectors.kinesis.options import KinesisReadOptions
+from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
+from connectors.kinesis.write_options import KinesisWriteOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions
@@ -47,6 +51,7 @@ def pages() -> dict[Path, str]:
     return {
         Path("docs/reference/pubsub.md"): _pubsub(),
         Path("docs/reference/kafka.md"): _kafka(),
+        Path("docs/reference/kinesis.md"): _kinesis(),
         Path("docs/reference/protobuf.md"): _protobuf(),
     }
 
@@ -160,6 +165,70 @@ def _kafka() -> str:
             "",
             "## Options of the sink",
             *(text for row in option_rows(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
+            "",
+        ]
+    )
+
+
+_KINESIS_COLUMNS = {
+    "partitionKey": "the partition key",
+    "data": "the data, as put",
+    "stream": "the name of the stream",
+    "shardId": "the id of the shard",
+    "sequenceNumber": "the number of the record: grows within a shard; compare it as a number, not as text",
+    "approximateArrivalTimestamp": "when the service received it, to the millisecond; not always growing",
+    "subSequenceNumber": "the place within an aggregate of the KPL, from 0; 0 for other records",
+    "explicitHashKey": "as in an aggregate of the KPL; null for other records, of which the service does not say it",
+}
+
+
+_KINESIS_SINK_COLUMNS = (
+    ("data", "string or binary, required", "text is written as UTF-8"),
+    ("partitionKey", "string, required", "1 to 256 characters"),
+    ("explicitHashKey", "string", "a whole number that decides the shard instead of the key; null: the key does"),
+    ("stream", "string", "name or ARN; unless the option `streamName` or `streamARN` is given, which wins"),
+)
+
+
+def _kinesis() -> str:
+    columns = [
+        f"| `{one.name}` | {one.dataType.simpleString()} | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
+    ]
+    sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
+    client = option_rows(KinesisClientOptions)
+    shared = {row.name for row in client}
+    return "\n".join(
+        [
+            "# `kinesis`: columns and options",
+            "",
+            "Generated from the code by `./dev docs`. What is promised: [the source](../explanation/kinesis.md) and",
+            "[the sink](../explanation/kinesis-sink.md).",
+            "",
+            "## Columns of the source",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *columns,
+            "",
+            "## Columns of the sink",
+            "",
+            "Others are not looked at; names count in their case.",
+            "",
+            "| column | type | |",
+            "|---|---|---|",
+            *sink,
+            "",
+            "## Options for reaching the service",
+            "",
+            "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
+            "durations `ms`, `s`, `m`, `h`, `d`.",
+            *(text for row in client for text in _option(row)),
+            "",
+            "## Options of the source",
+            *(text for row in option_rows(KinesisReadOptions) if row.name not in shared for text in _option(row)),
+            "",
+            "## Options of the sink",
+            *(text for row in option_rows(KinesisWriteOptions) if row.name not in shared for text in _option(row)),
             "",
         ]
     )

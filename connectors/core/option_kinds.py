@@ -149,7 +149,7 @@ def _parse_duration(text: str) -> float:
 def _parse_path(text: str) -> Path:
     scheme = _SCHEME.match(text)
     if scheme is not None and scheme[1].lower() != "file":
-        raise ValueError(f"{scheme[1]} locations are not supported yet, only local and shared file systems are")
+        raise ValueError(f"{scheme[1]} locations cannot be used here, only local and shared file systems can")
     if scheme is not None:
         url = urlsplit(text)
         if url.netloc not in {"", "localhost"}:

@@ -128,18 +128,33 @@ class KafkaLookup:
         self._consumer.poll(0)
         self._admin.poll(0)
 
-    def _list_topics(self, name: str | None) -> Mapping[str, Any]:
+    def _metadata(self, name: str | None = None) -> Any:
         from confluent_kafka import KafkaException  # noqa: PLC0415
 
         self._serve()
         try:
-            listed = self._consumer.list_topics(*([] if name is None else [name]), timeout=_SLICE_SECONDS)
+            return self._consumer.list_topics(*([] if name is None else [name]), timeout=_SLICE_SECONDS)
         except KafkaException as error:
             raise connector_error(error.args[0], name or "") from None
-        topics: Mapping[str, Any] = listed.topics
+
+    def _list_topics(self, name: str | None) -> Mapping[str, Any]:
+        topics: Mapping[str, Any] = self._metadata(name).topics
         if name is not None and (problem := topics[name].error) is not None:
             raise connector_error(problem, name)
         return topics
+
+    def brokers(self) -> dict[str, tuple[str, int]]:
+        """The brokers as the cluster advertises them: what they are called, and where clients are sent."""
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                listed = self._metadata()
+            except ConnectorError as error:
+                if not error.transient or time.monotonic() > deadline:
+                    raise
+                self._check()
+            else:
+                return {f"broker {each.id}": (each.host, each.port) for each in listed.brokers.values()}
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset of the first record of each partition; one that is gone is left out."""
@@ -202,6 +217,29 @@ class KafkaLookup:
             raise self._problem
         if os.getppid() != self._parent:
             raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process that asked is gone")
+
+    def read_at(self, partition: TopicPartition, offset: int) -> None:
+        """Ask for what is at an offset, and keep nothing of it: whether records may be read at all.
+
+        Raises:
+            AccessDeniedError: they may not.
+            ServiceUnavailableError: no answer came.
+        """
+        from confluent_kafka import TopicPartition as Partition  # noqa: PLC0415
+
+        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._note}
+        consumer = open_consumer(self._settings, own)
+        try:
+            consumer.assign([Partition(partition.topic, partition.partition, offset)])
+            deadline = time.monotonic() + self._seconds
+            while (message := consumer.poll(_SLICE_SECONDS)) is None:
+                self._check()
+                if time.monotonic() > deadline:
+                    raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka sends no records", str(partition))
+            if (error := message.error()) is not None and error.name() != "_PARTITION_EOF":
+                raise connector_error(error, str(partition))
+        finally:
+            consumer.close()
 
     def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
         """What the group has committed; a partition without is left out."""

@@ -24,10 +24,11 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
         from connectors.pubsub.peek import peek  # noqa: PLC0415 - a spool is read without the client of the service
 
         root, rows = peek(options)
+        sources: tuple[str, ...] = (options.subscription,)
         wanted = KeptRange(0, rows, options.partition_bytes, options.max_partitions)
     else:
-        root = str(options.spool_folder)
+        root, sources = str(options.spool_folder), options.subscriptions
         wanted = KeptRange(
             options.starting_position, options.ending_position, options.partition_bytes, options.max_partitions
         )
-    return root, plan_kept_rows(root, "pubsub", options.subscriptions, wanted)
+    return root, plan_kept_rows(root, "pubsub", sources, wanted, options.store_access)

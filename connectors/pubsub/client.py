@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import CredentialsError
 from connectors.pubsub.answers import duration, subscription_info
-from connectors.pubsub.credentials import ServiceAccount, unusable
-from connectors.pubsub.key_file import read_key_file
+from connectors.pubsub.credentials import ServiceAccount, read_key_file, unusable
 from connectors.pubsub.messages import wire_message
 from connectors.pubsub.rpc_errors import AckFailures, RpcCall, ack_failures, connector_error
 from connectors.pubsub.subscription import SubscriptionInfo

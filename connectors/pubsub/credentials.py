@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Final, Self
 
 from connectors.core.errors import CredentialsError
 
-__all__ = ["ServiceAccount", "unusable"]
+__all__ = ["ServiceAccount", "read_key_file", "unusable"]
 
 _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address, no secret
 
@@ -68,3 +69,20 @@ def unusable(source: Path | ServiceAccount, problem: str) -> CredentialsError:
         source.client_email,
         "Give privateKey as it stands in the key file, from -----BEGIN to the end, or give credentialsFile.",
     )
+
+
+def read_key_file(path: Path) -> dict[str, Any]:
+    """What a key file holds.
+
+    Raises:
+        CredentialsError: it cannot be read, or is no JSON object.
+    """
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise unusable(path, f"cannot be read ({error.strerror})") from None
+    except ValueError:
+        raise unusable(path, "is not JSON") from None
+    if not isinstance(info, dict):
+        raise unusable(path, "is not a JSON object")
+    return info

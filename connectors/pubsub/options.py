@@ -8,9 +8,6 @@ so a bad option fails there and not when the query starts; it costs that planner
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -18,12 +15,19 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, Kind, choice, duration_or
+from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, Kind, choice, duration_or
 from connectors.core.options import conflict, option, parse_options
 from connectors.pubsub.connection_options import connection_transport
 from connectors.pubsub.names import TOPIC, full_path, resources
 from connectors.pubsub.schema import STREAM_SCHEMA
 from connectors.pubsub.seek_options import PubSubSeekOptions, check_seek
+from connectors.spool.options import (
+    LOCATION,
+    ObjectStoreOptions,
+    check_object_store_options,
+    ephemeral_folder,
+    fetch_period,
+)
 
 __all__ = [
     "POSITION",
@@ -68,7 +72,7 @@ POSITION: Final = Kind(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubStreamOptions(PubSubSeekOptions):
+class PubSubStreamOptions(PubSubSeekOptions, ObjectStoreOptions):
     """The options of a stream; sizes in bytes, durations in seconds. Made by `parse_stream_options`."""
 
     subscription_id: str = option(
@@ -85,12 +89,12 @@ class PubSubStreamOptions(PubSubSeekOptions):
         "spool is new; a subscription of another topic is refused.",
         default=None,
     )
-    spool_location: Path | None = option(
+    spool_location: Path | str | None = option(
         "spoolLocation",
-        PATH,
-        "Folder of the spool: after the ack it holds the only copy of a message, so it belongs beside the checkpoint "
-        "and must be as durable. Driver and executors must see it under this path. Required, unless spoolDurability "
-        "is ephemeral.",
+        LOCATION,
+        "Folder of the spool, or its URL on an object store: after the ack it holds the only copy of a message, so it "
+        "belongs beside the checkpoint and must be as durable. Driver and executors must see it under this path. "
+        "Required, unless spoolDurability is ephemeral.",
         default=None,
     )
     spool_durability: SpoolDurability = option(
@@ -201,7 +205,8 @@ class PubSubStreamOptions(PubSubSeekOptions):
     max_fetch_period: float = option(
         "maxFetchPeriod",
         DURATION,
-        "A fetcher writes a segment at the latest this long after its first message arrived.",
+        "A fetcher writes a segment at the latest this long after its first message arrived; 1s when absent and the "
+        "spool is on an object store, where each segment costs a put.",
         default="100ms",
         minimum="1ms",
         maximum="10m",
@@ -209,8 +214,10 @@ class PubSubStreamOptions(PubSubSeekOptions):
     fail_on_data_loss: bool = option(
         "failOnDataLoss",
         BOOLEAN,
-        "false goes on, with a warning, when the subscription of a used spool has vanished and topicId allows "
-        "to create it again: what it had not delivered is lost.",
+        "false goes on, with a warning and a record in the spool, when rows are gone: a damaged or missing segment "
+        "is quarantined, and a checkpoint below the oldest kept row goes on at that row. The driver then reads each "
+        "segment once more to check it. It also goes on when the subscription of a used spool has vanished and "
+        "topicId allows to create it again: what it had not delivered is lost.",
         default="true",
     )
     starting_position: StartingPosition | int = option(
@@ -252,8 +259,8 @@ class PubSubStreamOptions(PubSubSeekOptions):
         "a query that is about to be restarted.",
         default="false",
     )
-    spool_folder: Path = field(default=Path())
-    """Derived: spoolLocation, or the folder that is picked for an ephemeral spool."""
+    spool_folder: Path | str = field(default=Path())
+    """Derived: spoolLocation (a str on object stores), or the folder that is picked for an ephemeral spool."""
 
     @property
     def project(self) -> str:
@@ -302,16 +309,19 @@ def parse_stream_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> 
     Raises:
         OptionError: an option is unknown, missing, illegal, or in conflict with another.
     """
-    return completed(parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR), environ)
+    return completed(parse_options(PubSubStreamOptions, raw, environ, _CONNECTOR), raw, environ)
 
 
-def completed(options: Options, environ: Mapping[str, str]) -> Options:
+def completed(options: Options, raw: Mapping[str, str], environ: Mapping[str, str]) -> Options:
     """The same options, checked against each other, and with what is derived; raises as `parse_stream_options` does."""
     _check_project(options)
     _check_deletion(options)
     check_seek(options)
     options = dataclasses.replace(options, transport=connection_transport(options, environ))
-    return dataclasses.replace(options, spool_folder=_spool_folder(options, environ))
+    folder = _spool_folder(options, environ)
+    check_object_store_options(options, folder, _CONNECTOR)
+    period = fetch_period(options.max_fetch_period, folder, given="maxfetchperiod" in map(str.lower, raw))
+    return dataclasses.replace(options, spool_folder=folder, max_fetch_period=period)
 
 
 def _check_project(options: PubSubStreamOptions) -> None:
@@ -354,7 +364,7 @@ def _check_deletion(options: PubSubStreamOptions) -> None:
         )
 
 
-def _spool_folder(options: PubSubStreamOptions, environ: Mapping[str, str]) -> Path:
+def _spool_folder(options: PubSubStreamOptions, environ: Mapping[str, str]) -> Path | str:
     if options.spool_location is not None:
         return options.spool_location
     if options.spool_durability is SpoolDurability.DURABLE:
@@ -365,8 +375,4 @@ def _spool_folder(options: PubSubStreamOptions, environ: Mapping[str, str]) -> P
             "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
             "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
         )
-    # The same for each start, so that a query that is restarted finds what it has acked.
-    identity = f"{options.transport.target} {' '.join(options.subscriptions)}".encode()
-    name = hashlib.blake2b(identity, digest_size=12).hexdigest()
-    temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
-    return temporary / f"pyspark-stream-connectors-{os.getuid()}" / f"pubsub-{name}"
+    return ephemeral_folder(_CONNECTOR, f"{options.transport.target} {' '.join(options.subscriptions)}", environ)

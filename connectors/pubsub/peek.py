@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
+from connectors.core.options import conflict
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.fetch import PubSubFetch
 from connectors.pubsub.start import fetch_plan
@@ -74,6 +75,14 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
         OptionError: it delivers by itself to somewhere else.
         ConnectorError: the service cannot be reached within ``startTimeout``, or refuses.
     """
+    if isinstance(options.spool_folder, str):
+        raise conflict(
+            "pubsub",
+            "batchMode",
+            "spoolLocation",
+            "a peek keeps what it saw in a folder beside the spool, which has to be a file system for that",
+            "Give a spoolLocation on a shared file system, or leave it out, for this read.",
+        )
     info = _look_at(options)
     _remove_old(options.spool_folder)
     root = f"{options.spool_folder}.peek-{spark_pid()}-{secrets.token_hex(_NONCE_BYTES)}"
@@ -102,7 +111,7 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
     told = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
     group = FetcherGroup(
-        replace(fetch_plan(told, info, ledger.identity), target=_TARGET, root=ledger.store.root),
+        replace(fetch_plan(told, info, ledger.identity), target=_TARGET, root=ledger.store.root, access=None),
         1,
         on_published=lambda _fetcher, _number: woken.set(),
         free_bytes=options.max_outstanding_bytes,

@@ -162,8 +162,15 @@ def parse_read_options(
     if options.batch_mode is BatchMode.PEEK and options.spool_location is None:
         # The private folder of a peek is beside the spool, wherever that would be.
         options = dataclasses.replace(options, spool_durability=SpoolDurability.EPHEMERAL)
+    if options.batch_mode is BatchMode.PEEK and len(options.subscriptions) > 1:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            "The option subscriptionId names several subscriptions, and batchMode=peek looks at one",
+            _CONNECTOR,
+            "Name one, and read each by itself.",
+        )
     _check_service_account(options)
-    options = completed(options, environ)
+    options = completed(options, raw, environ)
     if options.private_key is not None and not options.transport.secure and not options.transport.local:
         raise conflict(
             _CONNECTOR,

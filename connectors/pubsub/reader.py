@@ -22,6 +22,7 @@ from connectors.pubsub.output import output
 from connectors.pubsub.schema import SchemaMode, schema_of
 from connectors.spool.plan import Slice
 from connectors.spool.read import read_slices
+from connectors.spool.stores import StoreAccess
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,16 +41,18 @@ class PubSubPartition(InputPartition):
     """A task's part of a batch.
 
     Attributes:
-        root: the folder of the spool.
+        root: the location of the spool.
         subscriptions: full names, by the index that the slices have.
         slices: runs of rows of segments, in the order of their positions.
         mode: which columns to give.
+        access: how to reach the object store that the spool is on.
     """
 
     root: str
     subscriptions: tuple[str, ...]
     slices: tuple[Slice, ...]
     mode: SchemaMode
+    access: StoreAccess | None = None
 
 
 class PubSubDataSource(DataSource):
@@ -121,7 +124,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
         settle_worker()
         part = cast("PubSubPartition", partition)
-        for kept in read_slices(part.root, part.slices):
+        for kept in read_slices(part.root, part.slices, part.access):
             yield output(kept, part.subscriptions, part.mode)
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -166,7 +169,7 @@ class PubSubBatchReader(DataSourceReader):
 
         settle_worker()
         part = cast("PubSubPartition", partition)
-        for kept in read_kept_rows(part.root, part.slices):
+        for kept in read_kept_rows(part.root, part.slices, part.access):
             yield output(kept, part.subscriptions, part.mode)
 
 
@@ -177,7 +180,8 @@ def _parse(raw: Mapping[str, str], *, streaming: bool | None) -> PubSubReadOptio
 
 
 def _partitions(root: str, options: PubSubReadOptions, parts: Iterable[Iterable[Slice]]) -> list[InputPartition]:
-    return [PubSubPartition(root, options.subscriptions, tuple(slices), options.schema_mode) for slices in parts]
+    mode, access = options.schema_mode, options.store_access
+    return [PubSubPartition(root, options.subscriptions, tuple(slices), mode, access) for slices in parts]
 
 
 def _max_rows(limit: ReadLimit) -> int | None:

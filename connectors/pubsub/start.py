@@ -46,6 +46,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
         root=str(options.spool_folder),
         connector="pubsub",
         sources=options.subscriptions,
+        fail_on_data_loss=options.fail_on_data_loss,
         starting_position=str(options.starting_position),
         partition_bytes=options.partition_bytes,
         max_partitions=options.max_partitions,
@@ -55,6 +56,8 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
         start_timeout=options.start_timeout,
         available_now_quiet=options.available_now_quiet,
         available_now_max_wait=options.available_now_max_wait,
+        access=options.store_access,
+        take_over=options.take_over,
         upkeep=UpkeepSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),
     )
     if options.spool_location is None:
@@ -182,6 +185,7 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
         spool=spool.spool,
         hash_key=spool.hash_key,
         settings=settings.to_json(),
+        access=options.store_access.to_json(),
         publish_period=options.max_fetch_period,
         segment_bytes=options.segment_bytes,
         max_held_bytes=options.max_outstanding_bytes,

@@ -5,6 +5,6 @@ The rules R1 to R10 that the modules cite are in ``docs/explanation/spool.md``.
 
 from __future__ import annotations
 
-from connectors.spool.stats import SpoolStats, stats
+from connectors.spool.stats import SpoolRates, SpoolStats, rates, stats
 
-__all__ = ["SpoolStats", "stats"]
+__all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]

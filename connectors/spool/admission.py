@@ -6,6 +6,7 @@ raised to Spark by the next call; a full disk is waited out.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import threading
@@ -14,22 +15,28 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from connectors.core.errors import ConnectorError, SpoolError
+from connectors.core.errors import ConnectorError, SpoolError, SpoolFullError
 from connectors.spool.copies import CopyWatch
+from connectors.spool.fence import while_newest
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
+from connectors.spool.losses import Losses
 from connectors.spool.plan import bytes_between
+from connectors.spool.reserve import DiskReserve
+from connectors.spool.store_errors import full_disk_error, no_room
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.spool.waiting import Arrivals
 
 __all__ = ["Admission", "Fetching", "StartFetching", "Started"]
 
 _logger = logging.getLogger(__name__)
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_NO_ANSWER = frozenset({errno.ETIMEDOUT})
+"""What an object store raises that does not answer."""
 _POLL = 0.1
 _FULL_DISK_POLL = 1.0
 _EXPIRE_EVERY = 5.0
 _MERGE_EVERY = 1.0
+_MERGE_LATER = 60.0
 
 
 class Fetching(Protocol):
@@ -73,10 +80,16 @@ class Admission:
         start_fetching: called once, in a background thread, because it talks to the service.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
+        losses: what to do about damaged segments.
     """
 
     def __init__(
-        self, ledger: Ledger, start_fetching: StartFetching, max_spool_bytes: int, upkeep: UpkeepSettings
+        self,
+        ledger: Ledger,
+        start_fetching: StartFetching,
+        max_spool_bytes: int,
+        upkeep: UpkeepSettings,
+        losses: Losses,
     ) -> None:
         self.arrivals = Arrivals()
         self.changed = threading.Condition()
@@ -84,6 +97,7 @@ class Admission:
         self._start_fetching = start_fetching
         self._max_spool_bytes = max_spool_bytes
         self._upkeep_settings = upkeep
+        self._losses = losses
         self._upkeep: Upkeep | None = None
         self._fetching: Fetching | None = None
         self._highest_start = 0
@@ -92,7 +106,19 @@ class Admission:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._next_expiry = 0.0
+        self._reserve = DiskReserve(ledger.store)
+        self._disk_is_full = False
         self._copies = CopyWatch(ledger.store.root)
+        self._reported = threading.Event()
+        self._next_look = 0.0
+
+    def admit_what_is_there(self) -> None:
+        """Admit all that earlier fetchers left, before the first answer; on a full disk that waits for the threads."""
+        try:
+            self._losses.going_on(self._ledger.admit)
+        except OSError as error:
+            if not no_room(error):
+                raise
 
     def start(self) -> None:
         """Start the threads."""
@@ -109,9 +135,17 @@ class Admission:
             self._fetching.stop()
         for thread in self._threads:
             thread.join()
+        with contextlib.suppress(OSError):
+            # The next writer clears it away.
+            self._reserve.release()
 
     def wake(self) -> None:
-        """Look for new segments, and do what is due, now."""
+        """Do what is due now."""
+        self._wake.set()
+
+    def segment_reported(self) -> None:
+        """A fetcher says that it has published: look for new segments now."""
+        self._reported.set()
         self._wake.set()
 
     def seen_start(self, position: int) -> None:
@@ -154,7 +188,7 @@ class Admission:
                 return
 
     def _start(self) -> None:
-        started = self._start_fetching(self._ledger, self._wake.set)
+        started = self._start_fetching(self._ledger, self.segment_reported)
         self._upkeep = Upkeep(self._ledger, replace(self._upkeep_settings, horizon=started.horizon))
         self._fetching = started.fetching
         if self._stopping.is_set():
@@ -162,39 +196,66 @@ class Admission:
         self._wake.set()
 
     def _merge(self) -> None:
-        while self._upkeep is not None and not self._stopping.is_set() and self._upkeep.merge():
-            pass
+        try:
+            while self._upkeep is not None and not self._stopping.is_set() and self._upkeep.merge():
+                pass
+        except OSError as error:
+            if not no_room(error):
+                raise
+            # Merged runs are looked up faster, and nothing depends on that.
+            self._stopping.wait(_MERGE_LATER)
 
     def _round(self) -> None:
         """Admit what there is, keep the spool in order, and tell the fetchers how much room is left."""
         fetching = self._fetching
-        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetching.status())
+        fetchers = () if fetching is None else fetching.status()
+        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
+        if self._upkeep is not None and (self._disk_is_full or any(_is_full(one) for one in fetchers)):
+            # First of all: it makes the room that the records of what is admitted need.
+            self._upkeep.step(urgent=True)
         before = self._ledger.state.ordinal
-        self._ledger.admit()
+        looked = self._look()
         now = time.monotonic()
         with self.changed:
             for entry in self._ledger.admitted_since(before):
                 self.arrivals.admitted(now, entry.published, entry.kept)
-                self._copies.admitted(rows=entry.rows, kept=entry.kept)
+                if not entry.quarantined:
+                    self._copies.admitted(rows=entry.rows, kept=entry.kept)
             self.arrivals.round_ended(now, healthy=healthy)
             self.changed.notify_all()
         if self._upkeep is not None:
             self._upkeep.step()
-            if now >= self._next_expiry:
+            if looked and now >= self._next_expiry:
                 self._next_expiry = now + _EXPIRE_EVERY
                 self._upkeep.expire()
         if fetching is not None:
-            fetching.allow(self.free_bytes())
+            fetching.allow(self._losses.going_on(self.free_bytes))
+        self._disk_is_full = False
+        self._reserve.keep()
+
+    def _look(self) -> bool:
+        """Admit what there is, if a fetcher has reported something or it is time to look by oneself."""
+        now = time.monotonic()
+        if not self._reported.is_set() and now < self._next_look:
+            return False
+        self._reported.clear()
+        self._ledger.admit()
+        self._next_look = now + self._ledger.store.look_seconds
+        return True
 
     def _guarded(self, work: Callable[[], None]) -> bool:
         """Do background work; False if it ended with an error that a retry cannot mend, which is kept."""
         try:
-            work()
+            with while_newest(self._ledger.store, self._ledger.claim):
+                work()
         except ConnectorError as error:
             self._keep(error)
         except OSError as error:
-            if error.errno in _NO_ROOM:
-                _logger.warning("[SPOOL_DISK_FULL] The disk of the spool %s is full; waiting.", self._ledger.store.root)
+            if no_room(error):
+                self._make_room()
+                return True
+            if error.errno in _NO_ANSWER:
+                _logger.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
                 self._stopping.wait(_FULL_DISK_POLL)
                 return True
             self._keep(_unexpected(error, self._ledger.store.root))
@@ -202,10 +263,25 @@ class Admission:
             self._keep(_unexpected(error, self._ledger.store.root))
         return self._error is None
 
+    def _make_room(self) -> None:
+        """Let go of the reserve, so that the next round can record what it frees; wait when that is not enough."""
+        if not self._disk_is_full:
+            _logger.warning("%s", full_disk_error(self._ledger.store.root))
+            self._disk_is_full = True
+            self._reserve.release()
+            self._wake.set()
+        else:
+            self._stopping.wait(_FULL_DISK_POLL)
+
     def _keep(self, error: ConnectorError) -> None:
         with self.changed:
             self._error = self._error or error
             self.changed.notify_all()
+
+
+def _is_full(status: FetcherStatus) -> bool:
+    """Whether a fetcher has no room on the disk."""
+    return isinstance(status.error, SpoolFullError)
 
 
 def _unexpected(error: BaseException, root: str) -> SpoolError:

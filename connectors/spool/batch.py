@@ -16,7 +16,7 @@ from connectors.spool.opening import read_state
 from connectors.spool.plan import Slice, plan
 from connectors.spool.read import KeptRows, read_slices
 from connectors.spool.state import Layout, LedgerState
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["KeptRange", "plan_kept_rows", "read_kept_rows"]
 
@@ -39,14 +39,17 @@ class KeptRange:
     max_partitions: int
 
 
-def plan_kept_rows(root: str, connector: str, sources: tuple[str, ...], wanted: KeptRange) -> list[list[Slice]]:
+def plan_kept_rows(
+    root: str, connector: str, sources: tuple[str, ...], wanted: KeptRange, access: StoreAccess | None = None
+) -> list[list[Slice]]:
     """The partitions of a batch read.
 
     Args:
-        root: the folder of the spool.
+        root: the location of the spool.
         connector: the format that must have filled it.
         sources: full names of the subscriptions that it must have been filled from.
         wanted: the rows.
+        access: how to reach the object store that the spool is on.
 
     Raises:
         SpoolError: there is no spool, or it belongs to other sources.
@@ -54,7 +57,7 @@ def plan_kept_rows(root: str, connector: str, sources: tuple[str, ...], wanted: 
         OffsetError: a position lies above the end of the spool, or the range goes backwards.
         DataLossError: rows of the range were freed.
     """
-    store = LocalStore(root, _OWNER)
+    store = open_store(root, _OWNER, access)
     spool = _identity(store, connector, sources).spool
     state = read_state(store, spool)
     while True:
@@ -68,7 +71,7 @@ def plan_kept_rows(root: str, connector: str, sources: tuple[str, ...], wanted: 
             state = newer
 
 
-def read_kept_rows(root: str, slices: Sequence[Slice]) -> Iterator[KeptRows]:
+def read_kept_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:
     """The rows of a partition, in order; runs in tasks.
 
     Raises:
@@ -76,9 +79,9 @@ def read_kept_rows(root: str, slices: Sequence[Slice]) -> Iterator[KeptRows]:
         SpoolError: as `connectors.spool.read.read_slices`.
     """
     try:
-        yield from read_slices(root, slices)
+        yield from read_slices(root, slices, access)
     except SpoolDamagedError:
-        store = LocalStore(root, _OWNER)
+        store = open_store(root, _OWNER, access)
         identity = read_identity(store)
         live = set() if identity is None else {entry.name for entry in read_state(store, identity.spool).segments}
         freed = [part for part in slices if part.segment not in live]
@@ -92,7 +95,7 @@ def read_kept_rows(root: str, slices: Sequence[Slice]) -> Iterator[KeptRows]:
         ) from None
 
 
-def _identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
+def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
     """Who the spool is. It may have been moved or copied: nothing is written, so that does no harm."""
     identity = read_identity(store)
     if identity is None:
@@ -113,7 +116,7 @@ def _identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -> Sp
     return identity
 
 
-def _plan(store: LocalStore, state: LedgerState, wanted: KeptRange) -> list[list[Slice]]:
+def _plan(store: Store, state: LedgerState, wanted: KeptRange) -> list[list[Slice]]:
     first, end = _range(state, wanted, store.root)
     layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
     return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))

@@ -6,7 +6,7 @@ ids sorts them once and searches each array.
 
 Ids expire in portions of an eighth of the horizon by the publish time of their last message: what is in memory is held
 by portion, and a run holds the ids of one portion. A look-up leaves out arrays whose last message was published longer
-than the horizon before the first one that is looked up.
+than the horizon before the first one that is looked up. `clear` forgets everything, when a new epoch of ids begins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from connectors.spool.keys import IdKeys
 from connectors.spool.runs import IdRun, RunEntry, write_run
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["PORTIONS", "DedupIndex", "RecentIds"]
 
@@ -66,7 +66,7 @@ class RecentIds:
             low, high = self.published or published
             self.published = (min(low, published[0]), max(high, published[1]))
 
-    def write(self, store: LocalStore, name: str, space: str) -> RunEntry:
+    def write(self, store: Store, name: str, space: str) -> RunEntry:
         """Write them all as one run."""
         return write_run(store, name, space, [_union(self.numbers)], [_union(self.hashes)], self.published)
 
@@ -144,7 +144,7 @@ class DedupIndex:
         self._runs.clear()
         self._recent.clear()
 
-    def load(self, store: LocalStore, entries: Iterable[RunEntry]) -> None:
+    def load(self, store: Store, entries: Iterable[RunEntry]) -> None:
         """Map and check the runs that the ledger names."""
         for entry in entries:
             self._runs.setdefault(entry.space, []).append(IdRun.load(store, entry))

@@ -7,21 +7,34 @@ serves; a writer that was sealed finds the seal at its own next number, and stop
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.core.errors import SpoolDamagedError, SpoolInUseError
+from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import failpoint
+from connectors.spool.holders import start_time
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
-__all__ = ["Claim", "SpoolLock", "claim_epoch", "claimed_epochs", "process_gone", "put_seal", "spark_pid"]
+__all__ = [
+    "Claim",
+    "SpoolLock",
+    "claim_epoch",
+    "claimed_epochs",
+    "fenced_error",
+    "process_gone",
+    "put_seal",
+    "read_claim",
+    "spark_pid",
+    "while_newest",
+]
 
 _GRACE = 5.0
 _POLL = 0.05
@@ -68,13 +81,28 @@ class SpoolLock:
             time.sleep(_POLL)
         holder = {
             "pid": os.getpid(),
-            "start": _start_time(os.getpid()),
+            "start": start_time(os.getpid()),
             "jvm": self._jvm,
-            "jvm_start": _start_time(self._jvm),
+            "jvm_start": start_time(self._jvm),
         }
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(holder).encode(), 0)
         self._file = file
+
+    def holder(self) -> dict[str, int] | None:
+        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing."""
+        try:
+            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            holder = _read_holder(file)
+        finally:
+            os.close(file)
+        return holder if _alive(holder.get("pid"), holder.get("start")) else None
+
+    def check(self) -> None:
+        """Do nothing: who has this lock keeps it."""
 
     def release(self) -> None:
         """Give the lock back."""
@@ -83,7 +111,7 @@ class SpoolLock:
             self._file = None
 
 
-def claimed_epochs(store: LocalStore) -> list[int]:
+def claimed_epochs(store: Store) -> list[int]:
     """The epochs that were claimed, ascending.
 
     Raises:
@@ -100,7 +128,7 @@ def claimed_epochs(store: LocalStore) -> list[int]:
     return epochs
 
 
-def claim_epoch(store: LocalStore, spool: str) -> Claim:
+def claim_epoch(store: Store, spool: str) -> Claim:
     """Claim the next free epoch with a random nonce.
 
     Raises:
@@ -109,7 +137,7 @@ def claim_epoch(store: LocalStore, spool: str) -> Claim:
     nonce = secrets.token_hex(_NONCE_BYTES)
     epoch = len(claimed_epochs(store)) + 1
     if epoch > 1:
-        _check_claim(store, spool, epoch - 1)
+        read_claim(store, spool, epoch - 1)
     while True:
         data = encode({"v": FORMAT_VERSION, "spool": spool, "epoch": epoch, "nonce": nonce})
         failpoint("fence.before_claim")
@@ -117,11 +145,16 @@ def claim_epoch(store: LocalStore, spool: str) -> Claim:
         if store.put(name, data) or store.read(name) == data:
             failpoint("fence.after_claim")
             return Claim(epoch, nonce)
-        _check_claim(store, spool, epoch)
+        read_claim(store, spool, epoch)
         epoch += 1
 
 
-def _check_claim(store: LocalStore, spool: str, epoch: int) -> None:
+def read_claim(store: Store, spool: str, epoch: int) -> Claim:
+    """A claim that was put.
+
+    Raises:
+        SpoolDamagedError: it is damaged, or belongs elsewhere.
+    """
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
@@ -131,9 +164,10 @@ def _check_claim(store: LocalStore, spool: str, epoch: int) -> None:
             where,
             "Restore the spool from a backup.",
         )
+    return Claim(epoch, claim["nonce"])
 
 
-def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Claim) -> bool:
+def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
     """Put a seal at a number of an older epoch; False if the number is taken."""
     seal = {
         "v": FORMAT_VERSION,
@@ -147,6 +181,31 @@ def put_seal(store: LocalStore, spool: str, epoch: int, number: int, claim: Clai
     put = store.put(record_name(epoch, number), encode(seal))
     failpoint("fence.after_seal")
     return put
+
+
+@contextlib.contextmanager
+def while_newest(store: Store, claim: Claim) -> Iterator[None]:
+    """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
+
+    Raises:
+        SpoolFencedError: instead of `SpoolDamagedError` or `FileNotFoundError`, when there is a newer claim.
+    """
+    try:
+        yield
+    except (SpoolDamagedError, FileNotFoundError) as error:
+        if claimed_epochs(store)[-1] > claim.epoch:
+            raise fenced_error(error.where if isinstance(error, SpoolDamagedError) else store.root) from error
+        raise
+
+
+def fenced_error(where: str) -> SpoolFencedError:
+    """The error of a writer that another one has followed."""
+    return SpoolFencedError(
+        "SPOOL_FENCED",
+        "Another query took this spool over; this one writes, serves and deletes nothing more",
+        where,
+        "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
+    )
 
 
 def spark_pid() -> int:
@@ -165,8 +224,8 @@ def spark_pid() -> int:
 
 def process_gone(pid: int) -> Callable[[], bool]:
     """A function that tells whether a process that lives now has ended."""
-    start = _start_time(pid)
-    return lambda: _start_time(pid) != start
+    start = start_time(pid)
+    return lambda: start_time(pid) != start
 
 
 def _try_lock(file: int) -> bool:
@@ -187,16 +246,7 @@ def _read_holder(file: int) -> dict[str, int]:
 
 def _alive(pid: int | None, start: int | None) -> bool:
     """Whether the process with this pid and start time lives, and is not a zombie."""
-    return pid is not None and start is not None and _start_time(pid) == start
-
-
-def _start_time(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
+    return pid is not None and start is not None and start_time(pid) == start
 
 
 def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
@@ -204,6 +254,6 @@ def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
         "SPOOL_IN_USE",
         f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
         path,
-        "Stop that query, or give this one a subscription and a spoolLocation of its own. One DataFrame in two queries "
-        "needs two subscriptions, or one query with foreachBatch that writes twice.",
+        "Stop that query, or give this one a subscription and a spoolLocation of its own. If both are queries on one "
+        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks.",
     )

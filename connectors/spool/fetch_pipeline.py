@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import secrets
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,8 +21,10 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.fetch_intake import Held, HeldIntake
 from connectors.spool.fetch_target import FetchPlan, FetchTarget
 from connectors.spool.keys import keys_of
+from connectors.spool.reserve import spare_the_reserve
 from connectors.spool.segment import SegmentInfo, SegmentWriter, segment_name
-from connectors.spool.store import LocalStore
+from connectors.spool.store_errors import write_error
+from connectors.spool.stores import FolderHold, StoreAccess, open_store
 
 __all__ = ["FetcherEndedError", "FetcherFolder", "Pipeline", "PipelineObserver"]
 
@@ -46,48 +46,45 @@ class FetcherFolder:
     """The folder of one process life, with its lock (rule R2).
 
     Args:
-        root: the folder of the spool.
+        root: the location of the spool.
+        access: how to reach an object store.
 
     Raises:
         OSError: it could not be made.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, access: StoreAccess | None = None) -> None:
         self.fetcher = secrets.token_hex(8)
-        self.store = LocalStore(root, self.fetcher)
+        self.store = open_store(root, self.fetcher, access)
         self.name = f"inbox/{self.fetcher}"
         failpoint("fetch.before_folder")
         self.store.make_folder(self.name)
         failpoint("fetch.after_folder")
-        self._lock = self._acquire()
+        self._hold = self._acquire()
 
-    def _acquire(self) -> int:
+    def _acquire(self) -> FolderHold:
         for _ in range(_LOCK_TRIES):
             # A reader that looks whether the lock is free holds it for a moment, and removes the folder if it can.
             try:
-                lock = self.store.lock_folder(self.name)
+                hold = self.store.hold_folder(self.name)
             except FileNotFoundError:
                 break
-            if lock is not None:
-                if self._is_present(lock):
-                    return lock
-                os.close(lock)
+            if hold is not None:
+                if hold.is_present():
+                    return hold
+                hold.release()
                 break
             time.sleep(_LOCK_POLL)
         raise FetcherEndedError("the folder was removed before it could be locked")
 
     def check(self) -> None:
-        """Raise `FetcherEndedError` if the folder is not there any more."""
-        if not self._is_present(self._lock):
-            raise FetcherEndedError("its folder in the spool was removed")
+        """Raise `FetcherEndedError` if nothing more can be published in the folder."""
+        if not self._hold.is_present():
+            raise FetcherEndedError("its folder in the spool was removed or closed")
 
-    def _is_present(self, lock: int) -> bool:
-        try:
-            found = Path(self.store.root, self.name).lstat()
-        except FileNotFoundError:
-            return False
-        held = os.fstat(lock)
-        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
+    def release(self) -> None:
+        """Give the folder back; the end of a process does that too."""
+        self._hold.release()
 
 
 class PipelineObserver(Protocol):
@@ -294,6 +291,7 @@ class Pipeline:
             failpoint("fetch.before_publish")
             if self._abandoned:
                 return False
+            spare_the_reserve(self._folder.store)
             info = segment.publish()
         except OSError as error:
             self._discard(segment)
@@ -354,7 +352,7 @@ class Pipeline:
 
     def _recover(self, error: OSError) -> None:
         """Wait until the disk takes data, then receive again."""
-        _log.warning("%s; what was received went back to the service", error)
+        _log.warning("%s What was received went back to the service.", write_error(error, self._plan.root))
         while not self._closing:
             self._pause = min(max(self._pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE)
             with self._intake.lock:
@@ -370,6 +368,7 @@ class Pipeline:
         try:
             with self._folder.store.writer(f"{self._folder.name}/probe") as probe:
                 probe.write(bytes(_PROBE_BYTES))
+                spare_the_reserve(self._folder.store)
         except OSError:
             return False
         return True

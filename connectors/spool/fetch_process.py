@@ -22,13 +22,13 @@ import threading
 import time
 from typing import Any, BinaryIO
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError, SpoolFullError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError
 from connectors.spool.fetch_intake import HeldIntake
 from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget
 from connectors.spool.segment import SegmentInfo
-from connectors.spool.store import full_disk_errors
+from connectors.spool.store_errors import write_error
 
 __all__ = ["FetchProcess", "main"]
 
@@ -71,6 +71,7 @@ class FetchProcess:
         start = json.loads(first)
         plan = FetchPlan.from_json(start["plan"])
         self._parent = int(start["parent"])
+        self._root = plan.root
         self._intake = HeldIntake(plan.max_held_bytes, plan.max_held_rows, start["allow"])
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
@@ -158,7 +159,7 @@ class FetchProcess:
         """The folder of this life, as soon as the disk has room; None if it is time to end before."""
         while True:
             try:
-                return FetcherFolder(plan.root)
+                return FetcherFolder(plan.root, plan.store_access)
             except FileNotFoundError as error:
                 raise SpoolError(
                     "SPOOL_MISSING",
@@ -169,7 +170,7 @@ class FetchProcess:
             except OSError as error:
                 self._disk_error = error
                 self._reporter.send("health", self._health(None))
-                _log.warning("the folder of this fetcher cannot be made: %s", error)
+                _log.warning("The folder of this fetcher cannot be made. %s", write_error(error, plan.root))
             if self._next_event()[0] == "stop":
                 return None
 
@@ -211,7 +212,9 @@ class FetchProcess:
 
     def _health(self, target: FetchTarget | None) -> dict[str, Any]:
         status = None if target is None else target.status()
-        error = _disk_error(self._disk_error) or (None if status is None else status.error)
+        error = None if status is None else status.error
+        if self._disk_error is not None:
+            error = write_error(self._disk_error, self._root)
         last = None if status is None else status.last_response
         with self._intake.lock:
             held = {
@@ -254,24 +257,6 @@ class _FaultError(Exception):
 def _load(name: str) -> Any:
     module, _, attribute = name.partition(":")
     return getattr(importlib.import_module(module), attribute)
-
-
-def _disk_error(error: OSError | None) -> ConnectorError | None:
-    """The error that says what the disk refuses."""
-    if error is None:
-        return None
-    try:
-        with full_disk_errors(error.filename or "spoolLocation"):
-            raise error
-    except SpoolFullError as full:
-        return full
-    except OSError:
-        return ServiceUnavailableError(
-            "SPOOL_WRITE_FAILED",
-            f"The spool cannot be written to: {error.strerror}",
-            str(error.filename or "spoolLocation"),
-            "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
-        )
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError
 from connectors.spool.keys import OtherIds
 from connectors.spool.segment import Sizes
+from connectors.spool.stores import StoreAccess
 
 __all__ = [
     "FAILPOINTS",
@@ -67,6 +68,7 @@ class FetchPlan:
         spool: id of the spool.
         hash_key: key of the spool's id hash.
         source: index of the subscription or stream in the spool's list of sources.
+        access: how to reach the object store that the spool is on, as `StoreAccess` writes it; secrets too.
         settings: what the target needs, secrets too: it is never shown.
         publish_period: seconds after the arrival of its first row at which a segment is published.
         segment_bytes: bytes of rows at which a segment is published at once.
@@ -88,6 +90,12 @@ class FetchPlan:
     max_held_bytes: int = 256 << 20
     max_held_rows: int = 2_000_000
     compression: str = ""
+    access: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def store_access(self) -> StoreAccess | None:
+        """How to reach the object store that the spool is on."""
+        return None if self.access is None else StoreAccess.from_json(self.access)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as a JSON object, for the pipe."""

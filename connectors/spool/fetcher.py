@@ -19,7 +19,8 @@ from typing import Any
 from connectors.core.errors import ConnectorError
 from connectors.spool.fetch_child import FetcherChild, FetcherStatus
 from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store import TEMPORARY_FOLDER
+from connectors.spool.stores import open_store
 
 __all__ = ["FetcherGroup"]
 
@@ -168,7 +169,7 @@ class FetcherGroup:
 
     def _clear_temporary(self, fetcher: str) -> None:
         """Remove the half-written segments of a process that is gone."""
-        store = LocalStore(self._plan.root, "")
+        store = open_store(self._plan.root, "", self._plan.store_access)
         try:
             for name in store.list(TEMPORARY_FOLDER):
                 if name.startswith(f"{fetcher}-"):

@@ -1,17 +1,17 @@
-"""The identity of a spool: ``spool.json``, written once (rules R4, R8 and R9)."""
+"""The identity of a spool: ``spool.json``, written once, and once more when it is adopted (rules R4, R8 and R9)."""
 
 from __future__ import annotations
 
-import os
 import secrets
 from dataclasses import dataclass
 from typing import Any
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
+from connectors.core.failpoints import failpoint
 from connectors.spool.records import FORMAT_VERSION, decode, encode
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
-__all__ = ["SpoolIdentity", "open_identity", "read_identity"]
+__all__ = ["SpoolIdentity", "open_identity", "read_identity", "replace_identity"]
 
 _NAME = "spool.json"
 _ID_BYTES = 8
@@ -39,7 +39,7 @@ class SpoolIdentity:
     created: bool = False
 
 
-def read_identity(store: LocalStore) -> SpoolIdentity | None:
+def read_identity(store: Store) -> SpoolIdentity | None:
     """The identity of a spool; None if the folder holds no spool.
 
     Raises:
@@ -66,28 +66,20 @@ def read_identity(store: LocalStore) -> SpoolIdentity | None:
     )
 
 
-def open_identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
+def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
     """The identity of the spool for these sources; made if the folder is empty.
 
     Raises:
         SpoolError: the spool belongs to other sources, or was moved or copied here.
         SpoolDamagedError: see `read_identity`.
     """
-    location = os.path.realpath(store.root)
+    location = store.location
     identity = read_identity(store)
     if identity is None:
-        value: dict[str, Any] = {
-            "v": FORMAT_VERSION,
-            "spool": secrets.token_hex(_ID_BYTES),
-            "connector": connector,
-            "sources": list(sources),
-            "location": location,
-            "hash_key": secrets.token_hex(_HASH_KEY_BYTES),
-        }
-        store.put(_NAME, encode(value))
-        return SpoolIdentity(
-            value["spool"], connector, sources, location, bytes.fromhex(value["hash_key"]), created=True
-        )
+        spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
+        identity = SpoolIdentity(spool, connector, sources, location, hash_key, created=True)
+        store.put(_NAME, _encoded(identity))
+        return identity
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
             "SPOOL_OTHER_SOURCE",
@@ -101,7 +93,26 @@ def open_identity(store: LocalStore, connector: str, sources: tuple[str, ...]) -
             "SPOOL_MOVED",
             f"The spool was made in {identity.location}; it was moved or copied here",
             location,
-            "If it was moved, and nothing uses the old place, move it back to that path. Two copies of one spool "
-            "must never run.",
+            "To go on with it here, run connectors spool adopt; the one at the old place then runs no more. Two copies "
+            "of one spool must never run.",
         )
     return identity
+
+
+def replace_identity(store: Store, identity: SpoolIdentity) -> None:
+    """Write the identity of a spool anew: an adoption changes its location. The caller holds the lock."""
+    failpoint("adopt.before_replace")
+    store.replace(_NAME, _encoded(identity))
+    failpoint("adopt.after_replace")
+
+
+def _encoded(identity: SpoolIdentity) -> bytes:
+    value: dict[str, Any] = {
+        "v": FORMAT_VERSION,
+        "spool": identity.spool,
+        "connector": identity.connector,
+        "sources": list(identity.sources),
+        "location": identity.location,
+        "hash_key": identity.hash_key.hex(),
+    }
+    return encode(value)

@@ -18,12 +18,12 @@ import numpy.typing as npt
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim
+from connectors.spool.fence import Claim, fenced_error
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.segment import SegmentReader, segment_name
-from connectors.spool.state import Layout, LedgerState, SegmentEntry, unpack_mask
-from connectors.spool.store import LocalStore
+from connectors.spool.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
+from connectors.spool.stores import Store
 
 __all__ = ["Ledger", "read_kept_sizes"]
 
@@ -49,7 +49,7 @@ class Ledger:
     """
 
     def __init__(
-        self, store: LocalStore, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
+        self, store: Store, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
     ) -> None:
         self.store = store
         self.identity = identity
@@ -57,6 +57,8 @@ class Ledger:
         self.state = state
         self.index = index
         self.lock = threading.RLock()
+        self.aside: dict[str, int] = {}
+        """Segments that were quarantined before they were admitted, and their rows: admitting records the loss."""
         self._dead: SpoolFencedError | None = None
         self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
         self._snapshot_number = -1
@@ -96,6 +98,8 @@ class Ledger:
                     break
                 self._admit(readers)
                 admitted += len(readers)
+                if len(readers) < SEGMENTS_A_RECORD:
+                    break
         return admitted
 
     def admitted_since(self, ordinal: int) -> list[SegmentEntry]:
@@ -111,6 +115,13 @@ class Ledger:
                 failpoint("ledger.before_commit")
                 self.append({"commit": position})
                 failpoint("ledger.after_commit")
+
+    def replace_state(self, state: LedgerState, then: Callable[[], None]) -> None:
+        """Put a snapshot of another state, go on from it, and then do what follows from it; raises as `append`."""
+        with self.lock:
+            self.settle()
+            self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), then)
+            self.settle()
 
     def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
         """Put a record with a change at this epoch's next number, apply it, and then do what follows from it.
@@ -134,12 +145,17 @@ class Ledger:
                 record, then = self._unsettled
                 self._put(record)
                 self._unsettled = None
-                self.state.apply(record)
+                if record["kind"] == "snapshot":
+                    self.state, self._snapshot_number = LedgerState.from_snapshot(record), record["number"]
+                else:
+                    self.state.apply(record)
                 then()
 
     def kept_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
         """The bytes of each kept row of an admitted segment, in order."""
         with self.lock:
+            if entry.quarantined:
+                return even_sizes(entry)
             sizes = self._sizes.get(entry.name)
             if sizes is None:
                 sizes = read_kept_sizes(self.store, entry)
@@ -155,22 +171,29 @@ class Ledger:
             others: fetchers that do not count: those of other sources, which run beside.
         """
         with self.lock:
-            return not any(
-                self.store.is_locked(f"inbox/{fetcher}")
-                or self.store.exists(segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1))
+            return all(
+                self.store.close_folder(f"inbox/{fetcher}", self.next_segment(fetcher))
                 for fetcher in self.store.list("inbox")
                 if fetcher not in others
             )
+
+    def next_segment(self, fetcher: str) -> str:
+        """The name of the segment of a fetcher that is admitted next."""
+        return segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1)
 
     def check(self) -> None:
         """Raise `SpoolFencedError` if another writer was found to have taken over."""
         if self._dead is not None:
             raise self._dead
 
-    def _pending(self, most: int) -> list[SegmentReader]:
-        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps."""
-        readers: list[SegmentReader] = []
-        for fetcher in self.store.list("inbox"):
+    def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
+        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps.
+
+        One that was quarantined comes as the entry it gets: without rows.
+        """
+        readers: list[SegmentReader | SegmentEntry] = []
+        # The folder of a fetcher may be gone with its only segment.
+        for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in self.aside)}):
             number = self.state.fetchers.get(fetcher, -1) + 1
             while len(readers) < most:
                 reader = self._open_segment(fetcher, number)
@@ -180,8 +203,10 @@ class Ledger:
                 number += 1
         return readers
 
-    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | None:
+    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | SegmentEntry | None:
         name = segment_name(fetcher, number)
+        if name in self.aside:
+            return SegmentEntry(fetcher, number, 0, self.aside[name], "", None, 0, 0)
         if not self.store.exists(name):
             return None
         reader = SegmentReader(self.store, name)
@@ -194,12 +219,22 @@ class Ledger:
             )
         return reader
 
-    def _admit(self, readers: list[SegmentReader]) -> None:
-        """Admit these segments by one record."""
+    def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
+        """Admit these segments by one record.
+
+        A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
+        not name what a loss of power could take away.
+        """
+        for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
+            self.store.sync_folder(f"inbox/{fetcher}")
         entries: list[SegmentEntry] = []
         counters = dict(self.state.counters)
         together = DedupIndex(self.index.horizon)
         for reader in readers:
+            if isinstance(reader, SegmentEntry):
+                entries.append(reader)
+                counters = counted_loss(counters, reader.rows)
+                continue
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
@@ -215,6 +250,8 @@ class Ledger:
         failpoint("ledger.before_admit")
         change = {"admit": [entry.to_json() for entry in entries], "counters": counters}
         self.append(change, lambda: self.index.absorb(together))
+        for entry in entries:
+            self.aside.pop(entry.name, None)
         failpoint("ledger.after_admit")
 
     def _record(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
@@ -246,12 +283,7 @@ class Ledger:
             # A newer writer cleared our temporary file away.
             own = False
         if not own:
-            self._dead = SpoolFencedError(
-                "SPOOL_FENCED",
-                "Another query took this spool over; this one writes, serves and deletes nothing more",
-                f"{self.store.root}/{name}",
-                "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-            )
+            self._dead = fenced_error(f"{self.store.root}/{name}")
             raise self._dead
         failpoint("ledger.after_put")
 
@@ -263,7 +295,7 @@ class Ledger:
             self._oldest_number += 1
 
 
-def read_kept_sizes(store: LocalStore, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+def read_kept_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
     """The bytes of each kept row of an admitted segment, in order, from its file."""
     sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
     return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

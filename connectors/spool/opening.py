@@ -8,18 +8,20 @@ from typing import Any
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.dedup import DedupIndex
-from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal
+from connectors.spool.fence import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.identity import SpoolIdentity
 from connectors.spool.ledger import Ledger
+from connectors.spool.quarantine import quarantined_rows
 from connectors.spool.records import Place, read_record, record_name
 from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.state import LedgerState, Start
-from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store import TEMPORARY_FOLDER
+from connectors.spool.stores import Store
 
-__all__ = ["open_ledger", "read_state"]
+__all__ = ["open_ledger", "read_state", "take_over"]
 
 
-def open_ledger(store: LocalStore, identity: SpoolIdentity) -> Ledger:
+def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
     """Become the one writer of a spool.
 
     The caller holds the lock, where there is one. Older writers are fenced: their next record fails.
@@ -31,20 +33,39 @@ def open_ledger(store: LocalStore, identity: SpoolIdentity) -> Ledger:
     """
     read_state(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
-    state = _seal_and_read(store, identity.spool, claim)
-    state.starts.append(Start(claim.nonce, state.head, state.head))
-    state.number = -1
-    index = DedupIndex()
-    index.load(store, state.runs)
-    _check_inbox(store, state)
-    _load_recent(store, state, index)
+    with while_newest(store, claim):
+        state = _seal_and_read(store, identity.spool, claim)
+        state.starts.append(Start(claim.nonce, state.head, state.head))
+        state.number = -1
+        index = DedupIndex()
+        index.load(store, state.runs)
+        _check_inbox(store, state)
+        _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
     _clear_away(store, ledger)
+    ledger.aside = {name: rows for name, rows in quarantined_rows(store).items() if state.is_waiting(name)}
     return ledger
 
 
-def read_state(store: LocalStore, spool: str) -> LedgerState:
+def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
+    """Become the one writer of a spool for a repair: to change the state and admit nothing.
+
+    No segment and no id run is looked at, so this works where `open_ledger` finds damage.
+
+    Raises:
+        SpoolDamagedError: a record or a claim is damaged or missing.
+        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    """
+    read_state(store, identity.spool)
+    claim = claim_epoch(store, identity.spool)
+    state = _seal_and_read(store, identity.spool, claim)
+    state.starts.append(Start(claim.nonce, state.head, state.head))
+    state.number = -1
+    return Ledger(store, identity, claim, state, DedupIndex())
+
+
+def read_state(store: Store, spool: str) -> LedgerState:
     """The state of a ledger, without becoming its writer; also beside a running query.
 
     Raises:
@@ -60,7 +81,7 @@ def read_state(store: LocalStore, spool: str) -> LedgerState:
                 raise _missing(store, "A record of the ledger") from None
 
 
-def _moved_on(store: LocalStore, spool: str, epochs: list[int]) -> bool:
+def _moved_on(store: Store, spool: str, epochs: list[int]) -> bool:
     """Whether the newest epoch can be read now."""
     with contextlib.suppress(FileNotFoundError):
         _read(store, spool, epochs[-1])
@@ -68,11 +89,11 @@ def _moved_on(store: LocalStore, spool: str, epochs: list[int]) -> bool:
     return False
 
 
-def _numbers(store: LocalStore, epoch: int) -> list[int]:
+def _numbers(store: Store, epoch: int) -> list[int]:
     return sorted(int(name) for name in store.list(f"ledger/{epoch}") if name.isdigit())
 
 
-def _read(store: LocalStore, spool: str, last_epoch: int) -> tuple[LedgerState, dict[int, int]]:
+def _read(store: Store, spool: str, last_epoch: int) -> tuple[LedgerState, dict[int, int]]:
     """The state up to the last record of an epoch, and the highest number of each epoch that was read."""
     for epoch in range(last_epoch, 0, -1):
         numbers = _numbers(store, epoch)
@@ -86,7 +107,7 @@ def _read(store: LocalStore, spool: str, last_epoch: int) -> tuple[LedgerState, 
     return LedgerState(spool), {epoch: max(_numbers(store, epoch), default=-1) for epoch in range(1, last_epoch + 1)}
 
 
-def _records_from_snapshot(store: LocalStore, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
+def _records_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
     """The records of an epoch from its newest snapshot on, without a seal; empty if it has no snapshot."""
     records: list[dict[str, Any]] = []
     for number in range(max(numbers, default=-1), -1, -1):
@@ -108,7 +129,7 @@ def _replay(records: list[dict[str, Any]]) -> LedgerState:
     return state
 
 
-def _seal_and_read(store: LocalStore, spool: str, claim: Claim) -> LedgerState:
+def _seal_and_read(store: Store, spool: str, claim: Claim) -> LedgerState:
     """Seal every earlier epoch that may still be written to, then read what they hold."""
     _, highest = _read_earlier(store, spool, claim)
     sealed = {}
@@ -119,14 +140,14 @@ def _seal_and_read(store: LocalStore, spool: str, claim: Claim) -> LedgerState:
     return state
 
 
-def _read_earlier(store: LocalStore, spool: str, claim: Claim) -> tuple[LedgerState, dict[int, int]]:
+def _read_earlier(store: Store, spool: str, claim: Claim) -> tuple[LedgerState, dict[int, int]]:
     try:
         return _read(store, spool, claim.epoch - 1)
     except FileNotFoundError as error:
         raise _missing(store, f"A record of the ledger ({error.filename})") from error
 
 
-def _seal(store: LocalStore, spool: str, epoch: int, highest: int, claim: Claim) -> int:
+def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim) -> int:
     """Put a seal at the first free number of an epoch, unless it ends with one; the number of its last record."""
     number = highest
     if number < 0 or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
@@ -138,25 +159,28 @@ def _seal(store: LocalStore, spool: str, epoch: int, highest: int, claim: Claim)
     return number - 1
 
 
-def _load_recent(store: LocalStore, state: LedgerState, index: DedupIndex) -> None:
+def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
     """Read the ids of admitted segments that no run holds yet."""
     for entry in state.segments:
+        if entry.quarantined:
+            continue
         reader = SegmentReader(store, entry.name, entry.digest)
         if entry.ordinal >= state.runs_through:
             index.add(state.space(entry.source), reader.index()[0], entry.published)
 
 
-def _check_inbox(store: LocalStore, state: LedgerState) -> None:
-    """See that no segment is missing between the last admitted one and a later one."""
+def _check_inbox(store: Store, state: LedgerState) -> None:
+    """See that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
+    aside = quarantined_rows(store)
     for fetcher in store.list("inbox"):
         names = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))
         highest = max((int(name) for name in names if name.isdigit()), default=-1)
         for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
-            if not store.exists(segment_name(fetcher, number)):
+            if not store.exists(segment_name(fetcher, number)) and segment_name(fetcher, number) not in aside:
                 SegmentReader(store, segment_name(fetcher, number))
 
 
-def _clear_away(store: LocalStore, ledger: Ledger) -> None:
+def _clear_away(store: Store, ledger: Ledger) -> None:
     """Delete what earlier writers left behind: old records, orphaned runs, freed segments, temporary files."""
     failpoint("opening.before_clear")
     for epoch in range(1, ledger.claim.epoch):
@@ -170,13 +194,14 @@ def _clear_away(store: LocalStore, ledger: Ledger) -> None:
     failpoint("opening.after_clear")
 
 
-def _clear_inbox(store: LocalStore, state: LedgerState) -> None:
+def _clear_inbox(store: Store, state: LedgerState) -> None:
     """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
-    live = {entry.name for entry in state.segments}
+    live = {entry.name for entry in state.segments if not entry.quarantined}
     for fetcher in store.list("inbox"):
         highest = state.fetchers.get(fetcher)
         if highest is None:
-            store.remove_unlocked_folder(f"inbox/{fetcher}")
+            if store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, 0)):
+                store.remove_unlocked_folder(f"inbox/{fetcher}")
             continue
         for file in store.list(f"inbox/{fetcher}"):
             stem, name = file.partition(".")[0], f"inbox/{fetcher}/{file}"
@@ -184,7 +209,7 @@ def _clear_inbox(store: LocalStore, state: LedgerState) -> None:
                 store.delete(name)
 
 
-def _clear_temporary(store: LocalStore) -> None:
+def _clear_temporary(store: Store) -> None:
     """Delete the temporary files of processes that are gone."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
     for name in store.list(TEMPORARY_FOLDER):
@@ -193,7 +218,7 @@ def _clear_temporary(store: LocalStore) -> None:
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 
 
-def _missing(store: LocalStore, what: str) -> SpoolDamagedError:
+def _missing(store: Store, what: str) -> SpoolDamagedError:
     return SpoolDamagedError(
         "SPOOL_RECORD_MISSING",
         f"{what} is missing",

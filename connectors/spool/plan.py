@@ -111,7 +111,8 @@ def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
             "SPOOL_ROWS_FREED",
             f"A batch begins at position {first} and the oldest row in the spool is {state.oldest}",
             where,
-            "The checkpoint is older than the spool. Restore a later one, or keep rows longer with spoolRetention.",
+            "The checkpoint is older than the spool. Restore a later one, and keep rows longer with spoolRetention; or "
+            "set failOnDataLoss=false to go on at the oldest row.",
         )
 
 
@@ -142,7 +143,8 @@ def plan(state: LedgerState, first: int, end: int, sizes: KeptSizes) -> list[lis
     wanted = -(-bytes_between(state, first, end, sizes) // layout.partition_bytes)
     count = min(max(wanted, 1), layout.max_partitions, end - first)
     edges = [first + (end - first) * index // count for index in range(count + 1)]
-    return [_slices(state.segments, low, high) for low, high in pairwise(edges)]
+    parts = [_slices(state.segments, low, high) for low, high in pairwise(edges)]
+    return [[part for part in slices if part.digest] for slices in parts]  # the others were quarantined
 
 
 def _layout_at(layouts: Sequence[Layout], end: int) -> Layout:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.errors import SpoolError
 from connectors.spool.plan import Slice
 from connectors.spool.segment import SegmentReader
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["KeptRows", "read_slices"]
 
@@ -33,26 +30,20 @@ class KeptRows:
     source: int
 
 
-def read_slices(root: str, slices: Sequence[Slice]) -> Iterator[KeptRows]:
+def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:
     """Read the rows of a partition, in order.
 
     Raises:
         SpoolError: this machine cannot see the spool.
         SpoolDamagedError: a segment is missing or damaged, or not the one that the ledger admitted.
     """
-    if not Path(root).is_dir():
-        raise SpoolError(
-            "SPOOL_NOT_VISIBLE",
-            f"The host {socket.gethostname()} cannot see the spool",
-            root,
-            "Put spoolLocation on a file system that the driver and all executors share, or run with master local[*].",
-        )
-    store = LocalStore(root, "reader")
+    store = open_store(root, "reader", access)
+    store.check_visible()
     for part in slices:
         yield from _read_slice(store, part)
 
 
-def _read_slice(store: LocalStore, part: Slice) -> Iterator[KeptRows]:
+def _read_slice(store: Store, part: Slice) -> Iterator[KeptRows]:
     reader = SegmentReader(store, part.segment, part.digest)
     span = part.end_row - part.first_row
     kept = None if part.kept is None else np.unpackbits(np.frombuffer(part.kept, np.uint8), count=span).astype(np.bool_)

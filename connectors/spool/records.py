@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from connectors.core.errors import SpoolDamagedError, SpoolVersionError
 from connectors.spool.checksum import checksum
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["FORMAT_VERSION", "Place", "decode", "encode", "read_record", "record_name"]
 
@@ -68,7 +68,7 @@ def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dic
     return value
 
 
-def read_record(store: LocalStore, place: Place) -> dict[str, Any]:
+def read_record(store: Store, place: Place) -> dict[str, Any]:
     """Read a record and check that it belongs where it stands.
 
     Raises:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from connectors.core.failpoints import failpoint
 from connectors.spool.keys import HASH_TYPE, Hashes, Numbers
 from connectors.spool.sealed import SealedKind, SealedReader, SealedWriter
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["RUN", "IdRun", "RunEntry", "merge_runs", "run_name", "write_run"]
 
@@ -97,7 +97,7 @@ class IdRun:
     hashes: Hashes
 
     @classmethod
-    def load(cls, store: LocalStore, entry: RunEntry) -> IdRun:
+    def load(cls, store: Store, entry: RunEntry) -> IdRun:
         """Map a run and check it.
 
         Raises:
@@ -117,7 +117,7 @@ def run_name(name: str) -> str:
 
 
 def write_run(
-    store: LocalStore,
+    store: Store,
     name: str,
     space: str,
     numbers: Iterable[Numbers],
@@ -151,7 +151,7 @@ def write_run(
     return RunEntry(name, space, counts[0], counts[1], published, digest)
 
 
-def merge_runs(store: LocalStore, name: str, runs: Sequence[IdRun]) -> RunEntry:
+def merge_runs(store: Store, name: str, runs: Sequence[IdRun]) -> RunEntry:
     """Merge runs of one name space into a new one, with some tens of MB of memory whatever their size."""
     ranges = [run.entry.published for run in runs if run.entry.published is not None]
     published = (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None

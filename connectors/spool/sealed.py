@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from connectors.core.errors import SpoolDamagedError, SpoolVersionError
 from connectors.spool.checksum import checksum
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Pieces, Store
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -38,6 +38,7 @@ class SealedKind:
         code: the beginning of its error codes.
         stake: what is lost with such a file, for errors.
         action: what to do about a damaged one, for errors.
+        whole: whether who opens such a file wants all of it.
     """
 
     magic: bytes
@@ -45,12 +46,13 @@ class SealedKind:
     code: str
     stake: str
     action: str
+    whole: bool = True
 
 
 class SealedWriter:
     """A sealed file that is being written under a temporary name."""
 
-    def __init__(self, store: LocalStore, name: str, kind: SealedKind) -> None:
+    def __init__(self, store: Store, name: str, kind: SealedKind) -> None:
         self._kind = kind
         self._sections: list[dict[str, Any]] = []
         self._file = store.writer(name)
@@ -97,11 +99,11 @@ class SealedReader:
         SpoolVersionError: it was written by another version.
     """
 
-    def __init__(self, store: LocalStore, name: str, kind: SealedKind, digest: str | None) -> None:
+    def __init__(self, store: Store, name: str, kind: SealedKind, digest: str | None) -> None:
         self._kind = kind
         self._where = f"{store.root}/{name}"
         try:
-            self.data = store.map(name)
+            self.data: Pieces = store.map(name) if kind.whole else store.pieces(name)
         except FileNotFoundError:
             self.damaged("is missing")
         self.footer, self.digest = self._read_footer()
@@ -115,7 +117,10 @@ class SealedReader:
 
     def checked(self, section: dict[str, Any]) -> memoryview:
         """The bytes of a section, after a look at its checksum."""
-        view = self.data[section["offset"] : section["offset"] + section["length"]]
+        try:
+            view = self.data[section["offset"] : section["offset"] + section["length"]]
+        except FileNotFoundError:
+            self.damaged("is missing")
         if checksum(view) != section["checksum"]:
             self.damaged(f"has a wrong checksum in its {section['kind']} at byte {section['offset']}")
         return view

@@ -25,7 +25,7 @@ from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.keys import HASH_BYTES, HASH_TYPE, IdKeys
 from connectors.spool.sealed import SealedKind, SealedReader, SealedWriter
-from connectors.spool.store import LocalStore
+from connectors.spool.stores import Store
 
 __all__ = ["SEGMENT", "SegmentInfo", "SegmentReader", "SegmentWriter", "Sizes", "segment_name"]
 
@@ -34,7 +34,9 @@ SEGMENT = SealedKind(
     "A segment",
     "SPOOL_SEGMENT",
     "its rows were acked, so this may be their only copy",
-    "Restore the file from a backup of the spool.",
+    "Restore the file from a backup of the spool. Or go on without its rows: connectors spool quarantine, or "
+    "failOnDataLoss=false.",
+    whole=False,
 )
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -92,7 +94,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        store: LocalStore,
+        store: Store,
         spool: str,
         fetcher: str,
         number: int,
@@ -205,7 +207,7 @@ class SegmentReader:
         SpoolVersionError: it was written by another version.
     """
 
-    def __init__(self, store: LocalStore, name: str, digest: str | None = None) -> None:
+    def __init__(self, store: Store, name: str, digest: str | None = None) -> None:
         self._file = SealedReader(store, name, SEGMENT, digest)
         footer = self._file.footer
         published = footer["published"]

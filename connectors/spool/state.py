@@ -16,12 +16,32 @@ import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.spool.runs import RunEntry
-from connectors.spool.segment import SegmentInfo, segment_name
+from connectors.spool.segment import SegmentInfo, Sizes, segment_name
 
-__all__ = ["Layout", "LedgerState", "SegmentEntry", "Start", "pack_mask", "unpack_mask"]
+__all__ = [
+    "QUARANTINED_ROWS",
+    "QUARANTINED_SEGMENTS",
+    "SKIPPED_ROWS",
+    "SKIPPED_THROUGH",
+    "Layout",
+    "LedgerState",
+    "SegmentEntry",
+    "Start",
+    "counted_loss",
+    "even_sizes",
+    "pack_mask",
+    "unpack_mask",
+]
 
 COMMITS_KEPT = 3
 """How many commits are remembered: what the last two of their batches hold is not freed (rule R6)."""
+
+QUARANTINED_SEGMENTS = "quarantined_segments"
+QUARANTINED_ROWS = "quarantined_rows"
+SKIPPED_ROWS = "skipped_rows"
+SKIPPED_THROUGH = "skipped_through"
+"""Running counters of what was lost (rule R9): they are never taken back, so the loss shows for ever. Rows are skipped
+when a checkpoint begins below the oldest row; each position counts once, up to `SKIPPED_THROUGH`."""
 
 Mask = npt.NDArray[np.bool_]
 
@@ -49,7 +69,8 @@ class SegmentEntry:
     """An admitted segment.
 
     Attributes:
-        fetcher, number, source, rows, digest, published: as in its footer.
+        fetcher, number, source, rows, digest, published: as in its footer; no digest means that the file was
+            quarantined: its rows keep their positions and are gone (rule R9).
         kept: rows that dedup kept; they have the positions from `base` on.
         bytes: bytes of the rows kept.
         struck: which rows were struck out, packed by `pack_mask`; None if none was.
@@ -80,6 +101,11 @@ class SegmentEntry:
     def end(self) -> int:
         """The position after its last kept row."""
         return self.base + self.kept
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether its rows are recorded as empty."""
+        return not self.digest
 
     @classmethod
     def admitted(cls, info: SegmentInfo, struck: Mask, kept_bytes: int) -> SegmentEntry:
@@ -125,7 +151,7 @@ class LedgerState:
         fetchers: highest admitted number of each fetcher whose folder is not forgotten.
         runs: live id runs.
         runs_through: ids of segments with a lower ordinal are in runs.
-        counters: running totals: ``delivered``, ``duplicates`` and those of the fetchers.
+        counters: running totals: ``delivered``, ``duplicates``, losses, and those of the fetchers.
         sealed: the last number of each epoch that the newest start sealed.
         dedup_epoch: name space of ids; a seek begins a new one.
         seek: the last seek of the source: what was asked for (``value``), and whether it was carried out (``done``);
@@ -165,6 +191,28 @@ class LedgerState:
     def space(self, source: int) -> str:
         """The name space of a source's ids."""
         return f"{source}.{self.dedup_epoch}"
+
+    def segment(self, name: str) -> SegmentEntry | None:
+        """The admitted segment of a name; None if there is none."""
+        return next((entry for entry in self.segments if entry.name == name), None)
+
+    def is_waiting(self, name: str) -> bool:
+        """Whether a segment of this name is not admitted yet."""
+        _, fetcher, file = name.split("/")
+        return int(file.partition(".")[0]) > self.fetchers.get(fetcher, -1)
+
+    def lost(self, first: int, end: int) -> list[SegmentEntry]:
+        """The quarantined segments with rows between two positions."""
+        return [entry for entry in self.segments if entry.quarantined and first < entry.end and entry.base < end]
+
+    def quarantine(self, name: str) -> None:
+        """Record the rows of an admitted segment as empty, and count the loss.
+
+        There is no record for this alone: a snapshot of the state says it.
+        """
+        index = next(index for index, entry in enumerate(self.segments) if entry.name == name)
+        self.counters = counted_loss(self.counters, self.segments[index].kept)
+        self.segments[index] = replace(self.segments[index], digest="")
 
     def snapshot(self) -> dict[str, Any]:
         """The state as a JSON object."""
@@ -246,6 +294,20 @@ class LedgerState:
         added = [RunEntry.from_json(value) for value in change["add"]]
         self.runs = [run for run in self.runs if run.name not in gone] + added
         self.runs_through = max(self.runs_through, change["through"])
+
+
+def counted_loss(counters: Mapping[str, int], rows: int) -> dict[str, int]:
+    """Running counters after one more segment, with this many rows, was quarantined."""
+    more = {QUARANTINED_SEGMENTS: 1, QUARANTINED_ROWS: rows}
+    return {**counters, **{name: counters.get(name, 0) + count for name, count in more.items()}}
+
+
+def even_sizes(entry: SegmentEntry) -> Sizes:
+    """The bytes of each kept row where only their sum is known: near-equal, the larger ones first."""
+    share, rest = divmod(entry.bytes, entry.kept) if entry.kept else (0, 0)
+    sizes = np.full(entry.kept, share, np.int64)
+    sizes[:rest] += 1
+    return sizes
 
 
 def pack_mask(mask: Mask) -> str:

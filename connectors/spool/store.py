@@ -15,22 +15,33 @@ import errno
 import fcntl
 import mmap
 import os
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFullError
+from connectors.core.errors import (
+    SpoolError,
+)
 from connectors.core.failpoints import failpoint
+from connectors.spool.disk import disk
+from connectors.spool.holders import LockedFolder
+from connectors.spool.store_errors import foreign_file, full_disk_error, no_room
 
-__all__ = ["TEMPORARY_FOLDER", "LocalStore", "StoreWriter", "full_disk_errors"]
+__all__ = [
+    "TEMPORARY_FOLDER",
+    "LocalStore",
+    "StoreWriter",
+]
 
 TEMPORARY_FOLDER = "tmp"
 _FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+_CLEARED_TIMES = 2
+"""So often may a newer writer take the temporary file of a small put for that of a dead process, and clear it away."""
 
 
 class LocalStore:
@@ -41,11 +52,30 @@ class LocalStore:
         owner: a name of this process life, which no other uses; its temporary files begin with it.
     """
 
+    look_seconds = 0.0
+    """A look costs next to nothing."""
+
     def __init__(self, root: str, owner: str) -> None:
         self.root = root
         self.owner = owner
         self._temporary_count = 0
-        self._made: set[str] = set()
+        self._durable_folders: set[str] = set()
+
+    @property
+    def location(self) -> str:
+        """The folder's real path."""
+        return os.path.realpath(self.root)
+
+    def check_visible(self) -> None:
+        """Raise `SpoolError` if this machine cannot see the folder."""
+        if not Path(self.root).is_dir():
+            raise SpoolError(
+                "SPOOL_NOT_VISIBLE",
+                f"The host {socket.gethostname()} cannot see the spool",
+                self.root,
+                "Put spoolLocation on a file system that the driver and all executors share, or on an object store, or "
+                "run with master local[*].",
+            )
 
     def make_root(self) -> None:
         """Make the root folder where it is absent, readable by its owner only.
@@ -56,11 +86,17 @@ class LocalStore:
         try:
             missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
             for folder in reversed(missing):
-                with contextlib.suppress(FileExistsError):
-                    folder.mkdir(mode=_FOLDER_MODE)
-                _sync_path(str(folder.parent))
+                parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    with contextlib.suppress(FileExistsError):
+                        disk().mkdir(folder.name, parent, _FOLDER_MODE)
+                    disk().fsync(parent)
+                finally:
+                    os.close(parent)
             mode = Path(self.root).stat().st_mode
         except OSError as error:
+            if no_room(error):
+                raise full_disk_error(self.root) from error
             raise SpoolError(
                 "SPOOL_NOT_WRITABLE",
                 f"The folder of the spool cannot be made: {error.strerror}",
@@ -77,33 +113,53 @@ class LocalStore:
 
     @contextlib.contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder of the spool, as a file descriptor; every part is opened without following links."""
+        """Open a folder of the spool, as a file descriptor; every part is opened without following links.
+
+        With `make` a part that is missing is made, durably.
+        """
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
+            path = ""
             for part in filter(None, name.split("/")):
-                try:
-                    child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
-                except FileNotFoundError:
-                    if not make:
-                        raise
-                    with contextlib.suppress(FileExistsError):
-                        os.mkdir(part, _FOLDER_MODE, dir_fd=descriptor)
-                    os.fsync(descriptor)
-                    child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
+                path = f"{path}/{part}"
+                if make:
+                    self._make_part(path, part, descriptor)
+                child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
                 os.close(descriptor)
                 descriptor = child
             yield descriptor
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                raise _foreign(self.root, name) from error
+                raise foreign_file(self.root, name) from error
             raise
         finally:
             os.close(descriptor)
+
+    def _make_part(self, path: str, part: str, parent: int) -> None:
+        """Make a folder if it is not there, durably: who made it before may have died before that was synced."""
+        try:
+            os.stat(part, dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            self._durable_folders.discard(path)
+            with contextlib.suppress(FileExistsError):
+                disk().mkdir(part, parent, _FOLDER_MODE)
+        if path not in self._durable_folders:
+            disk().fsync(parent)
+            self._durable_folders.add(path)
 
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it is there."""
         with self.folder(name, make=True):
             pass
+
+    def sync_folder(self, name: str) -> None:
+        """Make durable what is in a folder and what is not: names that another process gave or took may not be yet.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        with self.folder(name) as descriptor:
+            disk().fsync(descriptor)
 
     def put(self, name: str, data: bytes) -> bool:
         """Write a file if its name is free, durably.
@@ -111,9 +167,28 @@ class LocalStore:
         Returns:
             False, and nothing is changed, if the name is taken.
         """
+        for _ in range(_CLEARED_TIMES):
+            with contextlib.suppress(FileNotFoundError):
+                return self._put(name, data)
+        return self._put(name, data)
+
+    def _put(self, name: str, data: bytes) -> bool:
         with self.writer(name) as writer:
             writer.write(data)
             return writer.publish()
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file in the place of the one that is there, durably: a reader finds the one or the other.
+
+        Only for the identity, when a spool is adopted; everything else is put where nothing is.
+        """
+        folder, _, base = name.rpartition("/")
+        temporary = f"{self.owner}-{base}"
+        self.delete(f"{TEMPORARY_FOLDER}/{temporary}")
+        self.put(f"{TEMPORARY_FOLDER}/{temporary}", data)
+        with self.folder(TEMPORARY_FOLDER) as source, self.folder(folder) as target:
+            os.replace(temporary, base, src_dir_fd=source, dst_dir_fd=target)
+            os.fsync(target)
 
     def writer(self, name: str) -> StoreWriter:
         """Begin a file that gets its name only when it is published."""
@@ -133,17 +208,21 @@ class LocalStore:
                 file = os.open(base, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
             except OSError as error:
                 if error.errno == errno.ELOOP:
-                    raise _foreign(self.root, name) from error
+                    raise foreign_file(self.root, name) from error
                 raise
         try:
             information = os.fstat(file)
             if not stat.S_ISREG(information.st_mode):
-                raise _foreign(self.root, name)
+                raise foreign_file(self.root, name)
             if information.st_size == 0:
                 return memoryview(b"")
             return memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
         finally:
             os.close(file)
+
+    def pieces(self, name: str) -> memoryview:
+        """As `map`: only what is looked at is read."""
+        return self.map(name)
 
     def read(self, name: str) -> bytes:
         """A copy of a whole file.
@@ -172,6 +251,22 @@ class LocalStore:
             os.close(descriptor)
             return None
         return descriptor
+
+    def hold_folder(self, name: str) -> LockedFolder | None:
+        """Hold a folder by its lock; None if another process has that.
+
+        Raises:
+            FileNotFoundError: there is no such folder.
+        """
+        lock = self.lock_folder(name)
+        return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
+
+    def close_folder(self, name: str, next_file: str) -> bool:
+        """Whether nothing more is published in a folder: its lock is free, and this file is not there.
+
+        A lock that is free stays so, because each folder is made and locked by one process life.
+        """
+        return not self.is_locked(name) and not self.exists(next_file)
 
     def is_locked(self, name: str) -> bool:
         """Whether a living process holds the lock on a folder; False if there is no such folder."""
@@ -210,14 +305,14 @@ class LocalStore:
         """Remove a file; nothing happens if it is not there."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
-            os.unlink(base, dir_fd=descriptor)
+            disk().unlink(base, descriptor)
 
     def delete_folder(self, name: str) -> None:
         """Remove an empty folder; nothing happens if it is not there or not empty."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
             try:
-                os.rmdir(base, dir_fd=descriptor)
+                disk().rmdir(base, descriptor)
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY:
                     raise
@@ -232,12 +327,7 @@ class StoreWriter:
         self._temporary = temporary
         self.length = 0
         with store.folder(TEMPORARY_FOLDER, make=True) as folder:
-            self._file = os.open(
-                temporary,
-                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
-                _FILE_MODE,
-                dir_fd=folder,
-            )
+            self._file = disk().create(temporary, folder, _FILE_MODE)
         self._open = True
 
     def __enter__(self) -> Self:
@@ -252,7 +342,7 @@ class StoreWriter:
         """Append bytes; any buffer of bytes does."""
         view = memoryview(data).cast("B")
         while view:
-            written = os.write(self._file, view)
+            written = disk().write(self._file, view)
             self.length += written
             view = view[written:]
 
@@ -260,22 +350,24 @@ class StoreWriter:
         """Make the file durable under its name if that is free.
 
         Returns:
-            False, and the file is gone, if the name is taken.
+            False, and the file is gone, if the name is taken, durably.
         """
         failpoint("store.before_sync")
-        os.fsync(self._file)
+        disk().fsync(self._file)
         folder, _, base = self._name.rpartition("/")
         store = self._store
         failpoint("store.before_link")
         with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
+            taken = False
             try:
-                os.link(self._temporary, base, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
+                disk().link(self._temporary, source, base, target)
             except FileExistsError:
-                return False
+                taken = True
             failpoint("store.before_folder_sync")
-            os.fsync(target)
+            # Also of a name that is taken: who gave it, perhaps this process, may not have come to this line.
+            disk().fsync(target)
         failpoint("store.after_publish")
-        return True
+        return not taken
 
     def discard(self) -> None:
         """Close the file and remove its temporary name; a published file stays."""
@@ -283,36 +375,3 @@ class StoreWriter:
             self._open = False
             os.close(self._file)
             self._store.delete(f"{TEMPORARY_FOLDER}/{self._temporary}")
-
-
-@contextlib.contextmanager
-def full_disk_errors(root: str) -> Iterator[None]:
-    """Turn the operating system's "no room" into `SpoolFullError`."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in _NO_ROOM:
-            raise
-        raise SpoolFullError(
-            "SPOOL_DISK_FULL",
-            "The disk of the spool is full; nothing unsaved was acked",
-            root,
-            "Make room on that disk; the query goes on by itself.",
-        ) from error
-
-
-def _foreign(root: str, name: str) -> SpoolDamagedError:
-    return SpoolDamagedError(
-        "SPOOL_FOREIGN_FILE",
-        "A link or another thing stands where the spool keeps a file or folder of its own; it was not followed",
-        f"{root}/{name}",
-        "Find out who put it there, and remove it or restore the spool.",
-    )
-
-
-def _sync_path(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

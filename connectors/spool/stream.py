@@ -15,14 +15,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from connectors.core.errors import ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.admission import Admission, StartFetching
-from connectors.spool.fence import SpoolLock, process_gone, spark_pid
+from connectors.spool.fence import process_gone, spark_pid, while_newest
 from connectors.spool.identity import open_identity
+from connectors.spool.lease import WriterLock, writer_lock
 from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
+from connectors.spool.losses import Losses, open_ledger_despite_damage
 from connectors.spool.plan import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
-from connectors.spool.store import LocalStore
+from connectors.spool.reserve import release_reserves
+from connectors.spool.store_errors import full_disk_errors
+from connectors.spool.stores import StoreAccess, open_store
 from connectors.spool.upkeep import UpkeepSettings
 from connectors.spool.waiting import QuietWatch
 
@@ -40,9 +44,10 @@ class StreamSettings:
     """What a stream goes by; sizes in bytes, times in seconds.
 
     Attributes:
-        root: the folder of the spool.
+        root: the location of the spool.
         connector: the format, for identity and errors.
         sources: full names of the subscriptions.
+        fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
         starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
         partition_bytes, max_partitions: how batches are cut (rule R5).
         max_bytes_per_trigger: most bytes of a batch; None for no limit.
@@ -52,11 +57,14 @@ class StreamSettings:
         available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
         available_now_max_wait: so long without anything old ends a bounded run in any case.
         upkeep: how to keep the spool in order.
+        access: how to reach the object store that the spool is on.
+        take_over: take the lease of such a spool at once, whoever holds it (rule R7).
     """
 
     root: str
     connector: str
     sources: tuple[str, ...]
+    fail_on_data_loss: bool
     starting_position: str
     partition_bytes: int
     max_partitions: int
@@ -67,6 +75,8 @@ class StreamSettings:
     available_now_quiet: float
     available_now_max_wait: float
     upkeep: UpkeepSettings
+    access: StoreAccess | None = None
+    take_over: bool = False
 
 
 class SpoolStream:
@@ -82,13 +92,25 @@ class SpoolStream:
 
     def __init__(self, settings: StreamSettings, start_fetching: StartFetching) -> None:
         self._settings = settings
-        self._lock, self._ledger = _open(settings)
-        self._admission = Admission(self._ledger, start_fetching, settings.max_spool_bytes, settings.upkeep)
+        jvm = spark_pid()
+        self._lock, self._ledger = _open(settings, jvm)
+        self._stopped = threading.Event()
+        watch = (process_gone(jvm), self._stopped)
+        threading.Thread(target=_end_with, args=watch, name="parent-watch", daemon=True).start()
+        self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
+        self._admission = Admission(
+            self._ledger, start_fetching, settings.max_spool_bytes, settings.upkeep, self._losses
+        )
         self._resolved: int | None = None
         self._answered = False
         self._quiet: QuietWatch | None = None
         self._bound: int | None = None
-        self._ledger.admit()
+        try:
+            self._admission.admit_what_is_there()
+        except BaseException:
+            self._stopped.set()
+            self._lock.release()
+            raise
         self._admission.start()
 
     def prepare_for_available_now(self) -> None:
@@ -107,24 +129,24 @@ class SpoolStream:
 
         Raises:
             OffsetError: the spool does not know the offset.
-            DataLossError: rows above it were freed.
+            DataLossError: rows above it were freed, and that is not given up.
             ConnectorError: what ended the fetchers or the background work.
         """
-        self._admission.check()
-        first = self._start_position(start)
+        self._check()
+        first = self._losses.begin(self._start_position(start))
         self._admission.seen_start(first)
         once = max_rows is None and self._quiet is None
         if once:
             self._begin_bounded_run()
         try:
             self._wait_until_fresh(first, everything=max_rows is None)
-            return self._answer(start, first, max_rows)
+            return self._losses.going_on(lambda: self._answer(start, first, max_rows))
         finally:
             if once:
                 self._quiet = self._bound = None
 
     def _answer(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
-        with self._ledger.lock:
+        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
             state = self._ledger.state
             check_range(state, first, state.head, self._where)
             end = self._end(first, max_rows)
@@ -140,15 +162,23 @@ class SpoolStream:
 
         Raises:
             OffsetError: the spool does not know an offset.
-            DataLossError: rows between them were freed.
+            DataLossError: rows between them were freed, and that is not given up.
+            SpoolFencedError: another query took the spool over.
         """
         if is_sentinel(end):
             return []
         if is_sentinel(start):
             start = load_offset(end, self._settings.connector).get(START_KEY, {})
-        with self._ledger.lock:
-            state = self._ledger.state
+        with while_newest(self._ledger.store, self._ledger.claim):
             first, last = self._position(start), self._position(end)
+            first = max(first, min(self._losses.begin(first), last))
+            self._losses.check(first, last)
+            return self._losses.going_on(lambda: self._plan(first, last))
+
+    def _plan(self, first: int, last: int) -> list[list[Slice]]:
+        with self._ledger.lock:
+            self._ledger.check()
+            state = self._ledger.state
             check_range(state, first, last, self._where)
             return plan(state, first, last, self._ledger.kept_sizes)
 
@@ -157,7 +187,7 @@ class SpoolStream:
         if is_sentinel(end):
             return
         position = self._position(end)
-        self._admission.check()
+        self._check()
         try:
             self._ledger.commit(position)
         except OSError as error:
@@ -171,8 +201,13 @@ class SpoolStream:
 
     def stop(self) -> None:
         """End the fetchers and give the spool back."""
+        self._stopped.set()
         self._admission.stop()
         self._lock.release()
+
+    def _check(self) -> None:
+        self._lock.check()
+        self._admission.check()
 
     @property
     def _where(self) -> str:
@@ -228,7 +263,7 @@ class SpoolStream:
 
         def ready() -> bool:
             now, healthy_since = time.monotonic(), admission.arrivals.healthy_since
-            if now > end or admission.free_bytes() == 0:
+            if now > end or self._losses.going_on(admission.free_bytes) == 0:
                 return True
             return healthy_since is not None and (self._ledger.state.head > first or now - healthy_since > settle)
 
@@ -239,39 +274,43 @@ class SpoolStream:
         head, quiet = self._ledger.state.head, self._quiet
         if self._bound is None and quiet is not None and quiet.over(time.monotonic(), self._admission.arrivals):
             self._bound = head
-        full = self._admission.free_bytes() == 0
+        full = self._losses.going_on(self._admission.free_bytes) == 0
         return self._bound is not None or (full if everything else head > first)
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         admission = self._admission
         with admission.changed:
             while not ready():
-                admission.check()
+                self._check()
                 admission.changed.wait(_WAIT_STEP)
-        admission.check()
+        self._check()
 
 
-def _open(settings: StreamSettings) -> tuple[SpoolLock, Ledger]:
+def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
     """Take the lock, then the ledger; nothing is changed if the spool is in use."""
-    jvm = spark_pid()
-    store = LocalStore(settings.root, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(settings.root, secrets.token_hex(_OWNER_BYTES), settings.access)
     store.make_root()
-    lock = SpoolLock(settings.root, jvm)
-    lock.acquire()
+    lock = writer_lock(store, jvm, take_over=settings.take_over)
     try:
-        identity = open_identity(store, settings.connector, settings.sources)
-        ledger = open_ledger(store, identity)
-        ledger.set_layout(settings.partition_bytes, settings.max_partitions)
-    except BaseException:
+        lock.acquire()
+        with full_disk_errors(settings.root):
+            release_reserves(store)
+            identity = open_identity(store, settings.connector, settings.sources)
+            ledger = open_ledger_despite_damage(store, identity, fail=settings.fail_on_data_loss)
+            ledger.set_layout(settings.partition_bytes, settings.max_partitions)
+    except BaseException as error:
         lock.release()
+        if isinstance(error, TimeoutError):
+            raise ServiceUnavailableError(
+                "SPOOL_STORE_NO_ANSWER", str(error.strerror), str(error.filename), "Start the query again."
+            ) from None
         raise
-    gone = process_gone(jvm)
-    threading.Thread(target=_end_with, args=(gone,), name="parent-watch", daemon=True).start()
     return lock, ledger
 
 
-def _end_with(gone: Callable[[], bool]) -> None:
+def _end_with(gone: Callable[[], bool], stopped: threading.Event) -> None:
     """End this process when Spark's driver is gone, also while a call waits; the fetchers see it and clean up."""
     while not gone():
-        time.sleep(_WATCH_EVERY)
+        if stopped.wait(_WATCH_EVERY):
+            return
     os._exit(1)

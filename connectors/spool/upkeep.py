@@ -6,6 +6,7 @@ The order is always: make durable, record, delete. A crash in between leaves fil
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,11 +56,15 @@ class Upkeep:
         self._ledger = ledger
         self._settings = settings
         self._names = itertools.count()
+        self._next_look = 0.0
         with ledger.lock:
             ledger.index.set_horizon(settings.horizon)
 
-    def step(self) -> None:
+    def step(self, *, urgent: bool = False) -> None:
         """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
+
+        Args:
+            urgent: the disk is full: free what may be freed, however little it is.
 
         Raises:
             SpoolFencedError: another writer took the spool over.
@@ -71,6 +76,7 @@ class Upkeep:
             due = freeable(state, settings.retention)
             recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
+            enough = enough or (urgent and bool(due))
             if enough or recent >= settings.recent_ids:
                 self._write_recent()
                 self._free(due if enough else [])
@@ -111,7 +117,7 @@ class Upkeep:
 
         def drop() -> None:
             failpoint("ids.after_swap_record")
-            for space in {run.space for run in gone}:
+            for space in {run.space for run in (*gone, *add)}:
                 ledger.index.swap(space, [run.name for run in gone], new)
             for run in gone:
                 ledger.store.delete(run_name(run.name))
@@ -150,12 +156,20 @@ class Upkeep:
     def _forget_fetchers(self) -> None:
         """Remove the folders of fetchers that are gone, once all their segments are freed."""
         ledger, state = self._ledger, self._ledger.state
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + ledger.store.look_seconds
         busy = {entry.fetcher for entry in state.segments}
         names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
         for fetcher in (names & state.fetchers.keys()) - busy:
-            self._ledger.store.remove_unlocked_folder(f"inbox/{fetcher}")
+            folder = f"inbox/{fetcher}"
+            if ledger.store.close_folder(folder, ledger.next_segment(fetcher)):
+                ledger.store.remove_unlocked_folder(folder)
         gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]
         if gone:
+            # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.
+            ledger.store.sync_folder("inbox")
             ledger.append({"forget": gone})
 
     def _check_size(self) -> None:

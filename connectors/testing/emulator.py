@@ -39,7 +39,7 @@ from typing import Self
 import grpc
 
 from connectors.testing.java import find_java, free_port
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination, start_bound_process
+from connectors.testing.processes import ServerProcess, announce, start_bound_process, stop_event
 
 __all__ = ["Emulator", "FoundEmulator", "find_emulator"]
 
@@ -247,10 +247,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     options = parser.parse_args(arguments)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if options.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=options.exit_with_parent)
     return _run(options.port, stopping)
 
 

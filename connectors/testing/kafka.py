@@ -22,14 +22,13 @@ import ctypes
 import os
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.client import librdkafka_path
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination
+from connectors.testing.processes import ServerProcess, announce, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]
 
@@ -159,14 +158,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {__name__}", description="librdkafka's mock cluster.")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     told = parser.parse_args(arguments)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if told.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=told.exit_with_parent)
     with MockKafka() as kafka:
         announce(kafka.endpoint)
-        while not stopping.wait(1):
-            pass
+        stopping.wait()
     return 0
 
 

@@ -39,7 +39,7 @@ from typing import Self
 from connectors.testing.java import find_java, free_port
 from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.maven import class_path
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination, start_bound_process
+from connectors.testing.processes import ServerProcess, announce, start_bound_process, stop_event
 
 __all__ = ["PASSWORD", "USER", "FoundBroker", "KafkaBroker", "find_broker"]
 
@@ -302,10 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE: a setting of the broker", metavar="S")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     told = parser.parse_args(arguments)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if told.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=told.exit_with_parent)
     changes = dict(pair.split("=", 1) for pair in told.set)
     with contextlib.ExitStack() as stack:
         folder = told.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))

@@ -24,7 +24,7 @@ from typing import IO, Self
 
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["ServerProcess", "announce", "on_parent_death", "on_termination", "start_bound_process"]
+__all__ = ["ServerProcess", "announce", "on_parent_death", "on_termination", "start_bound_process", "stop_event"]
 
 _READY = "listening on "
 _LOOK_AT_PARENT_SECONDS = 0.5
@@ -67,6 +67,19 @@ def on_parent_death(action: Callable[[], None]) -> None:
         action()
 
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
+def stop_event(*, with_parent: bool) -> threading.Event:
+    """An event that SIGTERM and SIGINT set; to be called by the main thread of a server program.
+
+    Args:
+        with_parent: the end of standard input and the death of the parent set it too.
+    """
+    stopping = threading.Event()
+    on_termination(stopping.set)
+    if with_parent:
+        on_parent_death(stopping.set)
+    return stopping
 
 
 def start_bound_process(

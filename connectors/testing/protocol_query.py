@@ -25,7 +25,7 @@ from connectors.testing.protocol_errors import (
 from connectors.testing.protocol_process import ReaderProcess, offset_text
 from connectors.testing.protocol_store import Checkpoint, digest
 from connectors.testing.protocol_stream import Batch, Source, Step, Stream, Trigger
-from connectors.testing.protocol_worker import InProcessWorkers, ReadPlan, TaskWorkers
+from connectors.testing.protocol_worker import CreatedSource, InProcessWorkers, ReadPlan, TaskWorkers
 
 __all__ = ["StreamingQuery"]
 
@@ -132,12 +132,7 @@ class StreamingQuery:
         self._running = True
         try:
             for source, made in zip(self.sources, created, strict=True):
-                reader = ReaderProcess(
-                    made.pickled,
-                    made.schema,
-                    environment=self.reader_environment,
-                    call_timeout=self.call_timeout,
-                )
+                reader = self._make_reader(made)
                 self._streams.append(Stream(source, made, reader, reader.supported_features()))
             for stream in self._streams:
                 stream.ask_for_limit(self.trigger)
@@ -145,6 +140,10 @@ class StreamingQuery:
         except BaseException:
             self._end(ReaderProcess.kill)
             raise
+
+    def _make_reader(self, made: CreatedSource) -> ReaderProcess:
+        environment, timeout = self.reader_environment, self.call_timeout
+        return ReaderProcess(made.pickled, made.schema, environment=environment, call_timeout=timeout)
 
     def _populate_start_offsets(self) -> None:
         """Spark's rules: run the latest logged batch again, unless it is committed; then go on behind it."""

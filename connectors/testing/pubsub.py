@@ -23,7 +23,6 @@ import argparse
 import gc
 import secrets
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +31,7 @@ import grpc
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.clock import ServerClock
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination
+from connectors.testing.processes import ServerProcess, announce, stop_event
 from connectors.testing.pubsub_commands import PubSubCommands
 from connectors.testing.pubsub_control import PubSubControl, control_handler
 from connectors.testing.pubsub_events import Event, EventKind
@@ -192,10 +191,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Messages wait in long lists and form no cycles: the default thresholds cost a third of the speed.
     gc.set_threshold(200_000, 50, 100)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if options.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=options.exit_with_parent)
     try:
         server = PubSubServer(
             options.port,

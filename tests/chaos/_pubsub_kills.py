@@ -51,6 +51,8 @@ class KillPlan:
             sink: that batch must be run again.
         sink_pause: seconds that the sink takes for each batch between its digest and its file.
         redelivered: the share of messages that the server delivers again after their ack, to another stream.
+        lost_acks: the share of messages whose ack the server answers and forgets.
+        stream_seconds: after so long the server cuts each stream, again and again.
         options: of the source, beside where it is.
     """
 
@@ -62,6 +64,8 @@ class KillPlan:
     in_sink: bool
     sink_pause: float
     redelivered: float
+    lost_acks: float
+    stream_seconds: float
     options: Mapping[str, str]
 
     @classmethod
@@ -83,6 +87,8 @@ class KillPlan:
             in_sink=in_sink,
             sink_pause=sink_pause,
             redelivered=round(choose.uniform(0.05, 0.3), 2),
+            lost_acks=round(choose.uniform(0.02, 0.15), 2),
+            stream_seconds=round(choose.uniform(0.3, 3.0), 1),
             options={
                 "streams": str(choose.choice((2, 4))),
                 "fetchers": str(choose.choice((1, 2))),
@@ -141,12 +147,7 @@ class KillTrial:
         """
         with PubSubTestClient(self._endpoint, _PROJECT) as client:
             client.create(self._name, self._name, _ACK_DEADLINE)
-            self._server.redeliver_acked(
-                self._plan.redelivered,
-                delay=_REDELIVERY_DELAY,
-                to_other_stream=True,
-                subscription=self._subscription,
-            )
+            self._switch_faults_on()
             publishing = threading.Thread(target=self._publish, args=(client,), daemon=True)
             publishing.start()
             self._seen_errors = len(self._job.query_errors())
@@ -155,6 +156,14 @@ class KillTrial:
             publishing.join()
             self._heal()
         return self._outcome(killed_at)
+
+    def _switch_faults_on(self) -> None:
+        plan, server = self._plan, self._server
+        server.redeliver_acked(
+            plan.redelivered, delay=_REDELIVERY_DELAY, to_other_stream=True, subscription=self._subscription
+        )
+        server.lose_acks(fraction=plan.lost_acks, subscription=self._subscription)
+        server.close_streams_every(plan.stream_seconds)
 
     def _publish(self, client: PubSubTestClient) -> None:
         """Publish over some seconds; the payload and an attribute say which message it is."""
@@ -219,6 +228,9 @@ class KillTrial:
         """Wait until all is in the sink and acked, copies too, then stop the query."""
         job = self._job
         self._wait_for_rows(self._plan.messages, rows_in_sink)
+        self._server.lose_acks(fraction=0, subscription=self._subscription)
+        # Messages whose acks were lost come again when their deadline is over, and are acked then.
+        self._server.jump(6 * _ACK_DEADLINE)
         for _ in range(2):
             # The second time for what is delivered again after its ack.
             job.wait_for(
@@ -231,6 +243,7 @@ class KillTrial:
         left = _processes.still_running(running, GONE_SECONDS)
         self._left_behind |= {pid: f"after the stop {process}" for pid, process in left.items()}
         self._server.redeliver_acked(0, subscription=self._subscription)
+        self._server.close_streams_every(0)
 
     def _outcome(self, killed_at: int) -> dict[str, Any]:
         plan = self._plan
@@ -246,6 +259,8 @@ class KillTrial:
             "rows_at_kill": killed_at,
             "sink_pause": plan.sink_pause,
             "redelivered": plan.redelivered,
+            "lost_acks": plan.lost_acks,
+            "stream_seconds": plan.stream_seconds,
             "options": dict(plan.options),
             "counts": {
                 "messages": len(self._published),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from connectors.pubsub.reader import PubSubDataSource
+from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import Batch, DriverCrashedError, ReaderDiedError, StreamingQuery, TaskWorkers
 from connectors.testing.protocol_stream import Trigger
 from connectors.testing.pubsub import PubSubServer
@@ -73,17 +75,22 @@ class ReplayingRig(PubSubRig):
         return self.last
 
 
-def run_sweep(folder: Path) -> dict[str, Any]:
+def run_sweep(folder: Path, *, objects: bool = False) -> dict[str, Any]:
     """Crash the fetcher and the reader at every failpoint; the outcome for the record.
+
+    Args:
+        folder: for checkpoint, sink and spool.
+        objects: the spool goes on an object store instead.
 
     Raises:
         AssertionError, ProtocolError: rows were lost or doubled, a replay differed, or a batch did not come.
     """
-    crashes = all_crashes()
+    crashes = all_crashes(objects=objects)
     workers = TaskWorkers(1)
     try:
-        with PubSubServer() as server:
-            rig = ReplayingRig(server, server.endpoint, folder, workers)
+        with PubSubServer() as server, ExitStack() as stack:
+            bucket = stack.enter_context(ObjectStoreServer()) if objects else None
+            rig = ReplayingRig(server, server.endpoint, folder, workers, bucket)
             missed = sweep(rig, crashes)
     finally:
         workers.close()

@@ -143,6 +143,12 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             # A bound stands on random trials only.
             answer[part]["victims"] = dict(sorted(victims.items()))
             answer[part]["failure_rate_upper_bound_95"] = None if failed else upper_bound(len(own))
+            # Each kind has the bound that its own trials support.
+            failed_victims = {each["victim"] for each in own if not each["ok"]}
+            answer[part]["failure_rate_upper_bound_95_by_victim"] = {
+                victim: None if victim in failed_victims else upper_bound(count)
+                for victim, count in sorted(victims.items())
+            }
     return answer
 
 

@@ -10,10 +10,11 @@ import pytest
 from connectors.testing.protocol import TaskWorkers
 from tests.contract.harness import SourceHarness
 from tests.contract.kafka_harness import KafkaHarness
+from tests.contract.kinesis_harness import KinesisHarness
 from tests.contract.pubsub_harness import PubSubHarness
 from tests.contract.reference_harness import ReferenceHarness
 
-HARNESSES: list[type[SourceHarness]] = [ReferenceHarness, PubSubHarness, KafkaHarness]
+HARNESSES: list[type[SourceHarness]] = [ReferenceHarness, PubSubHarness, KafkaHarness, KinesisHarness]
 """A connector joins the contract suite by adding its harness here."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from connectors.kafka.consume import close_readers
 from connectors.kafka.produce import close_sinks
 from connectors.testing.emulator import Emulator, find_emulator
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
+from connectors.testing.kinesis import KinesisServer
+from connectors.testing.kinesis_local import KinesisLocal, find_kinesis_local
 from connectors.testing.pubsub import PubSubServer
 from tests.kafka_rig import KafkaRig
 
@@ -36,6 +39,34 @@ def embedded_pubsub() -> Iterator[str]:
     """``HOST:PORT`` of a `PubSubServer` without faults, to be held against the emulator; shared as that is."""
     with PubSubServer() as server:
         yield server.endpoint
+
+
+@pytest.fixture(scope="session")
+def kinesis_local() -> Iterator[str]:
+    """URL of kinesis-local; tests share it, so they use streams of their own."""
+    if reason := find_kinesis_local().reason:
+        pytest.skip(reason)
+    with KinesisLocal() as server:
+        yield server.url
+
+
+@pytest.fixture(scope="session")
+def moto_kinesis() -> Iterator[str]:
+    """URL of moto's server; shared as kinesis-local is."""
+    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - takes a second that others need not wait
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it tells of every call
+    server.start()
+    yield "http://{}:{}".format(*server.get_host_and_port())
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def embedded_kinesis() -> Iterator[str]:
+    """URL of a `KinesisServer` without faults, to be held against kinesis-local; shared as that is."""
+    with KinesisServer() as server:
+        yield server.url
 
 
 @pytest.fixture(scope="session")

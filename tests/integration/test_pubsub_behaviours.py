@@ -351,7 +351,9 @@ def test_27_a_second_query_on_the_spool_is_refused_and_changes_nothing(rig: PubS
         before = sorted(path.name for path in (rig.spool / "epochs").iterdir())
         with (
             rig.query(checkpoint=rig.folder / "other", sink=None) as second,
-            pytest.raises(ReaderFailedError, match=r"SPOOL_IN_USE.*spoolLocation of its own"),
+            pytest.raises(
+                ReaderFailedError, match=r"SPOOL_IN_USE.*spoolLocation of its own.*one query with foreachBatch"
+            ),
         ):
             second.run_batch()
         assert sorted(path.name for path in (rig.spool / "epochs").iterdir()) == before

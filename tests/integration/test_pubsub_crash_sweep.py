@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
+from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import PubSubRig
-from tests.pubsub_sweep import READER_POINTS, Crash, all_crashes, points_in_code, sweep
+from tests.pubsub_sweep import READER_POINTS, REPAIR_POINTS, Crash, all_crashes, points_in_code, sweep
+
+OBJECT_STORE_SAMPLE = (
+    ("fetcher", "store.before_put"),
+    ("fetcher", "store.after_publish"),
+    ("reader", "lease.after_put"),
+    ("reader", "fence.after_claim"),
+    ("reader", "store.after_close"),
+    ("reader", "ledger.after_put"),
+)
+"""What the suite has time for; ``./dev chaos pubsub --only object_sweep`` crashes at every failpoint."""
 
 ELSEWHERE = {
     "fetch.before_nack",
@@ -19,18 +31,20 @@ ELSEWHERE = {
 """Those with tests of their own: a fetcher that gives back, seeks, and tasks of the sink."""
 
 
-def run(tmp_path: Path, crashes: list[Crash]) -> None:
+def run(tmp_path: Path, crashes: list[Crash], *, objects: bool = False) -> None:
     workers = TaskWorkers(1)
     try:
-        with PubSubServer() as server:
-            missed = sweep(PubSubRig(server, server.endpoint, tmp_path, workers), crashes)
+        with PubSubServer() as server, ExitStack() as stack:
+            bucket = stack.enter_context(ObjectStoreServer()) if objects else None
+            missed = sweep(PubSubRig(server, server.endpoint, tmp_path, workers, bucket), crashes)
     finally:
         workers.close()
     assert missed == []
 
 
 def test_the_sweep_knows_every_failpoint_of_the_code() -> None:
-    assert points_in_code() == {crash.point for crash in all_crashes()} | ELSEWHERE
+    swept = {crash.point for objects in (False, True) for crash in all_crashes(objects=objects)}
+    assert points_in_code() == swept | set(REPAIR_POINTS) | ELSEWHERE
 
 
 def test_a_fetcher_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: Path) -> None:
@@ -39,3 +53,7 @@ def test_a_fetcher_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: P
 
 def test_a_reader_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: Path) -> None:
     run(tmp_path, [Crash("reader", point) for point in READER_POINTS])
+
+
+def test_a_spool_on_an_object_store_survives_the_same(tmp_path: Path) -> None:
+    run(tmp_path, [Crash(role, point) for role, point in OBJECT_STORE_SAMPLE], objects=True)

@@ -81,13 +81,15 @@ class Stream:
             .load()
         )
 
-    def start(self, trigger: dict[str, object] | None = None, **options: str) -> StreamingQuery:
+    def start(
+        self, trigger: dict[str, object] | None = None, rows: DataFrame | None = None, **options: str
+    ) -> StreamingQuery:
         """Start a query whose sink keeps the ids of each batch, keyed on the batch id."""
 
         def write(batch: DataFrame, batch_id: int) -> None:
             self.rows[batch_id] = batch.toArrow()["messageId"].to_pylist()
 
-        writer = self.load(**options).writeStream.foreachBatch(write)
+        writer = (rows or self.load(**options)).writeStream.foreachBatch(write)
         if trigger is not None:
             writer = writer.trigger(**trigger)
         return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
@@ -170,18 +172,17 @@ def test_a_union_of_the_stream_with_itself_reads_every_row_twice(stream: Stream)
     assert sum(counted) == 100
 
 
-def test_a_second_query_on_one_spool_fails_and_the_first_goes_on(stream: Stream) -> None:
+def test_a_second_query_on_one_dataframe_fails_with_what_to_do_instead_and_the_first_goes_on(stream: Stream) -> None:
     stream.publish(50)
-    first = stream.start()
+    rows = stream.load()
+    first = stream.start(rows=rows)
     wait_for(lambda: len(stream.found()) >= 50, first)
     second = (
-        stream.load()
-        .writeStream.format("noop")
-        .option("checkpointLocation", str(stream.folder / "other checkpoint"))
-        .start()
+        rows.writeStream.format("noop").option("checkpointLocation", str(stream.folder / "other checkpoint")).start()
     )
     wait_for(lambda: second.exception() is not None)
-    assert "SPOOL_IN_USE" in str(second.exception())
+    for part in ("SPOOL_IN_USE", "one query with foreachBatch", "a subscription and a spoolLocation of its own"):
+        assert part in str(second.exception())
     stream.publish(50)
     wait_for(lambda: len(stream.found()) >= 100, first)
     first.stop()
@@ -322,3 +323,40 @@ def _command(pid: int) -> bytes:
 
 def _parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_a_batch_reads_what_the_spool_keeps_and_every_action_sees_the_same_rows(stream: Stream) -> None:
+    stream.publish(60)
+    query = stream.start({"availableNow": True})
+    assert query.awaitTermination(60)
+    options = {"projectId": "shop", "subscriptionId": stream.subscription.rpartition("/")[2]}
+    options |= {"endpoint": stream.server.endpoint, "spoolLocation": str(stream.folder / "spool")}
+    reading = stream.spark.read.format("pubsub").options(**options)
+    rows = reading.load()
+    assert rows.schema == stream.load().schema
+    assert [row["messageId"] for row in rows.select("messageId").sort("offset").collect()] == stream.published
+    assert rows.filter("offset >= 20").count() == 40
+    assert reading.option("startingPosition", "latest").load().count() == 0
+    theirs = stream.spark.read.format("pubsub").options(**options, schemaMode="databricks").load()
+    assert theirs.schema.simpleString() == (
+        "struct<messageId:string,payload:binary,attributes:string,publishTimestampInMillis:bigint>"
+    )
+    assert {tuple(row) for row in theirs.selectExpr("cast(payload as string)", "attributes").collect()} == {
+        ("payload", '{"kind":"test"}')
+    }
+
+
+def test_a_peek_hands_everything_back(stream: Stream) -> None:
+    stream.publish(30)
+    rows = (
+        stream.spark.read.format("pubsub")
+        .option("subscriptionId", stream.subscription)
+        .option("endpoint", stream.server.endpoint)
+        .option("spoolLocation", str(stream.folder / "spool"))
+        .options(batchMode="peek", peekMaxRows="30", startTimeout="60s")
+        .load()
+    )
+    assert sorted(row["messageId"] for row in rows.collect()) == sorted(stream.published)
+    assert rows.count() == 30
+    assert stream.server.acked_ids(stream.subscription) == []
+    stream.server.wait_until(lambda: stream.server.outstanding(stream.subscription) == 0, 10.0)

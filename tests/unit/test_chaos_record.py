@@ -34,6 +34,16 @@ def test_a_record_goes_on_with_its_seed_and_its_trials(tmp_path: Path) -> None:
     assert summary["failure_rate_upper_bound_95"] is None
 
 
+def test_each_kind_of_victim_has_the_bound_that_its_own_trials_support(tmp_path: Path) -> None:
+    kept = record(tmp_path / "thing.json")
+    for number in range(60):
+        kept.add(f"jvm-{number}", "kills", {"ok": True, "victim": "jvm"})
+    kept.add("fetcher-0", "kills", {"ok": False, "victim": "fetcher"})
+    kept.add("worker-0", "kills", {"ok": True, "victim": "worker"})
+    bounds = kept.summary["kills"]["failure_rate_upper_bound_95_by_victim"]
+    assert bounds == {"fetcher": None, "jvm": upper_bound(60), "worker": 0.95}
+
+
 def test_a_record_of_other_settings_is_not_gone_on_from_unless_begun_anew(tmp_path: Path) -> None:
     record(tmp_path / "r.json").add("a", "part", {"ok": True})
     with pytest.raises(RecordMismatchError, match="another settings"):

@@ -12,7 +12,7 @@ import pytest
 from tests import house_rules as rules
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CONNECTORS = ["kafka", "pubsub"]
+CONNECTORS = ["kafka", "kinesis", "pubsub"]
 """All connectors there are: a new one is added here, so that none is passed over in silence."""
 
 Rule = Callable[[Path], list[str]]

@@ -172,12 +172,75 @@ def test_ephemeral_spool_picks_one_folder_for_each_subscription(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "location", ["s3://bucket/x", "gs://bucket/x", "abfs://c@a/x", "abfss://c@a/x", "s3a://bucket/x"]
+    ("location", "root"),
+    [
+        ("s3://bucket/x", "s3://bucket/x"),
+        ("s3a://bucket//x/", "s3://bucket/x"),
+        ("S3://bucket", "s3://bucket"),
+        ("gs://bucket/x/y", "gs://bucket/x/y"),
+        ("az://container/x", "az://container/x"),
+        ("abfss://data@account.dfs.core.windows.net/x", "abfss://data@account.dfs.core.windows.net/x"),
+        ("abfs://data@account.blob.core.windows.net/x", "abfss://data@account.dfs.core.windows.net/x"),
+    ],
 )
-def test_object_stores_are_refused_for_now(location: str) -> None:
+def test_the_url_of_an_object_store_is_a_location(location: str, root: str) -> None:
+    options = parse(LEAST | {"spoollocation": location})
+    assert options.spool_folder == root
+    assert options.max_fetch_period == 1.0
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_a_fetch_period_that_is_given_counts_on_an_object_store_too() -> None:
+    options = parse(LEAST | {"spoollocation": "s3://bucket/x", "maxFetchPeriod": "100ms"})
+    assert options.max_fetch_period == 0.1
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "hdfs://name/x",
+        "http://bucket/x",
+        "s3:///x",
+        "s3://",
+        "s3://bucket/x?y=1",
+        "s3://bucket/../x",
+        "s3://key:s3cr3t@bucket/x",
+        "abfss://account.dfs.core.windows.net/x",
+        "abfss://data@elsewhere.example/x",
+    ],
+)
+def test_other_urls_are_refused(location: str) -> None:
     error = refused(LEAST | {"spoollocation": location})
+    assert error.code == "OPTION_ILLEGAL"
     assert "spoolLocation" in str(error)
-    assert "not supported yet" in str(error)
+    assert "s3cr3t" not in str(error)
+
+
+def test_the_access_to_an_object_store_comes_from_its_options_and_shows_no_secret() -> None:
+    raw = {"spoolendpoint": "https://minio.example/", "spoolregion": "eu", "spoolkeyid": "AK1", "spoolsecret": "env:S"}
+    options = parse(LEAST | {"spoollocation": "s3://bucket/x"} | raw, {"S": "s3cr3t"})
+    access = options.store_access
+    assert (access.endpoint, access.region, access.key_id) == ("https://minio.example", "eu", "AK1")
+    assert access.secret is not None
+    assert access.secret.reveal() == "s3cr3t"
+    assert "s3cr3t" not in repr(options) + repr(access)
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        ({"spoolregion": "eu"}, "OPTION_CONFLICT"),
+        ({"spoollocation": "gs://bucket/x", "spoolkeyid": "k", "spoolsecret": "s3cr3t"}, "OPTION_CONFLICT"),
+        ({"spoollocation": "s3://bucket/x", "spoolkeyid": "k"}, "OPTION_MISSING"),
+        ({"spoollocation": "s3://bucket/x", "spoolendpoint": "http://minio.example"}, "OPTION_ILLEGAL"),
+        ({"spoollocation": "s3://bucket/x", "spoolendpoint": "https://k:s3cr3t@minio.example"}, "OPTION_ILLEGAL"),
+        ({"spoollocation": "s3://bucket/x", "spoolendpoint": "minio.example"}, "OPTION_ILLEGAL"),
+    ],
+)
+def test_access_that_cannot_be_meant_is_refused(raw: dict[str, str], code: str) -> None:
+    error = refused(LEAST | raw)
+    assert error.code == code
+    assert "s3cr3t" not in str(error)
 
 
 def test_relative_location_is_refused() -> None:

@@ -21,11 +21,14 @@ def test_a_reference_page_is_what_the_code_declares(path: Path) -> None:
     [
         "docs/reference/pubsub.md",
         "docs/reference/kafka.md",
+        "docs/reference/kinesis.md",
         "docs/reference/protobuf.md",
         "docs/reference/protobuf-behaviours.md",
         "docs/explanation/behaviours.md",
         "docs/explanation/kafka.md",
+        "docs/explanation/kinesis.md",
         "docs/explanation/pubsub-sink.md",
+        "docs/explanation/kinesis-sink.md",
         "docs/explanation/kafka-exactly-once.md",
     ],
 )

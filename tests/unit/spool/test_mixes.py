@@ -9,13 +9,17 @@ from typing import Any
 
 import pytest
 
-from connectors.core.errors import ConnectorError
-from connectors.core.offsets import SENTINEL, is_sentinel
-from connectors.spool.plan import check_range, offset_at, position_of
+from connectors.core.errors import ConnectorError, DataLossError
+from connectors.core.offsets import SENTINEL, START_KEY
+from connectors.spool import stats
+from connectors.spool.plan import offset_at
+from connectors.spool.stream import SpoolStream
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool
 
 ROWS = 10
+NO_LIMIT = (1 << 63) - 1
 
 # What becomes of the next batch: the position where it begins, or the code of the error.
 CELLS = {
@@ -43,6 +47,20 @@ CELLS = {
     ("newer", "older copy that went on"): "SPOOL_OFFSET_UNKNOWN",
     ("newer", "newer"): 30,
     ("newer", "other"): "SPOOL_OTHER",
+}
+
+# With failOnDataLoss=false a start below the oldest row goes on there; nothing else is different.
+LOSSY_CELLS = CELLS | {("same", "newer, freed"): 50, ("older", "newer, freed"): 50}
+
+# Where a new checkpoint begins by startingPosition: earliest, committed, latest.
+STARTS = {
+    "new": (0, 0, 0),
+    "same": (0, 20, 25),
+    "older copy": (0, 10, 15),
+    "older copy that went on": (0, 50, 55),
+    "newer": (0, 30, 35),
+    "newer, freed": (50, 70, 75),
+    "other": (0, 0, 0),
 }
 
 
@@ -95,31 +113,119 @@ class History:
         return taken
 
 
-def begin(spool: HandSpool, checkpoint: Mapping[str, Any]) -> int:
-    """Where the next batch begins, as `SpoolStream` decides it with ``startingPosition=committed``."""
-    assert spool.ledger is not None
-    state = spool.ledger.state
-    if is_sentinel(checkpoint):
-        return max(state.committed, state.oldest)
-    position = position_of(state, dict(checkpoint), "here")
-    check_range(state, position, state.head, "here")
-    return position
+def begin(stream: SpoolStream, root: Path, checkpoint: Mapping[str, Any]) -> int:
+    """The position at which the next batch of a query begins; the batch is planned and read."""
+    end = stream.latest_offset(checkpoint, NO_LIMIT)
+    rows = rows_of(root, stream.partitions(checkpoint, end))
+    assert rows == rows_of(root, stream.partitions(checkpoint, end))
+    assert [position for position, _ in rows] == list(range(end["position"] - len(rows), end["position"]))
+    return end["position"] - len(rows)
 
 
-@pytest.mark.parametrize(("checkpoint", "spool"), CELLS, ids=" checkpoint with ".join)
-def test_a_mix_goes_on_or_stops_with_the_code_of_what_is_wrong(checkpoint: str, spool: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fail", [True, False], ids=["failOnDataLoss", "lossy"])
+@pytest.mark.parametrize(("checkpoint", "spool"), CELLS, ids=[" checkpoint with ".join(cell) for cell in CELLS])
+def test_a_mix_goes_on_or_stops_with_the_code_of_what_is_wrong(
+    checkpoint: str, spool: str, fail: bool, tmp_path: Path
+) -> None:
     history = History(tmp_path)
     taken = history.take(spool)
-    before = taken.files()
-    expected = CELLS[checkpoint, spool]
-    if isinstance(expected, int):
-        assert begin(taken, history.checkpoints[checkpoint]) == expected
-    else:
-        with pytest.raises(ConnectorError) as caught:
-            begin(taken, history.checkpoints[checkpoint])
-        assert caught.value.code == expected
-        assert caught.value.action
-    assert taken.files() == before
+    expected = (CELLS if fail else LOSSY_CELLS)[checkpoint, spool]
+    with open_stream(taken.root, fail_on_data_loss=fail) as stream:
+        before = taken.files()
+        if isinstance(expected, int):
+            assert begin(stream, taken.root, history.checkpoints[checkpoint]) == expected
+        else:
+            with pytest.raises(ConnectorError) as caught:
+                begin(stream, taken.root, history.checkpoints[checkpoint])
+            assert caught.value.code == expected
+            assert caught.value.action
+        after = taken.files()
+    moved = expected != CELLS[checkpoint, spool]
+    # The stream's upkeep may write records meanwhile; nothing else has changed.
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert {name.split("/")[0] for name in changed} <= {"ledger", "tmp"}
+    assert stats(str(taken.root)).struck_out["skipped"] == (0 if not moved else 40 if checkpoint == "older" else 30)
+
+
+@pytest.mark.parametrize("checkpoint", ["same", "older"])
+def test_a_start_that_was_moved_up_is_recorded_once_however_often_its_batch_is_planned(
+    checkpoint: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History(tmp_path)
+    root = history.take("newer, freed").root
+    start = history.checkpoints[checkpoint]
+    counted = 50 - start["position"]
+    with open_stream(root, fail_on_data_loss=False) as stream:
+        end = stream.latest_offset(start, NO_LIMIT)
+        first = rows_of(root, stream.partitions(start, end))
+        assert [position for position, _ in first] == list(range(50, 70))
+        assert "SPOOL_ROWS_SKIPPED" in caplog.text
+    for _ in range(2):  # the unfinished batch is planned before anything is asked, after each restart
+        with open_stream(root, fail_on_data_loss=False) as stream:
+            assert rows_of(root, stream.partitions(start, end)) == first
+            assert stream.latest_offset(end, NO_LIMIT) == end
+        assert stats(str(root)).struck_out["skipped"] == counted
+    with open_stream(root) as stream, pytest.raises(DataLossError, match=r"SPOOL_ROWS_FREED.*failOnDataLoss=false"):
+        stream.partitions(start, end)
+
+
+def test_a_checkpoint_below_a_spool_that_is_wholly_freed_waits_for_new_rows_and_goes_on_with_them(
+    tmp_path: Path,
+) -> None:
+    history = History(tmp_path)
+    taken = history.take("newer, freed")
+    ledger = taken.ledger
+    assert ledger is not None
+    for segment in list(ledger.state.segments):
+        ledger.append({"free": [segment.name]})
+    start = history.checkpoints["same"]
+    with open_stream(taken.root, fail_on_data_loss=False) as stream:
+        assert stream.latest_offset(start, NO_LIMIT) == start
+    taken.write(["one", "two"], fetcher="later")
+    with open_stream(taken.root, fail_on_data_loss=False) as stream:
+        end = stream.latest_offset(start, NO_LIMIT)
+        assert rows_of(taken.root, stream.partitions(start, end)) == [(70, "one"), (71, "two")]
+
+
+@pytest.mark.parametrize("fail", [True, False], ids=["failOnDataLoss", "lossy"])
+@pytest.mark.parametrize("spool", STARTS)
+def test_a_new_checkpoint_begins_where_starting_position_says(spool: str, fail: bool, tmp_path: Path) -> None:
+    taken = History(tmp_path).take(spool)
+    if spool not in {"new", "other"}:  # rows that no batch has had yet
+        taken.write([f"late-{number}" for number in range(5)], fetcher="late")
+    for name, position in zip(("earliest", "committed", "latest"), STARTS[spool], strict=True):
+        with open_stream(taken.root, starting_position=name, fail_on_data_loss=fail) as stream:
+            assert begin(stream, taken.root, SENTINEL) == position, name
+
+
+@pytest.mark.parametrize("fail", [True, False], ids=["failOnDataLoss", "lossy"])
+def test_latest_stays_where_the_first_batch_has_pinned_it(fail: bool, tmp_path: Path) -> None:
+    taken = History(tmp_path).take("same")
+    settings = {"starting_position": "latest", "fail_on_data_loss": fail}
+    with open_stream(taken.root, **settings) as stream:
+        empty = stream.latest_offset(SENTINEL, NO_LIMIT)
+        assert (empty["position"], empty[START_KEY]["position"]) == (20, 20)
+        assert stream.partitions(SENTINEL, empty) == []
+    taken.write(["after"], fetcher="late")
+    with open_stream(taken.root, **settings) as stream:
+        assert stream.partitions(SENTINEL, empty) == []
+        end = stream.latest_offset(empty, NO_LIMIT)
+        assert rows_of(taken.root, stream.partitions(empty, end)) == [(20, "after")]
+
+
+def test_a_pinned_start_that_was_freed_meanwhile_stops_the_query_or_is_moved_up(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    taken = history.take("same")
+    with open_stream(taken.root, starting_position="earliest") as stream:
+        end = stream.latest_offset(SENTINEL, 15)
+        assert end[START_KEY]["position"] == 0
+    ledger = taken.open()
+    ledger.append({"free": [ledger.state.segments[0].name]})
+    with open_stream(taken.root) as stream, pytest.raises(DataLossError, match="SPOOL_ROWS_FREED"):
+        stream.partitions(SENTINEL, end)
+    with open_stream(taken.root, fail_on_data_loss=False) as stream:
+        rows = rows_of(taken.root, stream.partitions(SENTINEL, end))
+        assert [position for position, _ in rows] == list(range(10, 15))
 
 
 def test_rows_of_a_copy_that_went_on_are_told_apart_from_those_the_checkpoint_means(tmp_path: Path) -> None:
@@ -131,4 +237,5 @@ def test_rows_of_a_copy_that_went_on_are_told_apart_from_those_the_checkpoint_me
     theirs = offset_at(taken.ledger.state, 20)
     assert (theirs["position"], theirs["spool"]) == (meant["position"], meant["spool"])
     assert theirs["epoch"] != meant["epoch"]
-    assert begin(taken, theirs) == 20
+    with open_stream(taken.root) as stream:
+        assert begin(stream, taken.root, theirs) == 20

@@ -1,0 +1,107 @@
+"""Records per second out of one Kinesis shard into Arrow columns, ours beside a plain boto3 loop, each in this process.
+
+Both read the same records from the server of `connectors.testing`, which runs in a process of its own, page by page
+from the oldest on, without waits. The loop of boto3 calls get_records and keeps what it gives; it makes no columns.
+`wall` is records a second; where the server is the limit, `cpu` says what the reading itself costs: CPU seconds of this
+process for a million records. At least 5 times is asked for, at 100 B and at 1 KB.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import boto3
+from _common import Benchmark, Side, interleaved, parser
+from botocore.config import Config
+
+from connectors.kinesis.batch import plan_batch
+from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.client_options import client_options
+from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.read import ReadSettings, read_range
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
+
+RECORDS = {100: 100_000, 1024: 30_000}
+KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
+_cpu: dict[str, list[float]] = {}
+
+
+def timed(name: str, count: int, read: Callable[[], int]) -> Callable[[], float]:
+    """Reads once: records a second; notes CPU seconds for a million records."""
+
+    def run() -> float:
+        begin, spent = time.perf_counter(), time.process_time()
+        found = read()
+        seconds = time.perf_counter() - begin
+        _cpu.setdefault(name, []).append((time.process_time() - spent) / count * 1e6)
+        assert found == count, f"{found} records instead of {count}"
+        return count / seconds
+
+    return run
+
+
+def ours(server: KinesisServerProcess, stream: str) -> Callable[[], int]:
+    """Reads a shard as a task does."""
+    options = parse_read_options({"streamName": stream, "endpointUrl": server.url} | KEYS, {}, streaming=False)
+    (part,) = plan_batch(options)
+    made = client_options(options)
+    settings = ReadSettings(made, 10_000, period=0.0, rate=1e15, deaggregate=True, fail_on_data_loss=True)
+    client = KinesisClient(made)
+    return lambda: sum(batch.num_rows for batch in read_range(part, settings, client))
+
+
+def theirs(server: KinesisServerProcess, stream: str) -> Callable[[], int]:
+    """Reads a shard by boto3."""
+    shard = server.shards(stream)[0]
+    client = boto3.client(
+        "kinesis",
+        endpoint_url=server.url,
+        region_name="us-east-1",
+        aws_access_key_id="AKIATEST",
+        aws_secret_access_key="test-secret",  # noqa: S106 - of the test server
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+
+    def read() -> int:
+        found = client.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType="TRIM_HORIZON")
+        iterator, count = found["ShardIterator"], 0
+        while True:
+            page = client.get_records(ShardIterator=iterator, Limit=10_000)
+            count += len(page["Records"])
+            if page["MillisBehindLatest"] == 0:
+                return count
+            iterator = page["NextShardIterator"]
+
+    return read
+
+
+def main() -> None:
+    """Run the benchmark."""
+    told = parser(__doc__ or "").parse_args()
+    benchmark = Benchmark("kinesis_read")
+    benchmark.settings(peer=f"boto3 {boto3.__version__}", records=RECORDS, shards=1)
+    with start_server_process() as server:
+        for size, count in RECORDS.items():
+            case = str(size)
+            if told.cases and case not in told.cases:
+                continue
+            stream = f"read-{size}"
+            server.create_stream(stream)
+            server.fill(stream, count, size)
+            sides = {
+                "kinesis, into Arrow": timed(f"ours-{case}", count, ours(server, stream)),
+                "boto3 get_records": timed(f"theirs-{case}", count, theirs(server, stream)),
+            }
+            for warm in sides.values():
+                warm()
+            _cpu.clear()
+            mine, other = interleaved(sides, told.rounds)
+            benchmark.compare(f"wall-{case}", mine, other, "records/s")
+            spent = [Side(side.name, _cpu[name]) for side, name in ((mine, f"ours-{case}"), (other, f"theirs-{case}"))]
+            benchmark.compare(f"cpu-{case}", *spent, "CPU s/M records", less_is_better=True)
+    benchmark.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What a check of ``connectors doctor`` has found: the words that the checks of all connectors share.
+
+A connector's own checks are its module ``checks.py``; `connectors.doctor` finds it by that name. See `SourceChecks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+from connectors.core.errors import ConnectorError
+
+__all__ = ["Finding", "Outcome", "SourceChecks", "Steps"]
+
+
+class Outcome(StrEnum):
+    """What came of a check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILURE = "failure"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor.
+
+    Attributes:
+        area: what it is about, such as ``java`` or ``spool``.
+        check: what was looked at, in a few words.
+        outcome: what came of it.
+        found: one sentence that says what was seen.
+        mend: an instruction; empty where nothing has to be done.
+        code: the stable code of the error; empty where there is none.
+    """
+
+    area: str
+    check: str
+    outcome: Outcome
+    found: str
+    mend: str = ""
+    code: str = ""
+
+    @classmethod
+    def ok(cls, area: str, check: str, found: str) -> Finding:
+        """All is well."""
+        return cls(area, check, Outcome.OK, found)
+
+    @classmethod
+    def warning(cls, area: str, check: str, found: str, mend: str, code: str) -> Finding:
+        """It works, and the user should know."""
+        return cls(area, check, Outcome.WARNING, found, mend, code)
+
+    @classmethod
+    def failure(cls, area: str, check: str, found: str, mend: str, code: str) -> Finding:
+        """It will not work."""
+        return cls(area, check, Outcome.FAILURE, found, mend, code)
+
+    @classmethod
+    def from_error(cls, area: str, check: str, error: ConnectorError, outcome: Outcome = Outcome.FAILURE) -> Finding:
+        """The finding that an error stands for."""
+        place = f" ({error.where})" if error.where else ""
+        return cls(area, check, outcome, f"{error.what}{place}", error.action, error.code)
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as a JSON object."""
+        return asdict(self)
+
+
+class Steps:
+    """Checks that stand on each other: after the first failure the others are skipped.
+
+    Args:
+        area: what they are about.
+    """
+
+    def __init__(self, area: str) -> None:
+        self.area = area
+        self._failed: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a step has failed."""
+        return self._failed is not None
+
+    def step(self, check: str, look: Callable[[], str | Finding]) -> Finding:
+        """Take a step.
+
+        Args:
+            check: what is looked at.
+            look: gives what it saw, or a finding of its own; the `ConnectorError` it raises is a failure.
+        """
+        if self._failed is not None:
+            return Finding(self.area, check, Outcome.SKIPPED, f"not tried, because '{self._failed}' failed")
+        try:
+            seen = look()
+        except ConnectorError as error:
+            seen = Finding.from_error(self.area, check, error)
+        found = seen if isinstance(seen, Finding) else Finding.ok(self.area, check, seen)
+        if found.outcome is Outcome.FAILURE:
+            self._failed = check
+        return found
+
+
+class SourceChecks(Protocol):
+    """What the module ``checks.py`` of a connector has."""
+
+    FORMAT: str
+    """The name of its format."""
+
+    def check(self, raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
+        """Look at everything that a stream with these options needs; changes nothing, and takes no message.
+
+        Args:
+            raw: options, as a user gives them to Spark.
+            environ: the environment of the driver.
+            checkpoint: the folder of the query's checkpoint, if it was given.
+        """

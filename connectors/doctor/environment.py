@@ -1,0 +1,198 @@
+"""Checks of this machine: its Pythons, Java, and how Spark is set up.
+
+Each is a failure that was met in the first half hour of use, or seen in the issues of other connectors; what Spark
+says of it is in the docstrings.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import connectors
+from connectors.core.checks import Finding
+from connectors.doctor.workers import check_workers, dotted, numbers
+
+__all__ = ["check_environment", "check_java", "check_spark"]
+
+_SECONDS: Final = 60
+_OLDEST_PYTHON: Final = (3, 11)
+_OLDEST_SPARK: Final = (4, 2)
+_OLDEST_JAVA: Final = 17
+
+
+def check_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Look at this machine as the driver of a query would find it.
+
+    Args:
+        environ: the environment of the driver.
+    """
+    yield _driver()
+    yield from check_workers(environ)
+    yield from check_spark(environ)
+    yield from check_java(environ)
+
+
+def _driver() -> Finding:
+    found = f"Python {dotted(sys.version_info[:3])} at {sys.executable}, pack {connectors.__version__}"
+    if sys.version_info[:2] < _OLDEST_PYTHON:
+        return Finding.failure("python", "driver", found, "Use Python 3.11 or newer.", "PYTHON_TOO_OLD")
+    return Finding.ok("python", "driver", found)
+
+
+# --- Spark ---------------------------------------------------------------------------------------------------------
+
+
+def check_spark(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Which Spark this Python starts, and the settings of it that files and the shell give."""
+    yield from _spark_home(environ)
+    yield from _spark_settings(environ)
+
+
+def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
+    try:
+        installed = version("pyspark")
+    except PackageNotFoundError:
+        installed = _version_in(Path(environ.get("SPARK_HOME", "")))
+        if not installed:
+            yield Finding.failure(
+                "spark",
+                "version",
+                "pyspark is not installed for this Python",
+                "pip install 'pyspark>=4.2'",
+                "SPARK_MISSING",
+            )
+            return
+    if numbers(installed)[:2] < _OLDEST_SPARK:
+        yield Finding.failure(
+            "spark",
+            "version",
+            f"pyspark {installed} has no admission control for Python readers",
+            "pip install 'pyspark>=4.2'",
+            "SPARK_TOO_OLD",
+        )
+    else:
+        yield Finding.ok("spark", "version", f"pyspark {installed}")
+    home = environ.get("SPARK_HOME")
+    if not home:
+        return
+    other = _version_in(Path(home))
+    if other != installed:
+        what = f"another Spark ({other})" if other else "no Spark"
+        yield Finding.failure(
+            "spark",
+            "SPARK_HOME",
+            f"it names {what}: {home}",
+            f"Unset SPARK_HOME, or install that Spark's pyspark; this Python has {installed}.",
+            "SPARK_HOME_DIFFERS",
+        )
+    else:
+        yield Finding.ok("spark", "SPARK_HOME", f"the same version: {home}")
+
+
+def _version_in(home: Path) -> str:
+    """The version of a Spark distribution or of an installed pyspark; empty if there is none."""
+    for file, pattern in (
+        ("version.py", r'__version__[^=]*=\s*"([^"]+)"'),
+        ("python/pyspark/version.py", r'__version__[^=]*=\s*"([^"]+)"'),
+        ("RELEASE", r"Spark (\d\S*)"),
+    ):
+        try:
+            match = re.search(pattern, (home / file).read_text(errors="replace"))
+        except OSError:
+            continue
+        if match is not None:
+            return match[1]
+    return ""
+
+
+def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What ``spark-defaults.conf`` and the arguments of the shell say; a session's own settings are not seen here."""
+    home = environ.get("SPARK_HOME") or ""
+    folder = environ.get("SPARK_CONF_DIR") or (str(Path(home) / "conf") if home else "")
+    settings: dict[str, str] = {}
+    if folder:
+        try:
+            text = (Path(folder) / "spark-defaults.conf").read_text(errors="replace")
+        except OSError:
+            text = ""
+        settings |= dict(re.findall(r"^\s*(spark\.[\w.]+)[ \t=:]+(\S+)", text, re.MULTILINE))
+    settings |= dict(
+        re.findall(r"--conf[ =]+['\"]?(spark\.[\w.]+)=(\S+?)['\"]?(?:\s|$)", environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    )
+    if settings.get("spark.python.worker.reuse", "true").lower() == "false":
+        yield Finding.warning(
+            "spark",
+            "worker reuse",
+            "spark.python.worker.reuse is false: each task starts a Python, about a second for each batch",
+            "Take spark.python.worker.reuse out of spark-defaults.conf.",
+            "SPARK_WORKER_REUSE",
+        )
+    if settings.get("spark.speculation", "false").lower() == "true":
+        yield Finding.warning(
+            "spark",
+            "speculation",
+            "spark.speculation is on: attempts of one task of an exactly-once sink fence each other",
+            "Take spark.speculation out of spark-defaults.conf.",
+            "SPARK_SPECULATION",
+        )
+
+
+# --- Java ----------------------------------------------------------------------------------------------------------
+
+
+def check_java(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """The Java that ``spark-class`` starts: of ``JAVA_HOME``, else of the PATH."""
+    mend = "Install Java 17 or newer (Debian: openjdk-17-jre-headless), and set JAVA_HOME to its folder."
+    home = environ.get("JAVA_HOME")
+    wanted = str(Path(home, "bin", "java")) if home else "java"
+    path = shutil.which(wanted, path=environ.get("PATH"))
+    if path is None:
+        where = f"JAVA_HOME names {home}" if home else "there is none on the PATH, and JAVA_HOME is not set"
+        yield Finding.failure("java", "runtime", f"no Java: {where}", mend, "JAVA_MISSING")
+        return
+    code, said = _run([path, "-XshowSettings:properties", "-version"], environ)
+    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
+    if code or match is None:
+        found = f"{path} does not run: {said.strip().partition(chr(10))[0][:200]}"
+        yield Finding.failure("java", "runtime", found, mend, "JAVA_BROKEN")
+        return
+    if int(match[1]) < _OLDEST_JAVA:
+        yield Finding.failure("java", "runtime", f"Java {match[1]} at {path} is too old", mend, "JAVA_TOO_OLD")
+        return
+    yield Finding.ok("java", "runtime", f"Java {match[1]} at {path}")
+    code, said = _run([path, "--add-modules=jdk.incubator.vector", "-version"], environ)
+    if code:
+        yield Finding.failure(
+            "java",
+            "modules",
+            "this Java is a trimmed one: Spark will not boot, with 'Module jdk.incubator.vector not found'",
+            mend,
+            "JAVA_TRIMMED",
+        )
+    else:
+        yield Finding.ok("java", "modules", "it has the modules that Spark asks for")
+
+
+def _run(command: list[str], environ: Mapping[str, str]) -> tuple[int, str]:
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return 1, f"{type(error).__name__}: {error}"
+    return done.returncode, done.stdout

@@ -1,0 +1,44 @@
+"""What a Python sees that Spark would start for its workers; prints one line of JSON.
+
+`connectors.doctor.environment` runs this text by ``python -c``, in the folder of the user and with whatever Python that
+is: so it imports nothing of this pack by itself, and keeps to what older Pythons understand.
+"""
+
+import importlib
+import json
+import pkgutil
+import sys
+
+
+def version_of(name: str) -> object:
+    """The version and the file of a package, or the error of its import."""
+    try:
+        module = importlib.import_module(name)
+    except BaseException as error:  # noqa: BLE001 - reported; a broken package may raise anything
+        return {"error": type(error).__name__ + ": " + str(error)}
+    return {"version": getattr(module, "__version__", None), "file": getattr(module, "__file__", None)}
+
+
+def neighbours() -> object:
+    """The modules in which Spark looks for data sources, as `lookup_data_sources` of its worker finds them."""
+    found = []
+    for info in pkgutil.iter_modules():
+        if not info.name.startswith("pyspark_"):
+            continue
+        try:
+            source = getattr(importlib.import_module(info.name), "DefaultSource", None)
+            found.append({"module": info.name, "format": None if source is None else source.name()})
+        except BaseException as error:  # noqa: BLE001 - whatever it raises ends Spark's look-up
+            found.append({"module": info.name, "error": type(error).__name__ + ": " + str(error)})
+    return found
+
+
+if __name__ == "__main__":
+    packages = {name: version_of(name) for name in ("pyspark", "pyarrow", "pandas", "connectors")}
+    seen = {
+        "version": list(sys.version_info[:3]),
+        "executable": sys.executable,
+        "packages": packages,
+        "neighbours": neighbours(),
+    }
+    sys.stdout.write("\n" + json.dumps(seen) + "\n")

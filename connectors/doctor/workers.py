@@ -1,0 +1,207 @@
+"""Checks of the Python that Spark starts for tasks and readers, and of the packages that it sees."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import connectors
+from connectors.core.checks import Finding, Steps
+
+__all__ = ["check_workers", "dotted", "numbers"]
+
+_SECONDS: Final = 60
+_OLDEST_ARROW: Final = (18, 0)
+_PANDAS: Final = ((2, 2), (3, 0))
+_PROBE: Final = Path(__file__).with_name("probe.py")
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """The first three numbers of a version."""
+    return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
+
+
+def dotted(parts: tuple[int, ...]) -> str:
+    """A version as text."""
+    return ".".join(str(part) for part in parts[:3])
+
+
+def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
+    """The Python that Spark starts for tasks and readers: ``PYSPARK_PYTHON``, else the ``python3`` of the PATH."""
+    steps = Steps("python")
+    name = environ.get("PYSPARK_PYTHON") or "python3"
+    said = "PYSPARK_PYTHON" if environ.get("PYSPARK_PYTHON") else "python3 of the PATH; PYSPARK_PYTHON is not set"
+    mend = f"export PYSPARK_PYTHON={sys.executable}"
+    seen: dict[str, Any] = {}
+
+    def starts() -> str | Finding:
+        path = shutil.which(name, path=environ.get("PATH"))
+        if path is None:
+            return Finding.failure("python", "worker", f"{name} is not there ({said})", mend, "PYTHON_WORKER_MISSING")
+        probed = _probe(path, environ)
+        if isinstance(probed, str):
+            return Finding.failure(
+                "python", "worker", f"{path} does not run ({said}): {probed}", mend, "PYTHON_WORKER_BROKEN"
+            )
+        seen.update(probed)
+        return f"{path} ({said})"
+
+    def same_version() -> str | Finding:
+        there = tuple(seen["version"])
+        if there[:2] != sys.version_info[:2]:
+            found = f"the workers' Python is {dotted(there)}, the driver's {dotted(sys.version_info[:3])} ({said})"
+            return Finding.failure("python", "worker version", found, mend, "PYTHON_VERSIONS_DIFFER")
+        return f"Python {dotted(there)}, as the driver"
+
+    yield steps.step("worker", starts)
+    yield steps.step("worker version", same_version)
+    if not seen:
+        return
+    packages = seen["packages"]
+    yield _arrow(packages["pyarrow"], mend, environ)
+    yield _pandas(packages["pandas"])
+    yield _pack(packages["connectors"], seen["executable"])
+    yield from _neighbours(seen["neighbours"])
+
+
+def _probe(python: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
+    """What that Python sees in the working folder; or one line that says why it does not run."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE.read_text(encoding="utf-8")],
+            env=dict(environ),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{type(error).__name__}: {error}"[:300]
+    try:
+        seen = json.loads(done.stdout.strip().rpartition("\n")[2])
+    except ValueError:
+        return (done.stderr.strip().rpartition("\n")[2] or f"it ended with code {done.returncode}")[:300]
+    return seen if isinstance(seen, dict) else "it printed something else"
+
+
+def _arrow(package: Mapping[str, Any], mend: str, environ: Mapping[str, str]) -> Finding:
+    """Without it a worker dies; Spark says only that it crashed or did not connect back."""
+    if "error" in package:
+        return Finding.failure(
+            "python",
+            "pyarrow",
+            f"the workers' Python cannot import pyarrow ({package['error']}); Spark will say that a worker crashed or "
+            "did not connect back",
+            f"{mend}, or install pyarrow>=18 for that one.",
+            "ARROW_MISSING",
+        )
+    found = str(package["version"])
+    if numbers(found)[:2] < _OLDEST_ARROW:
+        return Finding.failure(
+            "python", "pyarrow", f"pyarrow {found} is too old", "pip install 'pyarrow>=18'", "ARROW_TOO_OLD"
+        )
+    if environ.get("ARROW_PRE_0_15_IPC_FORMAT", "0") == "1":
+        return Finding.failure(
+            "python",
+            "pyarrow",
+            "ARROW_PRE_0_15_IPC_FORMAT is 1, which Spark refuses",
+            "unset ARROW_PRE_0_15_IPC_FORMAT",
+            "ARROW_OLD_FORMAT",
+        )
+    return Finding.ok("python", "pyarrow", f"pyarrow {found}")
+
+
+def _pandas(package: Mapping[str, Any]) -> Finding:
+    """This pack does not use it; foreachBatch with toPandas() and pandas functions do."""
+    if "error" in package:
+        missing = str(package["error"]).startswith("ModuleNotFoundError: No module named 'pandas'")
+        if missing:
+            return Finding.ok("python", "pandas", "not installed; only toPandas() and pandas functions need it")
+        return Finding.warning(
+            "python",
+            "pandas",
+            f"it cannot be imported: {package['error']}",
+            "pip install --force-reinstall 'pandas>=2.2,<3'",
+            "PANDAS_BROKEN",
+        )
+    found, (oldest, too_new) = str(package["version"]), _PANDAS
+    if not oldest <= numbers(found)[:2] < too_new:
+        return Finding.warning(
+            "python",
+            "pandas",
+            f"pandas {found}: this Spark is made for 2.2 up to 3",
+            "pip install 'pandas>=2.2,<3'",
+            "PANDAS_VERSION",
+        )
+    return Finding.ok("python", "pandas", f"pandas {found}")
+
+
+def _pack(package: Mapping[str, Any], python: str) -> Finding:
+    """A folder of the user's by the same name is found first in the working folder, or through PYTHONPATH."""
+    own = Path(connectors.__path__[0])
+    if "error" in package:
+        return Finding.failure(
+            "python",
+            "pack",
+            f"the workers' Python cannot import connectors: {package['error']}",
+            f"{python} -m pip install pyspark-stream-connectors, here and on every executor.",
+            "PACK_MISSING",
+        )
+    file = package.get("file")
+    there = Path(file).parent if file else None
+    if there is not None and there.resolve() == own.resolve():
+        return Finding.ok("python", "pack", f"connectors is {own}")
+    if there is not None and package.get("version") == connectors.__version__:
+        return Finding.ok("python", "pack", f"connectors is {there}, the same version")
+    if there is not None and package.get("version") is not None and (there / "core" / "errors.py").is_file():
+        return Finding.failure(
+            "python",
+            "pack",
+            f"the workers' pack has the version {package['version']}, the driver's {connectors.__version__}",
+            f"{python} -m pip install pyspark-stream-connectors=={connectors.__version__}",
+            "PACK_VERSIONS_DIFFER",
+        )
+    return Finding.failure(
+        "python",
+        "pack",
+        f"another module named connectors shadows the pack: {file or 'a folder'}",
+        "Rename that module, or take its folder out of PYTHONPATH and do not start from there.",
+        "PACK_SHADOWED",
+    )
+
+
+def _neighbours(found: list[dict[str, Any]]) -> Iterator[Finding]:
+    """One that raises ends Spark's search for data sources: every other is DATA_SOURCE_NOT_FOUND too."""
+    formats: dict[str, str] = {}
+    for each in found:
+        module = each["module"]
+        if "error" in each:
+            yield Finding.failure(
+                "spark",
+                "neighbours",
+                f"{module} raises when it is imported ({each['error'][:200]}); Spark then finds no data source that is "
+                "not registered",
+                f"Mend it, or: pip uninstall {module.replace('_', '-')}",
+                "NEIGHBOUR_BROKEN",
+            )
+        elif each["format"] in formats:
+            yield Finding.failure(
+                "spark",
+                "neighbours",
+                f"{module} and {formats[each['format']]} both have the format {each['format']}",
+                "Uninstall one of them.",
+                "NEIGHBOUR_CLASH",
+            )
+        elif each["format"] is not None:
+            formats[each["format"]] = module
+    if not any("error" in each for each in found):
+        names = ", ".join(f"{module} ({name})" for name, module in formats.items()) or "none"
+        yield Finding.ok("spark", "neighbours", f"other data sources: {names}")

@@ -1,0 +1,101 @@
+"""The command ``connectors doctor``: one line for each check, with its mend."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from connectors.core.checks import Finding, Outcome
+from connectors.core.errors import ConnectorError, OptionError
+from connectors.doctor import diagnose
+
+__all__ = ["doctor"]
+
+_FAILED, _MISUSED = 1, 2
+_MARKS = {
+    Outcome.OK: ("ok  ", "green"),
+    Outcome.WARNING: ("warn", "yellow"),
+    Outcome.FAILURE: ("FAIL", "bold red"),
+    Outcome.SKIPPED: ("skip", "dim"),
+}
+
+
+def doctor(
+    source: Annotated[str | None, typer.Option("--format", help="Also check this source: pubsub, kafka_py.")] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source; may be repeated."),
+    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="The query's checkpoint, to hold against the source.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Find what keeps a stream from running: Python, Java, Spark, network, log-in, resource, spool.
+
+    Changes nothing and takes no message. Ends with 0 if nothing failed (there may be warnings), with 1 if something
+    did, with 2 if it was called in a wrong way.
+    """
+    console = Console()
+    findings: list[Finding] = []
+    try:
+        for finding in diagnose(source, _options(option or []), os.environ, checkpoint):
+            findings.append(finding)
+            if not json:
+                _print(console, finding, new_area=len(findings) == 1 or findings[-2].area != finding.area)
+    except ConnectorError as error:
+        Console(stderr=True).print(Text(str(error)))
+        raise typer.Exit(_MISUSED) from None
+    counts = Counter(finding.outcome for finding in findings)
+    if json:
+        result = {
+            "failures": counts[Outcome.FAILURE],
+            "warnings": counts[Outcome.WARNING],
+            "findings": [finding.to_json() for finding in findings],
+        }
+        sys.stdout.write(json_text.dumps(result, indent=2) + "\n")
+    else:
+        console.print(_sum(counts))
+    raise typer.Exit(_FAILED if counts[Outcome.FAILURE] else 0)
+
+
+def _options(pairs: list[str]) -> dict[str, str]:
+    """The options, from ``NAME=VALUE``.
+
+    Raises:
+        OptionError: one has no equals sign.
+    """
+    found: dict[str, str] = {}
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            # Not shown: it may be a secret that was typed in a wrong way.
+            raise OptionError("OPTION_ILLEGAL", "A --option is not NAME=VALUE", "", "Write -o subscriptionId=orders.")
+        found[name.strip()] = value
+    return found
+
+
+def _print(console: Console, finding: Finding, *, new_area: bool) -> None:
+    if new_area:
+        console.print(Text(finding.area, style="bold"))
+    word, style = _MARKS[finding.outcome]
+    line = Text("  ")
+    line.append(word, style=style)
+    line.append(f"  {finding.check}: {finding.found}")
+    if finding.code:
+        line.append(f" [{finding.code}]", style="dim")
+    console.print(line, soft_wrap=True)
+    if finding.mend:
+        console.print(Text(f"        mend: {finding.mend}", style="cyan"), soft_wrap=True)
+
+
+def _sum(counts: Counter[Outcome]) -> Text:
+    failures, warnings = counts[Outcome.FAILURE], counts[Outcome.WARNING]
+    text = f"{failures} failed, {warnings} warned, {counts[Outcome.OK]} well, {counts[Outcome.SKIPPED]} not tried"
+    return Text(text, style="bold red" if failures else "bold green")

@@ -1,0 +1,109 @@
+"""Planning a batch read: every shard from its start to what there is, or to the end that the options say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from connectors.kinesis.lookup import first_record
+from connectors.kinesis.offsets import ShardState
+from connectors.kinesis.positions import END, LATEST, Kind, Position, at
+from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
+from connectors.kinesis.stream import check_named
+from connectors.kinesis.watch import ShardKey, ShardWatch
+
+if TYPE_CHECKING:
+    from connectors.kinesis.options import KinesisReadOptions
+    from connectors.kinesis.records import Record
+
+__all__ = ["plan_batch"]
+
+
+def plan_batch(options: KinesisReadOptions) -> list[ShardRange]:
+    """The ranges of a batch read, with all ends found: every action reads the same rows.
+
+    Raises:
+        ConnectorError: the service cannot be asked, or a position is none of its shard.
+    """
+    watch = ShardWatch(options)
+    try:
+        return _plan(options, watch)
+    finally:
+        watch.stop()
+
+
+def _plan(options: KinesisReadOptions, watch: ShardWatch) -> list[ShardRange]:
+    listings = watch.listings(fresh=True)
+    begin = {each.arn: resolve(each, options.start) for each in listings}
+    check_named(watch, options, begin, listings)
+    starts = {
+        (listing.arn, shard): state
+        for listing in listings
+        for shard, state in begin[listing.arn].shards.items()
+        if not state.ended
+    }
+    ends = _ends(options, watch, starts, {each.arn: each for each in listings})
+    return [
+        ShardRange(
+            listing.stream, listing.name, shard, state.position, ends[arn, shard], retention_ms=listing.retention_ms
+        )
+        for listing in listings
+        for (arn, shard), state in sorted(starts.items())
+        if arn == listing.arn and ends[arn, shard] != state.position
+    ]
+
+
+def _ends(
+    options: KinesisReadOptions, watch: ShardWatch, starts: dict[ShardKey, ShardState], listings: dict[str, Listing]
+) -> dict[ShardKey, Position]:
+    """Where each range ends."""
+    said = {key: _said(options, listings[key[0]], key[1]) for key in starts}
+    open_ended = {
+        key: state
+        for key, state in starts.items()
+        if said[key].kind in {Kind.LATEST, Kind.TIME} and not listings[key[0]].shards[key[1]].closed
+    }
+    watch.follow(open_ended, list(listings.values()))
+    watch.refresh(exact=True)
+    newest: dict[ShardKey, Position] = {}
+    for key, state in starts.items():
+        newest[key] = next_state(state, watch.seen(key)).position if watch.follows(key) else END
+    timed = {key: each for key, each in said.items() if each.kind is Kind.TIME}
+    first = watch.ask(*(_question(watch, listings[arn].stream, shard, each) for (arn, shard), each in timed.items()))
+    found = dict(zip(timed, first, strict=True))
+    return {key: _end(key, said[key], newest[key], starts[key], found) for key in starts}
+
+
+def _question(watch: ShardWatch, stream: str, shard: str, position: Position) -> Callable[[], Record | None]:
+    return partial(first_record, watch.client, stream, shard, position)
+
+
+def _said(options: KinesisReadOptions, listing: Listing, shard: str) -> Position:
+    """What the options say of the end of a shard."""
+    if options.end.everywhere is not None:
+        return options.end.everywhere
+    resolve(listing, options.end, "endingPosition")  # refuses a shard that is not there
+    return options.end.of_stream(listing.name).get(shard, LATEST)
+
+
+def _end(
+    key: ShardKey, said: Position, newest: Position, start: ShardState, first: dict[ShardKey, Record | None]
+) -> Position:
+    if said.kind in {Kind.AFTER, Kind.AT}:
+        return said if _is_ahead(said, start.position) else start.position
+    if said.kind is Kind.TRIM:
+        return start.position
+    record = first.get(key)
+    if record is None:
+        return newest
+    # Nothing at all lies between the start and a first record that is as new as the end.
+    return at(record.number) if _is_ahead(at(record.number), start.position) else start.position
+
+
+def _is_ahead(end: Position, start: Position) -> bool:
+    return (
+        start.kind not in {Kind.AFTER, Kind.AT}
+        or end.number > start.number
+        or (end.number == start.number and end.kind is Kind.AFTER and start.kind is Kind.AT)
+    )

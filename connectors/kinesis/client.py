@@ -1,0 +1,304 @@
+"""Kinesis itself: the only module of the connector that imports botocore, and only in functions.
+
+botocore finds credentials, signs and sends. It does not parse the answers of GetRecords, which takes it ten times as
+long as msgspec, and it does not retry: a retry of its own would not count against the calls that a shard allows, and
+could not be left when the query ends. Every error that leaves is a `ConnectorError`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from connectors.core.backoff import RetryPolicy, is_transient, retry
+from connectors.core.errors import SourceGoneError
+from connectors.kinesis.client_errors import NOT_FOUND, client_error, service_error
+from connectors.kinesis.positions import Kind, Position
+from connectors.kinesis.shards import Listing, Shard
+
+if TYPE_CHECKING:
+    from connectors.kinesis.client_options import KinesisClientOptions
+    from connectors.kinesis.records import Page
+
+__all__ = ["KinesisClient", "patiently", "shared_client"]
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS: Final = 10
+_READ_SECONDS: Final = 30
+_HOUR_MS: Final = 3_600_000
+_BODY: Final = "RawBody"
+_TIME: Final = "iterator_time"
+_OK: Final = 200
+_ITERATOR_TYPES: Final = {
+    Kind.TRIM: "TRIM_HORIZON",
+    Kind.TIME: "AT_TIMESTAMP",
+    Kind.AFTER: "AFTER_SEQUENCE_NUMBER",
+    Kind.AT: "AT_SEQUENCE_NUMBER",
+    Kind.LATEST: "LATEST",
+}
+
+
+class KinesisClient:
+    """Calls of the service; safe to use from several threads. The first call connects.
+
+    Args:
+        options: where, and by which credentials.
+        connections: how many calls may run at a time.
+    """
+
+    def __init__(self, options: KinesisClientOptions, connections: int = 10) -> None:
+        self._options = options
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._made: Any = None
+
+    def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
+        """One call, without retries.
+
+        Args:
+            operation: its name in Python, such as ``describe_stream_summary``.
+            where: the stream or shard it is about, for errors.
+            **parameters: as the service names them.
+
+        Returns:
+            The answer, with ``AnsweredAt``, the service's time in milliseconds.
+
+        Raises:
+            ConnectorError: it failed.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # noqa: PLC0415 - see the top
+
+        name = "".join(part.capitalize() for part in operation.split("_"))
+        try:
+            answer: dict[str, Any] = getattr(self._client(), operation)(**parameters)
+        except ClientError as error:
+            asked = "AssumeRole" if error.operation_name == "AssumeRole" else name
+            raise service_error(asked, where, error.response) from None
+        except (BotoCoreError, HTTPClientError) as error:
+            raise client_error(name, where, error) from None
+        answer["AnsweredAt"] = _answered_at(answer)
+        return answer
+
+    def describe(self, stream: str) -> dict[str, Any]:
+        """The summary of a stream, under the service's names.
+
+        Raises:
+            SourceGoneError: it is not there, or is being deleted.
+            ConnectorError: the call failed.
+        """
+        answer = self.call("describe_stream_summary", stream, **_stream(stream))
+        summary: dict[str, Any] = answer["StreamDescriptionSummary"]
+        if summary["StreamStatus"] == "DELETING":
+            raise SourceGoneError(NOT_FOUND, "The stream is being deleted", stream, "Read another stream.")
+        return summary
+
+    def listing(self, stream: str, page_size: int = 1000) -> Listing:
+        """A stream and its shards.
+
+        Args:
+            stream: name or ARN.
+            page_size: the most shards of one call.
+
+        Raises:
+            ConnectorError: a call failed.
+        """
+        summary = self.describe(stream)
+        first: int | None = None
+        shards: dict[str, Shard] = {}
+        for answer in self._shard_pages(stream, page_size):
+            first = answer["AnsweredAt"] if first is None else first
+            shards |= {each["ShardId"]: _shard(each) for each in answer["Shards"]}
+        return Listing(
+            stream=stream,
+            arn=summary["StreamARN"],
+            created_ms=round(summary["StreamCreationTimestamp"].timestamp() * 1000),
+            retention_ms=int(summary["RetentionPeriodHours"]) * _HOUR_MS,
+            at_ms=first or 0,
+            shards=shards,
+        )
+
+    def _shard_pages(self, stream: str, page_size: int) -> Iterator[dict[str, Any]]:
+        answer = self.call("list_shards", stream, MaxResults=page_size, **_stream(stream))
+        yield answer
+        while token := answer.get("NextToken"):
+            # A stream and a token together are refused.
+            answer = self.call("list_shards", stream, MaxResults=page_size, NextToken=token)
+            yield answer
+
+    def iterator(self, stream: str, shard: str, position: Position) -> str:
+        """An iterator at a position; it is good for five minutes.
+
+        Raises:
+            ConnectorError: the call failed; with `INVALID_ARGUMENT` the position is none of this shard.
+        """
+        more: dict[str, Any] = {}
+        if position.kind in {Kind.AFTER, Kind.AT}:
+            more["StartingSequenceNumber"] = str(position.number)
+        if position.kind is Kind.TIME:
+            more["Timestamp"] = position.number / 1000
+        kind = _ITERATOR_TYPES[position.kind]
+        where = f"{stream}, {shard}"
+        answer = self.call(
+            "get_shard_iterator", where, ShardId=shard, ShardIteratorType=kind, **_stream(stream), **more
+        )
+        return str(answer["ShardIterator"])
+
+    def records(self, iterator: str, limit: int, stream: str, shard: str) -> Page:
+        """The records that follow an iterator, as far as one answer goes.
+
+        Raises:
+            ConnectorError: the call failed; with `EXPIRED_ITERATOR` a new iterator helps.
+        """
+        from connectors.kinesis.records import parse_page  # noqa: PLC0415 - msgspec comes with the extra
+
+        named = _stream(stream) if stream.startswith("arn:") else {}
+        answer = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
+        return parse_page(answer[_BODY], answer["AnsweredAt"])
+
+    def _client(self) -> Any:
+        with self._lock:
+            if self._made is None:
+                self._made = _open(self._options, self._connections)
+            return self._made
+
+
+def patiently(
+    attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
+) -> T:
+    """Call until it succeeds, fails for good, or ``numRetries`` is used up.
+
+    Args:
+        attempt: what to try.
+        options: how often, and how long between.
+        sleep: waits so many seconds; when it returns True, nothing more is tried.
+
+    Raises:
+        ConnectorError: the last error.
+    """
+    left = options.num_retries
+
+    def retryable(error: BaseException) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and is_transient(error)
+
+    policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
+    return retry(attempt, policy, retryable=retryable, sleep=sleep)
+
+
+_clients: dict[tuple[int, KinesisClientOptions], KinesisClient] = {}
+
+
+def shared_client(options: KinesisClientOptions) -> KinesisClient:
+    """The client of this process with these options: a task's worker keeps it for the next task.
+
+    A client is not shared with a process that was forked after it was made.
+    """
+    return _clients.setdefault((os.getpid(), options), KinesisClient(options))
+
+
+def _stream(stream: str) -> dict[str, str]:
+    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
+
+
+def _shard(listed: Mapping[str, Any]) -> Shard:
+    parents = [listed.get("ParentShardId"), listed.get("AdjacentParentShardId")]
+    closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
+    return Shard(listed["ShardId"], tuple(each for each in parents if each), closed)
+
+
+def _answered_at(answer: Mapping[str, Any]) -> int:
+    """The service's time of an answer in milliseconds; this machine's, when it does not say."""
+    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)
+
+
+def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
+    """Give the body of an answer out as it is, and nothing to the parser; errors are left to it."""
+    if response_dict["status_code"] == _OK:
+        customized_response_dict[_BODY] = response_dict["body"]
+        response_dict["body"] = b"{}"
+
+
+def _note_time(params: Mapping[str, Any], context: dict[str, Any], **_event: Any) -> None:
+    """Keep the time that an iterator begins at: botocore cuts it to whole seconds."""
+    if "Timestamp" in params:
+        context[_TIME] = params["Timestamp"]
+
+
+def _exact_time(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
+    """Put that time into the request."""
+    if _TIME in context:
+        params["body"] = json.dumps(json.loads(params["body"]) | {"Timestamp": context[_TIME]}).encode()
+
+
+def _open(options: KinesisClientOptions, connections: int) -> Any:
+    """A botocore client.
+
+    Raises:
+        ConnectorError: the profile or the region is not there.
+    """
+    from botocore.config import Config  # noqa: PLC0415 - see the top
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        max_pool_connections=connections,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        tcp_keepalive=True,
+        user_agent_extra="pyspark-stream-connectors",
+    )
+    try:
+        session = _session(options)
+        client = session.create_client("kinesis", endpoint_url=options.endpoint_url, config=config)
+    except BotoCoreError as error:
+        raise client_error("Opening a client", "kinesis", error) from None
+    client.meta.events.register("before-parse.kinesis.GetRecords", _keep_body)
+    client.meta.events.register("before-parameter-build.kinesis.GetShardIterator", _note_time)
+    client.meta.events.register("before-call.kinesis.GetShardIterator", _exact_time)
+    return client
+
+
+def _session(options: KinesisClientOptions) -> Any:
+    """A session of botocore with the credentials that the options say."""
+    import botocore.session  # noqa: PLC0415 - see the top
+
+    session = botocore.session.Session(profile=options.profile)
+    if options.region is not None:
+        session.set_config_variable("region", options.region)
+    if options.access_key is not None and options.secret_key is not None:
+        token = options.session_token
+        session.set_credentials(
+            options.access_key.reveal(), options.secret_key.reveal(), token.reveal() if token is not None else None
+        )
+    if options.role_arn is not None:
+        _assume(session, options, options.role_arn)
+    return session
+
+
+def _assume(session: Any, options: KinesisClientOptions, role: str) -> None:
+    """Let a session assume a role by the credentials it has; they are made anew before they expire."""
+    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials  # noqa: PLC0415
+    from botocore.exceptions import NoCredentialsError  # noqa: PLC0415
+
+    source = session.get_credentials()
+    if source is None:
+        raise NoCredentialsError
+    external, name = options.role_external_id, options.role_session_name
+    extra = {"ExternalId": external.reveal() if external is not None else None, "RoleSessionName": name}
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=partial(session.create_client, endpoint_url=options.sts_endpoint),
+        source_credentials=source,
+        role_arn=role,
+        extra_args={key: value for key, value in extra.items() if value is not None},
+    )
+    refreshed = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+    session._credentials = refreshed  # noqa: SLF001 - as botocore's own providers leave it; there is no setter for it

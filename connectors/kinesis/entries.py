@@ -1,0 +1,132 @@
+"""The columns that the sink takes, and its rows as records of PutRecords."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from connectors.core.errors import ConnectorError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["BAD_ROW", "Columns", "Entry", "check_columns", "entries", "key_name"]
+
+BAD_ROW: Final = "KINESIS_BAD_ROW"
+_SINK: Final = "kinesis sink"
+_LONGEST_KEY: Final = 256
+_SHOWN_CHARACTERS: Final = 100
+_HASH_KEYS: Final = 1 << 128
+_HASH_KEY: Final = re.compile(r"0|[1-9][0-9]{0,38}")
+_STREAM: Final = re.compile(
+    r"[A-Za-z0-9_.-]{1,128}|arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[A-Za-z0-9_.-]{1,128}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns a sink reads, beside ``data`` and ``partitionKey``.
+
+    Attributes:
+        stream: name or ARN of the stream of all rows; None takes the column.
+        explicit_hash_key: whether there is the column.
+    """
+
+    stream: str | None
+    explicit_hash_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row that is to be put.
+
+    Attributes:
+        stream: name or ARN.
+        key: the partition key.
+        data: the payload.
+        explicit_hash_key: decides the shard instead of the key; None when it does not.
+        size: bytes of data and key, as the service counts them.
+    """
+
+    stream: str
+    key: str
+    data: bytes
+    explicit_hash_key: str | None
+    size: int
+
+
+def check_columns(schema: StructType, stream: str | None) -> Columns:
+    """Find the columns of a sink; others are not looked at. Names count in their case.
+
+    Args:
+        schema: of the rows.
+        stream: the option.
+
+    Raises:
+        OptionError: a column is missing or has a type that cannot be written.
+    """
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    wanted = [("data", "data", ("binary", "string")), ("partitionKey", "partition key", ("string",))]
+    if stream is None:
+        if "stream" not in types:
+            raise _illegal(
+                "Neither the options streamName and streamARN nor a column stream says where rows go",
+                "Give the option streamName, or a column stream.",
+            )
+        wanted.append(("stream", "stream", ("string",)))
+    for name, meaning, _ in wanted:
+        if name not in types:
+            raise _illegal(f"The column {name} is missing", f"Name the column of the {meaning} {name}.")
+    if "explicitHashKey" in types:
+        wanted.append(("explicitHashKey", "", ("string", "void")))
+    for name, _, legal in wanted:
+        if types[name] not in legal:
+            choice = " or ".join(legal[:2])
+            raise _illegal(f"The column {name} is a {types[name]}, and must be a {choice}", f"Cast {name}.")
+    return Columns(stream, "explicitHashKey" in types)
+
+
+def _illegal(what: str, action: str) -> OptionError:
+    return OptionError("KINESIS_SINK_COLUMNS", what, _SINK, action)
+
+
+def key_name(key: str) -> str:
+    """A partition key as errors show it."""
+    return f"partitionKey {key[:_SHOWN_CHARACTERS]!r}" + ("..." if len(key) > _SHOWN_CHARACTERS else "")
+
+
+def entries(batch: pa.RecordBatch, columns: Columns) -> Iterator[Entry]:
+    """The rows of a batch.
+
+    Raises:
+        ConnectorError: `BAD_ROW`: a row cannot be a record; names its key.
+    """
+    rows = batch.num_rows
+    keys = batch.column("partitionKey").to_pylist()
+    values = batch.column("data").to_pylist()
+    streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
+    hash_keys = batch.column("explicitHashKey").to_pylist() if columns.explicit_hash_key else [None] * rows
+    for stream, key, value, hash_key in zip(streams, keys, values, hash_keys, strict=True):
+        if not key or len(key) > _LONGEST_KEY:
+            length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"
+            raise _bad_row(f"A row has {length}", key or "", f"A key has 1 to {_LONGEST_KEY} characters.")
+        if value is None:
+            raise _bad_row("A row has no data", key, "Filter out rows without data, or give them empty data.")
+        if stream is None or not _STREAM.fullmatch(stream):
+            what = "A row has no stream" if stream is None else "A row has a stream that is neither a name nor an ARN"
+            raise _bad_row(what, key, "Fill the column stream, or give the option streamName.")
+        if hash_key is not None and not (_HASH_KEY.fullmatch(hash_key) and int(hash_key) < _HASH_KEYS):
+            raise _bad_row(
+                f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}",
+                key,
+                "It must be a whole number from 0 to 2^128-1 without leading zeros, or null.",
+            )
+        data = value.encode() if isinstance(value, str) else value
+        yield Entry(stream, key, data, hash_key, len(data) + len(key.encode()))
+
+
+def _bad_row(what: str, key: str, action: str) -> ConnectorError:
+    return ConnectorError(BAD_ROW, what, key_name(key), action)

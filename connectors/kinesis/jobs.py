@@ -1,0 +1,165 @@
+"""Threads that do small jobs at their times: what the source process asks the service in the background."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from connectors.core.errors import ServiceUnavailableError
+
+__all__ = ["Job", "Jobs"]
+
+T = TypeVar("T")
+
+_SLICE_SECONDS: Final = 0.5
+
+
+@dataclass(eq=False)
+class Job:
+    """Something that is done again and again.
+
+    Attributes:
+        run: does it once, and returns in how many seconds to do it again; None for never.
+    """
+
+    run: Callable[[], float | None]
+    due: float | None = field(default=None, init=False)
+    running: bool = field(default=False, init=False)
+    hurried: bool = field(default=False, init=False)
+    dropped: bool = field(default=False, init=False)
+
+
+class Jobs:
+    """Does jobs, each by one thread at a time. The threads end with the process.
+
+    Args:
+        threads: the most threads.
+        failed: called with what a job raised; the job is not done again.
+    """
+
+    def __init__(self, threads: int, failed: Callable[[BaseException], object]) -> None:
+        self._most = threads
+        self._failed = failed
+        self._parent = os.getppid()
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Job]] = []
+        self._order = itertools.count()
+        self._threads = 0
+        self._idle = 0
+        self._stopped = False
+
+    def add(self, job: Job, delay: float = 0.0) -> None:
+        """Do a job in so many seconds."""
+        with self._changed:
+            self._schedule(job, time.monotonic() + delay)
+
+    def hurry(self, job: Job) -> None:
+        """Do a job at once; if it is being done now, then once more after that."""
+        with self._changed:
+            if job.running:
+                job.hurried = True
+            else:
+                self._schedule(job, time.monotonic())
+
+    def drop(self, job: Job) -> None:
+        """Never do a job again."""
+        with self._changed:
+            job.dropped = True
+
+    def all_of(self, calls: Iterable[Callable[[], T]]) -> list[T]:
+        """The results of calls that are made side by side.
+
+        Raises:
+            ServiceUnavailableError: the process that started this one is gone.
+            Exception: what the first call that failed raised.
+        """
+        futures: list[Future[T]] = []
+        for call in calls:
+            future: Future[T] = Future()
+            futures.append(future)
+            self.add(Job(_once(call, future)))
+        return [self.wait(future) for future in futures]
+
+    def wait(self, future: Future[T]) -> T:
+        """The result of a future, unless the process that started this one is gone.
+
+        Raises:
+            ServiceUnavailableError: it is gone.
+            Exception: what the future holds.
+        """
+        while True:
+            try:
+                return future.result(timeout=_SLICE_SECONDS)
+            except FutureTimeoutError:
+                self.check_parent()
+
+    def check_parent(self) -> None:
+        """Whether it makes sense to wait on.
+
+        Raises:
+            ServiceUnavailableError: the process that started this one is gone.
+        """
+        if os.getppid() != self._parent:
+            raise ServiceUnavailableError("KINESIS_CALLER_GONE", "The process that asked is gone")
+
+    def stop(self) -> None:
+        """End the threads, each after the job that it does now."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _schedule(self, job: Job, due: float) -> None:
+        """Note when a job is due; the caller holds the lock."""
+        job.due = due
+        heapq.heappush(self._heap, (due, next(self._order), job))
+        if self._idle == 0 and self._threads < self._most:
+            self._threads += 1
+            threading.Thread(target=self._work, name="kinesis", daemon=True).start()
+        self._changed.notify()
+
+    def _work(self) -> None:
+        """What a thread does."""
+        while (job := self._next()) is not None:
+            again: float | None = None
+            try:
+                again = job.run()
+            except Exception as error:  # noqa: BLE001 - for whom it concerns
+                self._failed(error)
+            with self._changed:
+                job.running = False
+                if not job.dropped and (job.hurried or again is not None):
+                    self._schedule(job, time.monotonic() + (0.0 if job.hurried else again or 0.0))
+                job.hurried = False
+
+    def _next(self) -> Job | None:
+        """Wait for a job that is due; None when all is over."""
+        with self._changed:
+            while not self._stopped:
+                now = time.monotonic()
+                while self._heap and self._heap[0][0] <= now:
+                    due, _, job = heapq.heappop(self._heap)
+                    if job.due == due and not job.running and not job.dropped:
+                        job.running, job.due = True, None
+                        return job
+                self._idle += 1
+                self._changed.wait(self._heap[0][0] - now if self._heap else None)
+                self._idle -= 1
+            return None
+
+
+def _once(call: Callable[[], T], future: Future[T]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            future.set_exception(error)
+
+    return run

@@ -1,0 +1,113 @@
+"""The sink of the ``kinesis`` format.
+
+A task returns when the service has every row of it, and fails with the first row that it cannot put; nothing stays
+behind in a queue. A task that is tried again puts its rows again: at least once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from connectors.core.errors import OptionError
+from connectors.kinesis.entries import Columns, check_columns
+from connectors.kinesis.put import StreamLimits, WriteSettings, put_batches, stream_limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = ["KinesisBatchWriter", "KinesisCommitMessage", "KinesisStreamWriter", "batch_writer", "stream_writer"]
+
+
+@dataclass
+class KinesisCommitMessage(WriterCommitMessage):
+    """What a task tells the driver.
+
+    Attributes:
+        rows: how many rows it has put.
+    """
+
+    rows: int
+
+
+def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> KinesisBatchWriter:
+    """The writer of a batch.
+
+    Raises:
+        ConnectorError: an option, the mode or a column is not legal, or the stream is not there.
+    """
+    if overwrite:
+        raise OptionError(
+            "KINESIS_SAVE_MODE",
+            "A stream cannot be overwritten",
+            "kinesis sink",
+            "Use mode('append').",
+        )
+    return KinesisBatchWriter(*_plan(raw, schema))
+
+
+def stream_writer(raw: Mapping[str, str], schema: StructType) -> KinesisStreamWriter:
+    """The writer of a stream, in any output mode: every row is appended.
+
+    Raises:
+        ConnectorError: an option or a column is not legal, or the stream is not there.
+    """
+    return KinesisStreamWriter(*_plan(raw, schema))
+
+
+def _plan(raw: Mapping[str, str], schema: StructType) -> tuple[WriteSettings, Columns]:
+    """Check everything once on the driver; what is learnt there spares each task a call."""
+    from connectors.kinesis.client import KinesisClient  # noqa: PLC0415 - only where rows are written
+    from connectors.kinesis.client_options import client_options  # noqa: PLC0415
+    from connectors.kinesis.write_options import parse_write_options  # noqa: PLC0415 - tasks must not import pydantic
+
+    options = parse_write_options(raw, os.environ)
+    columns = check_columns(schema, options.stream)
+    client = client_options(options)
+    known: tuple[tuple[str, StreamLimits], ...] = ()
+    if options.stream is not None:
+        limits = stream_limits(KinesisClient(client), client, options.stream, ordered=options.ordered)
+        known = ((options.stream, limits),)
+    settings = WriteSettings(
+        client=client,
+        ordered=options.ordered,
+        records=options.max_records_per_request,
+        request_bytes=options.max_bytes_per_request,
+        known=known,
+    )
+    return settings, columns
+
+
+class KinesisBatchWriter(DataSourceArrowWriter):
+    """Writes a batch, at least once."""
+
+    def __init__(self, settings: WriteSettings, columns: Columns) -> None:
+        self._settings = settings
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
+        """Write the rows of a task."""
+        return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
+
+
+class KinesisStreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream, at least once."""
+
+    def __init__(self, settings: WriteSettings, columns: Columns) -> None:
+        self._settings = settings
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
+        """Write the rows of a task."""
+        return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing: what a task has put is there."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Nothing: what a task has put stays."""

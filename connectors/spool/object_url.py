@@ -1,0 +1,68 @@
+"""URLs of object stores, as users write them: ``s3://``, ``gs://``, ``az://`` and ``abfss://``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+__all__ = ["ObjectUrl", "parse_object_url"]
+
+_KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.core\.[a-z0-9.]+")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectUrl:
+    """Where in which object store.
+
+    Attributes:
+        kind: ``s3``, ``gs`` or ``az``.
+        bucket: bucket or container.
+        prefix: the part of the names that all objects share, without ``/`` at its ends; may be empty.
+        account: the Azure account; empty if the URL does not name it.
+    """
+
+    kind: str
+    bucket: str
+    prefix: str
+    account: str = ""
+
+    def __str__(self) -> str:
+        """The URL, the same for every way to write it."""
+        prefix = f"/{self.prefix}" if self.prefix else ""
+        if self.account:
+            return f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net{prefix}"
+        return f"{self.kind}://{self.bucket}{prefix}"
+
+
+def parse_object_url(text: str) -> ObjectUrl:
+    """Read a URL.
+
+    Raises:
+        ValueError: with a reason that can be shown; it never repeats the URL, which may hold a secret.
+    """
+    url = urlsplit(text)
+    scheme = url.scheme.lower()
+    if scheme not in _KINDS:
+        raise ValueError(f"{scheme} locations are not supported, only s3, gs, az and abfss are")
+    if url.query or url.fragment:
+        raise ValueError("an object store's URL has no ? and no #")
+    user, at, host = url.netloc.rpartition("@")
+    account = ""
+    if scheme in {"abfs", "abfss"}:
+        found = _ACCOUNT.fullmatch(host)
+        if not at or found is None:
+            raise ValueError(f"it is not like {scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER")
+        account, bucket = found[1], user
+    elif at:
+        raise ValueError("credentials do not belong in a URL; give them as options or in the environment")
+    else:
+        bucket = host
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError("it names no bucket")
+    parts = [part for part in url.path.split("/") if part]
+    if any(part in {".", ".."} for part in parts):
+        raise ValueError("it has . or .. in its path")
+    return ObjectUrl(_KINDS[scheme], bucket, "/".join(parts), account)

@@ -1,0 +1,173 @@
+"""The options of a spool on an object store, the same for every connector that has a spool."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret
+from connectors.core.options import conflict, option
+from connectors.spool.object_url import parse_object_url
+from connectors.spool.stores import StoreAccess
+
+__all__ = [
+    "LOCATION",
+    "ObjectStoreOptions",
+    "check_object_store_options",
+    "ephemeral_folder",
+    "fetch_period",
+]
+
+_OBJECT_STORE_FETCH_PERIOD: Final = 1.0
+"""Seconds after which a fetcher publishes on an object store, unless told: each segment costs a put."""
+
+_LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|localhost|::1")
+
+
+def _parse_location(text: str) -> Path | str:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
+    if scheme is None or scheme[1].lower() == "file":
+        return PATH.parse(text)
+    return str(parse_object_url(text))
+
+
+def _parse_endpoint(text: str) -> str:
+    url = urlsplit(text)
+    if url.scheme not in {"http", "https"} or not url.hostname or url.query or url.fragment:
+        raise ValueError("it is no http: or https: URL")
+    if "@" in url.netloc:
+        raise ValueError("credentials do not belong in a URL")
+    if url.scheme == "http" and not _LOOPBACK.fullmatch(url.hostname):
+        raise ValueError("data and credentials are sent without TLS only to this machine itself")
+    return text.rstrip("/")
+
+
+LOCATION: Final[Kind[Path | str]] = Kind(
+    "location",
+    "an absolute path, a file: URL, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
+    "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
+    Path | str,
+    _parse_location,
+)
+"""A `Path`, or the URL of an object store in its normal form."""
+
+_ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", str, _parse_endpoint)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectStoreOptions:
+    """How to reach the object store of a spool. Without slots, so that it can be a second base."""
+
+    spool_endpoint: str | None = option(
+        "spoolEndpoint",
+        _ENDPOINT,
+        "For spools on object stores: where the store is, if it is not that of the cloud itself, such as MinIO or R2 "
+        "for s3. Like all options of this kind it may also come from the environment (AWS_ENDPOINT_URL).",
+        default=None,
+    )
+    spool_region: str | None = option(
+        "spoolRegion", STRING, "For spools on s3: the region of the bucket (AWS_REGION).", default=None
+    )
+    spool_key_id: str | None = option(
+        "spoolKeyId",
+        STRING,
+        "For spools on s3: the access key id (AWS_ACCESS_KEY_ID). For az: the name of the account, where the URL does "
+        "not have it (AZURE_STORAGE_ACCOUNT_NAME). Without credentials among the options and in the environment those "
+        "of the machine are used.",
+        default=None,
+        sensitive=True,
+    )
+    spool_secret: Secret | None = option(
+        "spoolSecret",
+        SECRET,
+        "For spools on s3: the secret access key (AWS_SECRET_ACCESS_KEY). For az: the key of the account "
+        "(AZURE_STORAGE_ACCOUNT_KEY).",
+        default=None,
+    )
+    spool_session_token: Secret | None = option(
+        "spoolSessionToken",
+        SECRET,
+        "For spools on s3: the token of temporary credentials (AWS_SESSION_TOKEN).",
+        default=None,
+    )
+    spool_credentials_file: Path | None = option(
+        "spoolCredentialsFile",
+        PATH,
+        "For spools on gs: the key file of a service account, which the driver and all executors can read "
+        "(GOOGLE_SERVICE_ACCOUNT). Application default credentials when absent.",
+        default=None,
+        sensitive=True,
+    )
+    take_over: bool = option(
+        "takeOver",
+        BOOLEAN,
+        "For spools on object stores: true takes the spool from whatever query holds its lease, which then stops with "
+        "an error. Without it a query waits until the lease of one that has vanished with its machine expires (35 s). "
+        "On file systems a lock goes with its process, and this does nothing.",
+        default="false",
+    )
+
+    @property
+    def store_access(self) -> StoreAccess:
+        """How to reach the store."""
+        return StoreAccess(
+            self.spool_endpoint,
+            self.spool_region,
+            self.spool_key_id,
+            self.spool_secret,
+            self.spool_session_token,
+            None if self.spool_credentials_file is None else str(self.spool_credentials_file),
+        )
+
+
+def fetch_period(period: float, location: Path | str, *, given: bool) -> float:
+    """Seconds after which a fetcher publishes: what was given, or what suits the location of the spool."""
+    return _OBJECT_STORE_FETCH_PERIOD if isinstance(location, str) and not given else period
+
+
+def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) -> Path:
+    """The folder of an ephemeral spool: the same for each start, so that a restarted query finds what it has acked."""
+    name = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
+    temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
+    return temporary / f"pyspark-stream-connectors-{os.getuid()}" / f"{connector}-{name}"
+
+
+def check_object_store_options(options: ObjectStoreOptions, location: Path | str, connector: str) -> None:
+    """Refuse options that do nothing where the spool is.
+
+    Raises:
+        OptionError: an option of object stores is given and the spool is a folder, or belongs to another cloud.
+    """
+    kind = parse_object_url(location).kind if isinstance(location, str) else "a folder"
+    used = {
+        "spoolEndpoint": (options.spool_endpoint, ("s3", "az")),
+        "spoolRegion": (options.spool_region, ("s3",)),
+        "spoolKeyId": (options.spool_key_id, ("s3", "az")),
+        "spoolSecret": (options.spool_secret, ("s3", "az")),
+        "spoolSessionToken": (options.spool_session_token, ("s3",)),
+        "spoolCredentialsFile": (options.spool_credentials_file, ("gs",)),
+    }
+    for name, (value, kinds) in used.items():
+        if value is not None and kind not in kinds:
+            raise conflict(
+                connector,
+                name,
+                "spoolLocation",
+                f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}",
+                "Leave it out.",
+            )
+    if (options.spool_key_id is None) != (options.spool_secret is None) and kind == "s3":
+        raise OptionError(
+            "OPTION_MISSING",
+            "The options spoolKeyId and spoolSecret belong together, and one is missing",
+            connector,
+            "Give both, or neither to use the environment's credentials.",
+        )

@@ -1,0 +1,301 @@
+"""Repairs of a spool that no query uses: quarantine, adopt, wipe (rules R4, R7 and R9).
+
+Each takes the lock of the spool first, so a running query is never touched, and claims an epoch before it changes what
+the ledger says, so a writer that was only paused can write nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolInUseError
+from connectors.core.failpoints import failpoint
+from connectors.spool.fence import SpoolLock
+from connectors.spool.identity import SpoolIdentity, read_identity, replace_identity
+from connectors.spool.losses import damaged_segments, quarantine
+from connectors.spool.opening import read_state, take_over
+from connectors.spool.quarantine import QUARANTINE_FOLDER, can_be_quarantined
+from connectors.spool.segment import SegmentReader
+from connectors.spool.state import LedgerState
+from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.verification import KNOWN_FILE
+
+__all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
+
+_OWNER_BYTES = 8
+_WIPING = "wiping"
+_FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
+"""In the order in which they are wiped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A segment that is quarantined, or would be.
+
+    Attributes:
+        segment: its name.
+        first, end: the positions of its rows, end excluded; equal if it was never admitted.
+        committed: how many of these rows Spark has committed: they are in the sink, and only a replay lacks them.
+        error: what is wrong with it.
+    """
+
+    segment: str
+    first: int
+    end: int
+    committed: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """What an adoption did.
+
+    Attributes:
+        spool: id of the spool.
+        old, new: where it was, and where it is.
+        fenced: whether a spool of this id was found at the old place, and stopped for good.
+    """
+
+    spool: str
+    old: str
+    new: str
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wiping:
+    """What wiping deleted.
+
+    Attributes:
+        files: how many files.
+        left: names that are no part of a spool and were left, and with them their folders.
+    """
+
+    files: int
+    left: tuple[str, ...]
+
+
+def losses_of_repair(path: str) -> list[Loss]:
+    """What `repair` would quarantine. Changes nothing.
+
+    Raises:
+        SpoolError: there is no spool, or it has damage that no quarantine mends.
+    """
+    store = LocalStore(path, "repair")
+    state = read_state(store, _identity(store).spool)
+    return _losses(state, damaged_segments(store, state))
+
+
+def repair(path: str) -> list[Loss]:
+    """Quarantine every segment that is damaged or missing; what was given up.
+
+    Raises:
+        SpoolInUseError: a query uses the spool.
+        SpoolError: there is no spool, or it has damage that no quarantine mends.
+    """
+    with _repairing(path) as (store, identity):
+        state = read_state(store, identity.spool)
+        return _quarantine(store, identity, damaged_segments(store, state))
+
+
+def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
+    """Quarantine these segments, which have to be damaged or missing; what was given up.
+
+    Args:
+        path: the ``spoolLocation``.
+        names: of segments, as errors give them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it.
+
+    Raises:
+        SpoolInUseError: a query uses the spool.
+        SpoolError: there is no spool, no such segment, or it is whole.
+    """
+    with _repairing(path) as (store, identity):
+        state = read_state(store, identity.spool)
+        damaged = dict(_damage(store, state, name.removeprefix(f"{path.rstrip('/')}/")) for name in names)
+        return _quarantine(store, identity, damaged)
+
+
+def adopt(path: str) -> Adoption:
+    """Make a spool that was moved or copied here the one that queries use; the one at the old place is fenced.
+
+    It keeps its id, so the checkpoints that mean it go on with it. If the old place still has it, a query that uses it
+    there stops the adoption, a paused one can write nothing more, and a later start there stops with ``SPOOL_MOVED``.
+
+    Raises:
+        SpoolInUseError: a query uses it, here or at the old place.
+        SpoolError: there is no spool here.
+        SpoolDamagedError: its ledger is damaged, here or at the old place.
+    """
+    with _repairing(path) as (store, identity):
+        read_state(store, identity.spool)
+        new, old = os.path.realpath(path), identity.location
+        fenced = False
+        if old != new:
+            fenced = _fence_old_place(identity, old, new)
+            replace_identity(store, replace(identity, location=new))
+        return Adoption(identity.spool, old, new, fenced)
+
+
+def old_place(path: str) -> str | None:
+    """Where a spool was before it was moved or copied here, if that cannot be seen from here; else None.
+
+    Raises:
+        SpoolError: there is no spool here.
+    """
+    location = _identity(LocalStore(path, "adopt")).location
+    unseen = location != os.path.realpath(path) and not Path(location).is_dir()
+    return location if unseen else None
+
+
+def wipe(path: str) -> Wiping:
+    """Delete a spool with all that it holds; also one that an earlier wiping left halfway.
+
+    The identity goes first: what a crash leaves is no spool, and no query takes it for one. A file tells the next
+    wiping that this was one, so that no other folder is ever wiped. What is no part of a spool is left.
+
+    Raises:
+        SpoolInUseError: a query or a fetcher uses it.
+        SpoolError: there is no spool.
+    """
+    store = LocalStore(path, secrets.token_hex(_OWNER_BYTES))
+    if not store.exists(_WIPING):
+        _identity(store)
+    lock = SpoolLock(path, os.getpid())
+    lock.acquire()
+    try:
+        folders = (fetcher for fetcher in store.list("inbox") if _is_folder(Path(path, "inbox", fetcher)))
+        busy = [fetcher for fetcher in folders if store.is_locked(f"inbox/{fetcher}")]
+        if busy:
+            raise SpoolInUseError(
+                "SPOOL_IN_USE",
+                f"A fetcher still writes to this spool: {busy[0]}",
+                path,
+                "Stop the query, and wait a moment until its fetchers have ended.",
+            )
+        store.put(_WIPING, b"")
+        failpoint("wipe.before_identity")
+        files = int(store.exists("spool.json"))
+        store.delete("spool.json")
+        failpoint("wipe.after_identity")
+        for folder in _FOLDERS:
+            files += _wipe_folder(store, folder)
+        failpoint("wipe.before_end")
+        store.delete("lock")
+        store.delete(_WIPING)
+        left = tuple(sorted(str(each.relative_to(path)) for each in Path(path).rglob("*") if not _is_folder(each)))
+        if not left:
+            Path(path).rmdir()
+        return Wiping(files, left)
+    finally:
+        lock.release()
+
+
+def _wipe_folder(store: LocalStore, folder: str) -> int:
+    """Delete the files of a folder and of the folders in it, then these; what is no part of a spool is left."""
+    files = 0
+    for name in store.list(folder):
+        path = Path(store.root, folder, name)
+        if _is_folder(path):
+            files += _wipe_folder(store, f"{folder}/{name}")
+        elif not path.is_symlink() and KNOWN_FILE.fullmatch(f"{folder}/{name}"):
+            store.delete(f"{folder}/{name}")
+            files += 1
+    store.delete_folder(folder)
+    return files
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+@contextlib.contextmanager
+def _repairing(path: str) -> Iterator[tuple[LocalStore, SpoolIdentity]]:
+    """A spool that no query uses, and none can begin to use meanwhile."""
+    store = LocalStore(path, secrets.token_hex(_OWNER_BYTES))
+    identity = _identity(store)
+    lock = SpoolLock(path, os.getpid())
+    lock.acquire()
+    try:
+        yield store, identity
+    finally:
+        lock.release()
+
+
+def _identity(store: LocalStore) -> SpoolIdentity:
+    identity = read_identity(store) if Path(store.root).is_dir() else None
+    if identity is None:
+        raise _not_found(store.root)
+    return identity
+
+
+def _not_found(path: str) -> SpoolError:
+    return SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+
+
+def _damage(store: LocalStore, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:
+    """What is wrong with a segment; raises if it is whole, or none."""
+    where, entry = f"{store.root}/{name}", state.segment(name)
+    parts = name.split("/")
+    named = len(parts) == 3 and parts[0] == "inbox" and parts[2].removesuffix(".arrow").isdigit()  # noqa: PLR2004 - inbox, fetcher, number
+    if not named or (entry is None and not (state.is_waiting(name) and store.exists(name))):
+        raise SpoolError(
+            "SPOOL_NO_SUCH_SEGMENT",
+            "The spool has no such segment",
+            where,
+            "Give a name as connectors spool verify prints it: inbox/FETCHER/NUMBER.arrow.",
+        )
+    if entry is None or not entry.quarantined:
+        try:
+            SegmentReader(store, name, None if entry is None else entry.digest).verify()
+        except SpoolDamagedError as error:
+            if can_be_quarantined(error):
+                return name, error
+            raise
+    raise SpoolError(
+        "SPOOL_SEGMENT_WHOLE",
+        "The segment is quarantined already" if entry is not None and entry.quarantined else "Nothing is wrong with it",
+        where,
+        "Only damaged or missing segments are quarantined.",
+    )
+
+
+def _quarantine(store: LocalStore, identity: SpoolIdentity, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:
+    if not damaged:
+        return []
+    ledger = take_over(store, identity)
+    losses = _losses(ledger.state, damaged)
+    quarantine(ledger, damaged)
+    return losses
+
+
+def _losses(state: LedgerState, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:
+    losses = []
+    for name, error in damaged.items():
+        entry = state.segment(name)
+        first, end = (0, 0) if entry is None else (entry.base, entry.end)
+        committed = min(max(state.committed - first, 0), end - first)
+        losses.append(Loss(name, first, end, committed, str(error)))
+    return losses
+
+
+def _fence_old_place(identity: SpoolIdentity, old: str, new: str) -> bool:
+    """Stop the spool of this id at its old place for good, if there is one."""
+    if not Path(old).is_dir():
+        return False
+    store = LocalStore(old, secrets.token_hex(_OWNER_BYTES))
+    found = read_identity(store)
+    if found is None or found.spool != identity.spool or found.location != old:
+        return False
+    lock = SpoolLock(old, os.getpid())
+    lock.acquire()
+    try:
+        take_over(store, found)
+        replace_identity(store, replace(found, location=new))
+    finally:
+        lock.release()
+    return True

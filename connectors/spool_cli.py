@@ -1,0 +1,269 @@
+"""The command line of spools: ``connectors spool inspect | verify | quarantine | repair | adopt | wipe``.
+
+Exit codes: 0 if all is well or done; 1 if damage was found, a repair is due, or the question was answered with no;
+2 if the command could not be carried out, with a named error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_text
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from connectors.core.errors import ConnectorError
+from connectors.spool.inspection import Inspection, inspect
+from connectors.spool.repair import Loss, adopt, losses_of_repair, old_place, quarantine_named, repair, wipe
+from connectors.spool.stats import rates, stats
+from connectors.spool.verification import Severity, verify
+
+__all__ = ["spool_commands"]
+
+spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of streams, and repair them.")
+
+SpoolPath = Annotated[Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+_FAILED = 2
+_COLOURS = {Severity.DAMAGE: "red", Severity.LOSS: "yellow", Severity.NOTE: "dim"}
+
+
+@spool_commands.command("inspect")
+def inspect_command(
+    path: SpoolPath,
+    json: Json = False,  # noqa: FBT002 - a flag of the command line
+    seconds: Annotated[
+        float | None, typer.Option("--rates", min=0.1, help="Look twice, so many seconds apart, for rates.")
+    ] = None,
+) -> None:
+    """What a spool holds and how it stands. Changes nothing; a query may run."""
+    with _named_errors():
+        found = inspect(str(path))
+        speed = {} if seconds is None else asdict(rates(str(path), seconds))
+    if json:
+        _print_json(asdict(found) | ({"rates": speed} if speed else {}))
+        return
+    console = Console()
+    console.print(_pairs("spool", _facts(found)))
+    console.print(_pairs("rows", _counts(found)))
+    if speed:
+        console.print(_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in speed.items()]))
+    if found.fetchers:
+        rows = (asdict(each).values() for each in found.fetchers)
+        console.print(_table("fetchers", ("fetcher", "admitted", "segments", "rows", "bytes", "waiting"), rows))
+    if found.lost:
+        lost = (asdict(each).values() for each in found.lost)
+        console.print(_table("quarantined", ("segment", "first", "end", "rows", "error"), lost))
+
+
+@spool_commands.command("verify")
+def verify_command(path: SpoolPath, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
+    """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
+    with _named_errors():
+        found = verify(str(path))
+    if json:
+        _print_json(asdict(found) | {"sound": found.sound})
+    else:
+        console = Console()
+        if found.findings:
+            columns = ("", "file", "code", "what", "what to do")
+            rows = [(each.severity, each.file, each.code, each.what, each.action) for each in found.findings]
+            console.print(_table("findings", columns, rows, [_COLOURS[each.severity] for each in found.findings]))
+        verdict = "no damage" if found.sound else "DAMAGED"
+        console.print(Text(f"{found.files:,} files, {found.bytes:,} bytes: {verdict}"))
+    raise typer.Exit(0 if found.sound else 1)
+
+
+@spool_commands.command("quarantine")
+def quarantine_command(
+    path: SpoolPath,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Segments, as errors and verify name them.")],
+    json: Json = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Move damaged or missing segments aside, and record their rows as empty: the query goes on without them.
+
+    All other rows keep their positions. The files are kept in the spool's folder quarantine.
+    """
+    with _named_errors():
+        losses = quarantine_named(str(path), names)
+    _print_losses(losses, json=json, title="quarantined")
+
+
+@spool_commands.command("repair")
+def repair_command(
+    path: SpoolPath,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,  # noqa: FBT002 - a flag of the command line
+    yes: Yes = False,  # noqa: FBT002 - a flag of the command line
+    json: Json = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Quarantine every damaged or missing segment. Other damage needs a backup; verify names it.
+
+    With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
+    """
+    with _named_errors():
+        due = losses_of_repair(str(path))
+        if dry_run:
+            _print_losses(due, json=json, title="would be quarantined")
+            raise typer.Exit(1 if due else 0)
+        if due:
+            _confirm(f"{_rows(due):,} rows in {len(due)} segments will be recorded as empty.", yes=yes)
+            due = repair(str(path))
+    _print_losses(due, json=json, title="quarantined")
+
+
+@spool_commands.command("adopt")
+def adopt_command(
+    path: SpoolPath,
+    yes: Yes = False,  # noqa: FBT002 - a flag of the command line
+    json: Json = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
+    with _named_errors():
+        unseen = old_place(str(path))
+        if unseen is not None:
+            _confirm(
+                f"The old place {unseen} cannot be seen from here. If the spool is still there, no query may ever use "
+                "it again.",
+                yes=yes,
+            )
+        found = adopt(str(path))
+    if json:
+        _print_json(asdict(found))
+    elif found.old == found.new:
+        Console().print(Text(f"Nothing to do: spool {found.spool} belongs here."))
+    else:
+        fenced = "it is fenced there" if found.fenced else "there is none there"
+        Console().print(Text(f"Spool {found.spool} now belongs to {found.new}. It came from {found.old}: {fenced}."))
+
+
+@spool_commands.command("wipe")
+def wipe_command(
+    path: SpoolPath,
+    yes: Yes = False,  # noqa: FBT002 - a flag of the command line
+    json: Json = False,  # noqa: FBT002 - a flag of the command line
+) -> None:
+    """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
+    with _named_errors():
+        _confirm(f"{_stake(path)} Delete the spool {path}?", yes=yes)
+        done = wipe(str(path))
+    if json:
+        _print_json(asdict(done))
+        return
+    Console().print(Text(f"{done.files:,} files deleted."))
+    for name in done.left:
+        Console().print(Text(f"left, because it is no part of a spool: {name}"))
+
+
+def _stake(path: Path) -> str:
+    """What is lost with a spool, as far as it can be read."""
+    try:
+        found = stats(str(path))
+    except ConnectorError as error:
+        if error.code == "SPOOL_NOT_FOUND" and not (path / "wiping").exists():
+            raise
+        return "What it holds cannot be read."
+    ready = found.ready_rows + found.waiting_rows
+    return f"It holds {ready:,} rows that no batch has committed; they were acked, so this may be their only copy."
+
+
+@contextlib.contextmanager
+def _named_errors() -> Iterator[None]:
+    """Print errors by their code, and end with 2."""
+    try:
+        yield
+    except ConnectorError as error:
+        Console(stderr=True, soft_wrap=True).print(Text(str(error)))
+        raise typer.Exit(_FAILED) from None
+    except OSError as error:
+        text = f"[SPOOL_UNREADABLE] {error.strerror or error} ({error.filename or 'the spool'})."
+        Console(stderr=True, soft_wrap=True).print(Text(text))
+        raise typer.Exit(_FAILED) from None
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask on the terminal; no answer is a no."""
+    if not yes:
+        typer.confirm(f"{question} Go on?", abort=True, err=True)
+
+
+def _rows(losses: Sequence[Loss]) -> int:
+    return sum(loss.end - loss.first for loss in losses)
+
+
+def _print_losses(losses: Sequence[Loss], *, json: bool, title: str) -> None:
+    if json:
+        _print_json({"segments": [asdict(loss) for loss in losses], "rows": _rows(losses)})
+    elif losses:
+        heads = ("segment", "first", "end", "committed", "error")
+        Console().print(_table(title, heads, (asdict(loss).values() for loss in losses)))
+    else:
+        Console().print("Nothing to do: no segment is damaged or missing.")
+
+
+def _facts(found: Inspection) -> list[tuple[str, str]]:
+    holder = "no query" if found.holder is None else f"reader {found.holder['pid']}, driver {found.holder['jvm']}"
+    moved = [] if found.location == found.path else [("belongs to", f"{found.location}: adopt it to use it here")]
+    layout = "none yet" if found.layout is None else f"{found.layout[0]:,} bytes, at most {found.layout[1]}"
+    return [
+        ("id", found.stats.spool),
+        ("path", found.path),
+        *moved,
+        ("format", found.connector),
+        ("sources", ", ".join(found.stats.sources)),
+        ("used by", holder),
+        ("starts", f"{found.epochs:,}"),
+        ("partitions", layout),
+        ("runs of ids", f"{len(found.runs):,} with {found.stats.ids:,} ids"),
+    ]
+
+
+def _counts(found: Inspection) -> list[tuple[str, str]]:
+    counts = found.stats
+    oldest = counts.oldest_unread
+    return [
+        ("delivered", f"{counts.delivered:,}"),
+        *((f"struck out: {reason}", f"{count:,}") for reason, count in counts.struck_out.items()),
+        ("oldest position", f"{counts.oldest:,}"),
+        ("committed position", f"{counts.committed:,}"),
+        ("end position", f"{counts.rows:,}"),
+        ("ready to read", f"{counts.ready_rows:,} rows, {counts.ready_bytes:,} bytes"),
+        ("waiting for admission", f"{counts.waiting_rows:,} rows, {counts.waiting_bytes:,} bytes"),
+        ("oldest unread, published", "none" if oldest is None else _time(oldest)),
+    ]
+
+
+def _time(microseconds: int) -> str:
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat()
+
+
+def _pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[Iterable[Any]], styles: Sequence[str] = ()) -> Table:
+    table = Table(title=title, title_justify="left")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for index, row in enumerate(rows):
+        style = styles[index] if styles else ""
+        table.add_row(*(Text(f"{value:,}" if isinstance(value, int) else str(value)) for value in row), style=style)
+    return table
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    sys.stdout.write(json_text.dumps(value, sort_keys=True) + "\n")

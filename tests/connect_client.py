@@ -1,0 +1,63 @@
+"""A program that has Spark Connect only, no Java: it reads a Pub/Sub subscription to its end and says what it found."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from connectors import register
+from connectors.protobuf import from_protobuf, to_protobuf
+
+
+def read_to_the_end(spark: SparkSession, options: dict[str, str], folder: Path) -> list[str]:
+    """The message ids that a stream has brought to a Parquet table."""
+    events = spark.readStream.format("pubsub").options(**options).load()
+    target = str(folder / "table")
+    query = (
+        events.writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    query.awaitTermination()
+    return [row.messageId for row in spark.read.parquet(target).select("messageId").collect()]
+
+
+def error_of_an_unknown_option(spark: SparkSession, options: dict[str, str]) -> str:
+    """What the user is told of a misspelt option."""
+    try:
+        spark.readStream.format("pubsub").options(**options, spoolLocatoin="elsewhere").load().schema  # noqa: B018
+    except Exception as error:  # noqa: BLE001 - whatever Spark makes of it is what is looked at
+        return str(error)
+    return ""
+
+
+def through_protobuf(spark: SparkSession, descriptor_set: str) -> list[Any]:
+    """Ids that were encoded and decoded."""
+    rows = spark.range(3).selectExpr("named_struct('id', cast(id + 1 as string)) as event")
+    encoded = rows.select(to_protobuf("event", "Event", descriptor_set).alias("message"))
+    decoded = encoded.select(from_protobuf("message", "Event", descriptor_set).alias("event"))
+    return [row.id for row in decoded.select("event.id").collect()]
+
+
+def main() -> None:
+    """Print one line of JSON."""
+    told = json.loads(sys.argv[1])
+    spark = SparkSession.builder.remote(told["remote"]).getOrCreate()
+    register(spark)
+    found = {
+        "session": type(spark).__module__,
+        "messages": read_to_the_end(spark, told["options"], Path(told["folder"])),
+        "protobuf": through_protobuf(spark, told["descriptor_set"]),
+        "error": error_of_an_unknown_option(spark, told["options"]),
+    }
+    spark.stop()
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""The doctor finds what keeps a stream of Kafka from running: each thing is broken here on purpose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from connectors.core.checks import Finding, Outcome
+from connectors.core.errors import ConnectorError
+from connectors.kafka import checks
+from connectors.testing.java import free_port
+from connectors.testing.kafka_broker import PASSWORD, USER, KafkaBroker, find_broker
+from tests.kafka_rig import KafkaRig
+
+LOG_IN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": USER,
+    "kafka.sasl.password": PASSWORD,
+}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[KafkaBroker]:
+    """A broker where only the plain listener's clients may do everything; the user of SASL may describe topics."""
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaBroker(settings=settings) as made:
+        yield made
+
+
+@pytest.fixture
+def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
+    return KafkaRig(broker, tmp_path)
+
+
+def look(options: Mapping[str, str], checkpoint: Path | None = None) -> dict[str, Finding]:
+    """The findings by check."""
+    return {each.check: each for each in checks.check(options, {}, checkpoint)}
+
+
+def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
+    """The codes of what is not well; each has a mend."""
+    found = [each for each in findings.values() if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
+    assert all(each.mend for each in found)
+    return {each.check: each.code for each in found}
+
+
+def test_a_topic_that_is_well_has_no_complaint(kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    kafka.send(topic, range(5))
+    findings = look(kafka.options(topic))
+    assert bad(findings) == {}
+    expected = {"name", "tcp", "log-in", "advertised", "resource", "retention", "permission", "starting position"}
+    assert set(findings) >= expected
+    assert "5 offsets before the end" in findings["starting position"].found
+
+
+def test_an_illegal_option_and_an_illegal_setting_are_told(kafka: KafkaRig) -> None:
+    assert bad(look(kafka.options("t", subscribes="x"))) == {"options": "OPTION_UNKNOWN"}
+    assert bad(look(kafka.options("t", kafka__no__such__setting="1"))) == {"options": "KAFKA_SETTING"}
+
+
+def test_an_unknown_host_and_a_closed_port_are_told(kafka: KafkaRig) -> None:
+    findings = look(kafka.options("t", kafka__bootstrap__servers="nowhere.invalid:9092"))
+    assert bad(findings) == {"name": "NAME_UNKNOWN"}
+    assert findings["log-in"].outcome is Outcome.SKIPPED
+    closed = kafka.options("t", kafka__bootstrap__servers=f"127.0.0.1:{free_port()}")
+    assert bad(look(closed)) == {"tcp": "TCP_NO_CONNECTION"}
+
+
+def test_one_of_two_servers_that_is_down_is_a_warning(kafka: KafkaRig) -> None:
+    topic = kafka.topic()
+    servers = f"127.0.0.1:{free_port()},{kafka.broker.endpoint}"
+    findings = look(kafka.options(topic, kafka__bootstrap__servers=servers))
+    assert bad(findings) == {"tcp": "TCP_NO_CONNECTION"}
+    assert findings["tcp"].outcome is Outcome.WARNING
+
+
+def test_tls_to_a_port_without_it_is_told(kafka: KafkaRig) -> None:
+    assert bad(look(kafka.options("t", kafka__security__protocol="SSL"))) == {"tls": "TLS_NOT_SPOKEN"}
+
+
+def test_each_fault_of_the_certificates_is_told(kafka: KafkaRig) -> None:
+    topic, folder = kafka.topic(), kafka.broker.certificates
+    well = {
+        **kafka.options(topic, kafka__bootstrap__servers=kafka.broker.ssl_endpoint, kafka__security__protocol="SSL"),
+        "kafka.ssl.ca.location": str(folder / "ca.pem"),
+        "kafka.ssl.certificate.location": str(folder / "client.pem"),
+        "kafka.ssl.key.location": str(folder / "client.key"),
+    }
+    assert "tls" not in bad(look(well))
+    without_authority = {name: value for name, value in well.items() if "ca.location" not in name}
+    assert bad(look(without_authority)) == {"tls": "TLS_CERTIFICATE"}
+    without_certificate = {name: value for name, value in well.items() if "tificate" not in name and "key" not in name}
+    assert bad(look(without_certificate)) == {"tls": "TLS_CLIENT_CERTIFICATE"}
+    wrong_key = {**well, "kafka.ssl.key.location": str(folder / "server.key")}
+    assert set(bad(look(wrong_key))) & {"options", "tls"}
+
+
+def test_a_wrong_password_is_told_without_it(kafka: KafkaRig) -> None:
+    options = {**kafka.options("t", kafka__bootstrap__servers=kafka.broker.sasl_endpoint), **LOG_IN}
+    findings = look({**options, "kafka.sasl.password": "canary-77"})
+    assert bad(findings) == {"log-in": "KAFKA_LOG_IN"}
+    assert "canary-77" not in str(findings)
+
+
+def test_an_address_that_brokers_advertise_and_nobody_reaches_is_told() -> None:
+    class Elsewhere(checks.KafkaLookup):
+        def __init__(self) -> None:
+            """It asks nobody."""
+
+        def brokers(self) -> dict[str, tuple[str, int]]:
+            return {"broker 1": ("kafka.internal.invalid", 9092)}
+
+    with pytest.raises(ConnectorError) as error:
+        checks._advertised(Elsewhere())
+    assert error.value.code == "KAFKA_ADVERTISED_UNREACHABLE"
+    assert "advertised.listeners" in error.value.action
+
+
+def test_a_topic_that_is_absent_is_told_and_a_pattern_that_matches_none_is_warned_of(kafka: KafkaRig) -> None:
+    assert bad(look(kafka.options("no-such-topic"))) == {"resource": "KAFKA_UNKNOWN_TOPIC_OR_PARTITION"}
+    pattern = kafka.options(subscribePattern="no-such-.*")
+    assert bad(look(pattern)) == {"resource": "KAFKA_NO_TOPIC"}
+
+
+def test_a_missing_right_is_told(kafka: KafkaRig) -> None:
+    topic = kafka.topic()
+    options = {**kafka.options(topic, kafka__bootstrap__servers=kafka.broker.sasl_endpoint), **LOG_IN}
+    assert bad(look(options)) == {"resource": "KAFKA_ACCESS_DENIED"}
+    kafka.allow(USER, topic, "DESCRIBE")
+    assert bad(look(options)) == {"permission": "KAFKA_ACCESS_DENIED"}
+    kafka.allow(USER, topic, "READ")
+    assert bad(look(options)) == {}
+
+
+def test_a_start_that_retention_has_taken_and_one_beyond_the_end_are_told(kafka: KafkaRig) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, range(10))
+    kafka.delete_records(topic, 4)
+    assert bad(look(kafka.options(topic, startingOffsets={topic: {"0": 3}}))) == {
+        "starting position": "KAFKA_START_AGED_OUT"
+    }
+    assert bad(look(kafka.options(topic, startingOffsets={topic: {"0": 4}}))) == {}
+    assert bad(look(kafka.options(topic, startingOffsets={topic: {"0": 11}}))) == {
+        "starting position": "KAFKA_START_BEYOND_END"
+    }
+
+
+def test_a_checkpoint_that_retention_has_left_behind_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
+    topic = kafka.topic()
+    kafka.send(topic, range(10))
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").write_text("v1\n{}\n" + json.dumps({topic: {"0": 2}, "v": 1}))
+    assert bad(look(kafka.options(topic), tmp_path)) == {}
+    kafka.delete_records(topic, 4)
+    assert bad(look(kafka.options(topic), tmp_path)) == {"checkpoint": "KAFKA_START_AGED_OUT"}
+
+
+def test_a_group_that_has_committed_nothing_is_warned_of(kafka: KafkaRig) -> None:
+    topic = kafka.topic()
+    options = kafka.options(topic, startingOffsets="group", commitOffsetsToGroup=kafka.name("group"))
+    assert bad(look(options)) == {"consumer group": "KAFKA_GROUP_EMPTY"}

@@ -1,0 +1,283 @@
+"""How the Kinesis source reaches the service: credentials, errors, times and pace, on our own server."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    CredentialsError,
+    OptionError,
+    ServiceUnavailableError,
+    SourceGoneError,
+)
+from connectors.kinesis.client import KinesisClient, patiently
+from connectors.kinesis.client_options import client_options
+from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.positions import TRIM, after, at_time
+from connectors.kinesis.read import ReadSettings, read_range
+from connectors.kinesis.shards import ShardRange
+from connectors.testing.kinesis import KinesisServer
+from tests.kinesis_rig import KinesisRig
+
+ROLE = "arn:aws:iam::123456789012:role/reader"
+
+
+@pytest.fixture
+def server() -> Iterator[KinesisServer]:
+    with KinesisServer() as made:
+        made.create_stream("orders")
+        yield made
+
+
+def client_of(server: KinesisServer, **options: str) -> KinesisClient:
+    raw = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "x"} | options
+    return KinesisClient(client_options(parse_read_options(raw, {})))
+
+
+class Sts(ThreadingHTTPServer):
+    """A token service: gives keys that are numbered, and keeps what it was asked."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(("127.0.0.1", 0), _StsHandler)
+        self.seconds = seconds
+        self.asked: list[dict[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _StsHandler(BaseHTTPRequestHandler):
+    server: Sts
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.server.asked.append({key: value[0] for key, value in parse_qs(body).items()})
+        until = (datetime.now(UTC) + timedelta(seconds=self.server.seconds)).isoformat()
+        number = len(self.server.asked)
+        answer = (
+            '<AssumeRoleResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleResult><Credentials>'
+            f"<AccessKeyId>ASIAROLE{number}</AccessKeyId><SecretAccessKey>role-secret</SecretAccessKey>"
+            f"<SessionToken>role-token</SessionToken><Expiration>{until}</Expiration></Credentials>"
+            "</AssumeRoleResult></AssumeRoleResponse>"
+        ).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Nothing: tests print nothing."""
+
+
+@pytest.fixture
+def sts() -> Iterator[Sts]:
+    with Sts(seconds=3600) as made:
+        thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield made
+        made.shutdown()
+        thread.join()
+
+
+# Credentials
+
+
+def test_29_a_role_is_assumed_with_external_id_and_session_name(
+    server: KinesisServer, sts: Sts, tmp_path: Path
+) -> None:
+    rig = KinesisRig(server, tmp_path)  # type: ignore[arg-type] - the same knobs
+    values = rig.put(3)
+    role = {"roleArn": ROLE, "roleExternalId": "shop-7", "roleSessionName": "reader-1", "stsEndpoint": sts.url}
+    with rig.query(**role) as query:
+        rig.drain(query, values)
+    asked = sts.asked[0]
+    assert (asked["Action"], asked["RoleArn"]) == ("AssumeRole", ROLE)
+    assert (asked["ExternalId"], asked["RoleSessionName"]) == ("shop-7", "reader-1")
+    keys = {call.access_key for call in server.calls(stream=rig.stream)}
+    assert keys <= {f"ASIAROLE{number + 1}" for number in range(len(sts.asked))}
+
+
+def test_29_keys_of_a_role_are_made_anew_before_they_expire(server: KinesisServer, sts: Sts) -> None:
+    sts.seconds = 60  # within the time in which botocore makes them anew at once
+    client = client_of(server, roleArn=ROLE, stsEndpoint=sts.url)
+    for _ in range(3):
+        client.describe("orders")
+    assert len(sts.asked) >= 3
+    assert len({call.access_key for call in server.calls("DescribeStreamSummary")}) >= 3
+
+
+def test_29_keys_come_from_a_profile(server: KinesisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    shared = tmp_path / "credentials"
+    shared.write_text("[shop]\naws_access_key_id = AKIAPROFILE\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    raw = {"streamName": "orders", "endpointUrl": server.url, "profile": "shop", "region": "us-east-1"}
+    KinesisClient(client_options(parse_read_options(raw, {}))).describe("orders")
+    assert [call.access_key for call in server.calls()] == ["AKIAPROFILE"]
+    missing = KinesisClient(client_options(parse_read_options(raw | {"profile": "nobody"}, {})))
+    with pytest.raises(CredentialsError, match=r"KINESIS_CREDENTIALS.*nobody"):
+        missing.describe("orders")
+
+
+def test_29_keys_come_from_the_environment(server: KinesisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    raw = {"streamName": "orders", "endpointUrl": server.url}
+    KinesisClient(client_options(parse_read_options(raw, {}))).describe("orders")
+    assert [call.access_key for call in server.calls()] == ["AKIAENVIRONMENT"]
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "error", "code"),
+    [
+        ("ProvisionedThroughputExceededException", 400, ServiceUnavailableError, "KINESIS_THROTTLED"),
+        ("LimitExceededException", 400, ServiceUnavailableError, "KINESIS_THROTTLED"),
+        ("InternalFailure", 500, ServiceUnavailableError, "KINESIS_UNAVAILABLE"),
+        ("SomethingNew", 503, ServiceUnavailableError, "KINESIS_UNAVAILABLE"),
+        ("ExpiredIteratorException", 400, ServiceUnavailableError, "KINESIS_ITERATOR_EXPIRED"),
+        ("ResourceNotFoundException", 400, SourceGoneError, "KINESIS_NOT_FOUND"),
+        ("InvalidArgumentException", 400, ConnectorError, "KINESIS_INVALID_ARGUMENT"),
+        ("AccessDeniedException", 400, AccessDeniedError, "KINESIS_ACCESS_DENIED"),
+        ("KMSAccessDeniedException", 400, AccessDeniedError, "KINESIS_ACCESS_DENIED"),
+        ("KMSDisabledException", 400, AccessDeniedError, "KINESIS_KEY"),
+        ("ExpiredTokenException", 400, CredentialsError, "KINESIS_CREDENTIALS"),
+        ("SomethingNew", 400, ConnectorError, "KINESIS_CALL_FAILED"),
+    ],
+)
+def test_each_error_of_the_service_has_its_meaning(
+    server: KinesisServer, kind: str, status: int, error: type[ConnectorError], code: str
+) -> None:
+    server.fail("DescribeStreamSummary", kind, status=status, message="for AKIAABCDEFGH12345678. Signature=abc")
+    with pytest.raises(error) as caught:
+        client_of(server).describe("orders")
+    assert caught.value.code == code
+    assert caught.value.where == "orders"
+    assert kind in str(caught.value)
+    assert "AKIAABC" not in str(caught.value)
+    assert "abc" not in str(caught.value)
+
+
+def test_a_service_that_is_not_there_is_an_error_that_may_pass() -> None:
+    server = KinesisServer()
+    with server:
+        client = client_of(server)
+    with pytest.raises(ServiceUnavailableError, match="KINESIS_UNAVAILABLE"):
+        client.describe("orders")
+
+
+def test_without_a_region_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    raw = {"streamName": "orders", "awsAccessKey": "AKIATEST", "awsSecretKey": "x"}
+    monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    with pytest.raises(OptionError, match="KINESIS_NO_REGION"):
+        KinesisClient(client_options(parse_read_options(raw, {}))).describe("orders")
+
+
+def test_17_a_call_is_made_again_so_often_and_waits_are_random_and_bounded(server: KinesisServer) -> None:
+    client = client_of(server, numRetries="5", maxRetryInterval="400ms")
+    options = client_options(
+        parse_read_options({"streamName": "a", "numRetries": "5", "maxRetryInterval": "400ms"}, {})
+    )
+    waits: list[float] = []
+    server.throttle("DescribeStreamSummary", 5)
+    assert patiently(lambda: client.describe("orders"), options, waits.append)["StreamName"] == "orders"
+    assert len(waits) == 5
+    assert max(waits) <= 0.4
+    assert len(set(waits)) == 5
+    server.throttle("DescribeStreamSummary", 6)
+    with pytest.raises(ServiceUnavailableError, match="KINESIS_THROTTLED"):
+        patiently(lambda: client.describe("orders"), options, waits.append)
+
+
+# Times and lists
+
+
+def test_an_iterator_by_time_is_exact_to_the_millisecond(server: KinesisServer) -> None:
+    client = client_of(server)
+    server.put("orders", [("k", b"early")])
+    server.jump(0.3)
+    server.put("orders", [("k", b"late")])
+    early, late = server.records("orders")
+    for stored, expected in ((early, b"early"), (late, b"late")):
+        iterator = client.iterator("orders", stored.shard, at_time(int(stored.arrival * 1000)))
+        assert client.records(iterator, 1, "orders", stored.shard).records[0].Data == expected
+
+
+def test_shards_are_listed_page_by_page(server: KinesisServer) -> None:
+    server.create_stream("wide", 7)
+    server.split("wide", "shardId-000000000003")
+    listing = client_of(server).listing("wide", page_size=2)
+    assert sorted(listing.shards) == [f"shardId-{number:012}" for number in range(9)]
+    assert [each.shard_id for each in listing.shards.values() if each.closed] == ["shardId-000000000003"]
+    assert listing.shards["shardId-000000000008"].parents == ("shardId-000000000003",)
+    assert abs(listing.at_ms - server.now() * 1000) < 2000
+
+
+# Pace
+
+
+def reading(server: KinesisServer, stream: str, **changes: Any) -> tuple[ShardRange, ReadSettings]:
+    """All that a stream of one shard has, and how a task reads it."""
+    stored = server.records(stream)
+    settings = ReadSettings(
+        client=client_options(parse_read_options({"streamName": stream, "maxRetryInterval": "100ms"}, {})),
+        page_records=10_000,
+        period=0.5,
+        rate=2e6,
+        deaggregate=True,
+        fail_on_data_loss=True,
+    )
+    part = ShardRange(stream, stream, stored[0].shard, TRIM, after(stored[-1].sequence_number))
+    return part, dataclasses.replace(settings, **changes)
+
+
+def test_16_a_task_whose_iterator_expires_goes_on_behind_its_last_row(server: KinesisServer) -> None:
+    server.create_stream("long")
+    server.fill("long", 50, 20)
+    part, settings = reading(server, "long", page_records=7, period=0.0)
+    read = read_range(part, settings, client_of(server))
+    rows: list[bytes] = []
+    for batch in read:
+        rows += batch.column("data").to_pylist()
+        server.fail("GetRecords", "ExpiredIteratorException", 1)
+    assert rows == [each.data for each in server.records("long")]
+
+
+def test_13_a_task_reads_on_through_empty_answers(server: KinesisServer) -> None:
+    server.create_stream("sparse")
+    server.fill("sparse", 5, 20)
+    part, settings = reading(server, "sparse", period=0.0)
+    server.empty_answers("sparse", part.shard, 30)
+    assert sum(batch.num_rows for batch in read_range(part, settings, client_of(server))) == 5
+
+
+def test_18_after_a_large_answer_the_next_call_waits_for_as_long_as_it_would_be_refused(server: KinesisServer) -> None:
+    server.create_stream("large")
+    server.fill("large", 30, 1_000_000, keys=1)
+    client = client_of(server)
+    part, settings = reading(server, "large")
+    waits: list[float] = []
+    sizes = [batch.num_rows for batch in read_range(part, settings, client, waits.append)]
+    assert sum(sizes) == 30
+    assert len(waits) == len(sizes) - 1
+    for rows, wait in zip(sizes, waits, strict=False):
+        assert rows * 0.5 - 2 < wait <= rows * 0.5
+    assert max(sizes) * 1_000_000 <= 10 << 20

@@ -1,0 +1,147 @@
+"""The doctor finds what is wrong with a spool's folder: each thing is broken here on purpose."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.core.checks import Finding, Outcome
+from connectors.spool.checks import check_spool
+from connectors.spool.plan import offset_at
+from tests.spool_writing import SOURCES, HandSpool
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> HandSpool:
+    return HandSpool(tmp_path / "spool")
+
+
+def look(root: Path, *, wanted: int = 1, checkpoint: Path | None = None) -> dict[str, Finding]:
+    """The findings by check; a test's folder is a volatile one, and known to be."""
+    findings = {each.check: each for each in check_spool(root, "pubsub", SOURCES, wanted, checkpoint)}
+    findings.pop("kind of disk")
+    return findings
+
+
+def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
+    """The codes of what is not well; each has a mend."""
+    found = [each for each in findings.values() if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
+    assert all(each.mend for each in found)
+    return {each.check: each.code for each in found}
+
+
+def filled(spool: HandSpool) -> dict[str, Any]:
+    """Fill a spool with four rows; the offset behind them."""
+    ledger = spool.open()
+    spool.write(["a", "b", "c", "d"])
+    ledger.admit()
+    return offset_at(ledger.state, 4)
+
+
+def checkpoint_with(folder: Path, offset: Mapping[str, Any]) -> Path:
+    """A checkpoint of Spark at an offset."""
+    (folder / "offsets").mkdir(parents=True)
+    (folder / "offsets" / "0").write_text('v1\n{"batchWatermarkMs":0}\n{}')
+    (folder / "offsets" / "10").write_text(f'v1\n{{"batchWatermarkMs":0}}\n{json.dumps(offset)}')
+    return folder
+
+
+def test_a_folder_that_is_not_there_yet_is_well_and_is_not_made(spool: HandSpool) -> None:
+    assert bad(look(spool.root)) == {}
+    assert not spool.root.exists()
+
+
+def test_a_used_spool_is_well_and_nothing_of_it_changes(spool: HandSpool) -> None:
+    filled(spool)
+    before = {str(path): path.stat().st_mtime_ns for path in spool.root.rglob("*") if path.is_file()}
+    findings = look(spool.root)
+    assert bad(findings) == {}
+    assert "4 rows" in findings["content"].found
+    assert {str(path): path.stat().st_mtime_ns for path in spool.root.rglob("*") if path.is_file()} == before
+
+
+def test_a_volatile_disk_is_warned_of(tmp_path: Path) -> None:
+    [kind] = [each for each in check_spool(tmp_path, "pubsub", SOURCES, 1, None) if each.check == "kind of disk"]
+    assert (kind.outcome, kind.code) == (Outcome.WARNING, "SPOOL_VOLATILE")
+
+
+def test_a_place_that_takes_no_files_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    findings = look(tmp_path / "file" / "spool")
+    assert bad(findings) == {"writable": "SPOOL_NOT_WRITABLE"}
+    assert findings["content"].outcome is Outcome.SKIPPED
+    assert bad(look(Path("/proc/spool"))) == {"writable": "SPOOL_NOT_WRITABLE"}
+
+
+def test_a_folder_that_everyone_may_write_to_is_told(spool: HandSpool) -> None:
+    filled(spool)
+    spool.root.chmod(0o777)
+    assert bad(look(spool.root)) == {"writable": "SPOOL_WORLD_WRITABLE"}
+
+
+def test_a_folder_that_is_a_link_to_elsewhere_is_told(spool: HandSpool, tmp_path: Path) -> None:
+    filled(spool)
+    (spool.root / "inbox").rename(tmp_path / "inbox")
+    (spool.root / "inbox").symlink_to(tmp_path / "inbox")
+    assert bad(look(spool.root)) == {"one file system": "SPOOL_FOREIGN_FILE"}
+
+
+def test_a_disk_with_less_room_than_the_spool_may_take_is_told(tmp_path: Path) -> None:
+    assert bad(look(tmp_path, wanted=1 << 60)) == {"room": "SPOOL_LITTLE_ROOM"}
+
+
+def test_who_holds_a_spool_is_told(spool: HandSpool) -> None:
+    filled(spool)
+    lock = spool.lock(os.getpid())
+    lock.acquire()
+    findings = look(spool.root)
+    assert bad(findings) == {"held by": "SPOOL_IN_USE"}
+    assert f"reader process {os.getpid()}" in findings["held by"].found
+    lock.release()
+
+
+def test_a_spool_of_another_source_and_one_that_was_moved_are_told(spool: HandSpool, tmp_path: Path) -> None:
+    filled(spool)
+    other = {each.check: each.code for each in check_spool(spool.root, "pubsub", ("another",), 1, None)}
+    assert other["content"] == "SPOOL_OTHER_SOURCE"
+    spool.root.rename(tmp_path / "moved")
+    assert bad(look(tmp_path / "moved")) == {"content": "SPOOL_MOVED"}
+
+
+def test_a_damaged_ledger_is_told(spool: HandSpool) -> None:
+    filled(spool)
+    [*_, last] = sorted((spool.root / "ledger" / "1").iterdir())
+    last.write_bytes(b"torn")
+    assert list(bad(look(spool.root))) == ["content"]
+
+
+def test_a_checkpoint_that_fits_is_well(spool: HandSpool, tmp_path: Path) -> None:
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", filled(spool))
+    findings = look(spool.root, checkpoint=checkpoint)
+    assert bad(findings) == {}
+    assert "position 4 of 4" in findings["checkpoint"].found
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"spool": "0123"}, "SPOOL_OTHER"),
+        ({"position": 5}, "SPOOL_OFFSET_ABOVE_HEAD"),
+        ({"epoch": "nobody"}, "SPOOL_OFFSET_UNKNOWN"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_told(
+    spool: HandSpool, tmp_path: Path, change: dict[str, Any], code: str
+) -> None:
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", {**filled(spool), **change})
+    assert bad(look(spool.root, checkpoint=checkpoint)) == {"checkpoint": code}
+
+
+def test_what_is_no_checkpoint_is_told(spool: HandSpool, tmp_path: Path) -> None:
+    filled(spool)
+    assert bad(look(spool.root, checkpoint=tmp_path / "nothing")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}

@@ -1,0 +1,61 @@
+"""A disk that says "no room" at any call: nothing unsaved is acked, nothing is lost, and the query mends by itself.
+
+Errors are raised where the operating system would; tests/integration/test_pubsub_full_disk.py has a disk that is full.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from connectors.core.errors import SpoolFullError
+from connectors.spool.reserve import DiskReserve, release_reserves
+from connectors.spool.store import LocalStore
+from tests.full_disk_rig import FullDisk, live_on_full_disk
+from tests.power_loss_rig import on_disk
+from tests.spool_life import SpoolLife
+
+
+def test_raised_enospc_at_a_call_of_each_kind_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """``./dev chaos power_loss`` does it at every call."""
+    seed = random.randrange(1 << 30)
+    sys.stdout.write(f"seed {seed}\n")
+    choose = random.Random(seed)
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for place, (kind, path) in enumerate(live_on_full_disk(tmp_path / "room", None, 0).taking):
+        kinds.setdefault((kind, path.split("/")[1] if "/" in path else ""), []).append(place)
+    assert {("link", "inbox"), ("link", "ledger"), ("link", "ids"), ("write", "tmp")} <= kinds.keys()
+    for number, places in enumerate(kinds.values()):
+        place = choose.choice(places)
+        assert live_on_full_disk(tmp_path / f"full-{number}", place, 2).refused == 2, place
+
+
+def test_a_query_that_starts_on_a_full_disk_says_so_and_names_the_way_on(tmp_path: Path) -> None:
+    with SpoolLife(tmp_path) as life:
+        full = FullDisk(life.disk, 0, 1)
+        full.arm()
+        with on_disk(full):
+            with pytest.raises(SpoolFullError, match=r"^\[SPOOL_DISK_FULL\]") as caught:
+                life.open_stream()
+            assert (caught.value.where, caught.value.transient) == (str(life.spool), True)
+            assert "Make room" in caught.value.action
+            with life.query() as query:
+                life.publish_and_read(query, 5)
+        life.assert_each_once()
+
+
+def test_room_is_held_until_it_is_let_go_of_or_the_next_writer_comes(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path), "ab")
+    reserve = DiskReserve(store)
+    reserve.keep()
+    reserve.keep()
+    (path,) = tmp_path.glob("tmp/*")
+    assert path.stat().st_blocks * 512 >= path.stat().st_size > 1 << 20
+    reserve.release()
+    assert store.list("tmp") == []
+    reserve.keep()
+    release_reserves(LocalStore(str(tmp_path), "cd"))
+    assert store.list("tmp") == []

@@ -1,0 +1,195 @@
+"""The options of the Kinesis source: names and aliases, what goes together, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from connectors.core.errors import ConnectorError, OptionError
+from connectors.kinesis.client_options import client_options
+from connectors.kinesis.options import KinesisReadOptions, parse_read_options
+from connectors.kinesis.positions import LATEST, TRIM, Where, after, at, at_time
+
+ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
+OTHER = "arn:aws:kinesis:eu-west-1:123456789012:stream/bills"
+
+
+def parse(streaming: bool | None = None, environ: dict[str, str] | None = None, **raw: str) -> KinesisReadOptions:
+    options = raw if "streamarn" in {key.lower() for key in raw} else {"streamName": "orders"} | raw
+    return parse_read_options(options, environ or {}, streaming=streaming)
+
+
+def test_the_defaults() -> None:
+    options = parse()
+    assert options.streams == ("orders",)
+    assert (options.min_fetch_period, options.max_records_per_fetch, options.fail_on_data_loss) == (0.5, 10000, True)
+    assert parse(streaming=True).start == Where(LATEST)
+    assert parse(streaming=False).start == Where(TRIM)
+    assert parse(streaming=False).end == Where(LATEST)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "field", "expected"),
+    [
+        ("endpoint", "http://127.0.0.1:4567/", "endpoint_url", "http://127.0.0.1:4567"),
+        ("startingPosition", "earliest", "start", Where(TRIM)),
+        ("startingposition", "TRIM_HORIZON", "start", Where(TRIM)),
+        ("consumerType", "GetRecords", "consumer_mode", "polling"),
+        ("readerType", "polling", "consumer_mode", "polling"),
+        ("fetchIntervalMs", "250", "min_fetch_period", 0.25),
+        ("kinesis.fetchIntervalMs", "250", "min_fetch_period", 0.25),
+        ("describeShardInterval", "2s", "shard_fetch_interval", 2.0),
+        ("stsRoleArn", "arn:aws:iam::123456789012:role/reader", "role_arn", "arn:aws:iam::123456789012:role/reader"),
+        ("awsSTSRoleARN", "arn:aws:iam::123456789012:role/r", "role_arn", "arn:aws:iam::123456789012:role/r"),
+    ],
+)
+def test_names_of_other_connectors_are_understood(name: str, value: str, field: str, expected: object) -> None:
+    assert getattr(parse(**{name: value}), field) == expected
+
+
+def test_several_streams_by_name_or_by_arn() -> None:
+    assert parse(streamName=" a, b ,c").streams == ("a", "b", "c")
+    options = parse(streamARN=f"{ARN},{OTHER}")
+    assert options.streams == (ARN, OTHER)
+    assert options.region == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"streamName": "a", "streamARN": ARN}, "Both streamName and streamARN"),
+        ({"streamName": "a,"}, "cannot hold ''"),
+        ({"streamName": "a,a"}, "names a stream twice"),
+        ({"streamName": "a b"}, "cannot hold 'a b'"),
+        ({"streamARN": "orders"}, "cannot hold 'orders'"),
+        ({"streamARN": f"{ARN},{ARN.replace('west', 'east')}"}, "several regions"),
+        ({"streamARN": ARN, "region": "us-east-1"}, "the stream is in eu-west-1"),
+        ({"streamName": "a", "awsAccessKey": "x"}, "awsSecretKey is missing"),
+        ({"streamName": "a", "awsSecretKey": "x"}, "awsAccessKey is missing"),
+        ({"streamName": "a", "awsSessionToken": "x"}, "awsSessionToken needs"),
+        ({"streamName": "a", "awsAccessKey": "x", "awsSecretKey": "y", "profile": "p"}, "both give credentials"),
+        ({"streamName": "a", "roleExternalId": "x"}, "roleExternalId needs roleArn"),
+        ({"streamName": "a", "roleArn": "reader"}, "no ARN of a role"),
+        ({"streamName": "a", "shardsPerTask": "2", "maxPartitions": "2"}, "both say how many tasks"),
+        ({"streamName": "a", "consumerMode": "efo"}, "not there yet"),
+        ({"streamName": "a", "endpointUrl": "localhost:4567"}, "no URL"),
+        ({"streamName": "a", "endpointUrl": "http://user:secret@host"}, "holds a user's name"),
+        ({"streamName": "a", "maxRecordsPerFetch": "10001"}, "cannot be '10001'"),
+        ({"streamName": "a", "maxRecordPerTrigger": "1"}, "Did you mean maxRecordsPerTrigger"),
+        ({}, "Neither streamName nor streamARN"),
+    ],
+)
+def test_what_cannot_be_is_refused(raw: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse_read_options(raw, {})
+
+
+# Positions
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"initialPosition": "latest"}, Where(LATEST)),
+        (
+            {"initialPosition": "at_timestamp", "initialTimestamp": "2026-05-17T10:30:00Z"},
+            Where(at_time(1779013800000)),
+        ),
+        ({"initialTimestamp": "2026-05-17T10:30:00"}, Where(at_time(1779013800000))),
+        ({"initialTimestamp": "1779013800123"}, Where(at_time(1779013800123))),
+        ({"initialPosition": "AT_TIMESTAMP 2026-05-17T12:30:00+02:00"}, Where(at_time(1779013800000))),
+        ({"initialPosition": '{"at_timestamp": "2026-05-17T10:30:00Z"}'}, Where(at_time(1779013800000))),
+        (
+            {
+                "initialPosition": '{"metadata":{"streamName":"orders","batchId":"7"},"shardId-1":{"iteratorType":'
+                '"AFTER_SEQUENCE_NUMBER","iteratorPosition":"495"},"shardId-2":"49","shardId-3":"LATEST",'
+                '"shardId-4":{"iteratorType":"AT_SEQUENCE_NUMBER","iteratorPosition":"7"}}'
+            },
+            Where(
+                named={"": {"shardId-1": after(495), "shardId-2": after(49), "shardId-3": LATEST, "shardId-4": at(7)}}
+            ),
+        ),
+        ({"initialPosition": '{"orders":{"shardId-1":"TRIM_HORIZON"}}'}, Where(named={"orders": {"shardId-1": TRIM}})),
+    ],
+)
+def test_positions_in_all_their_forms(raw: dict[str, str], expected: Where) -> None:
+    assert parse(**raw).start == expected
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"initialPosition": "now"}, "Give latest, trim_horizon"),
+        ({"initialPosition": "at_timestamp"}, "needs a time"),
+        ({"initialPosition": "latest", "initialTimestamp": "2026-05-17T10:30:00Z"}, "is not at_timestamp"),
+        ({"initialPosition": "at_timestamp 1", "initialTimestamp": "1"}, "both have a time"),
+        ({"initialTimestamp": "yesterday"}, "ISO 8601"),
+        ({"initialTimestamp": "1905-01-01T00:00:00Z"}, "after 1970"),
+        ({"initialPosition": "{"}, "no JSON"),
+        ({"initialPosition": "{}"}, "names no shard"),
+        ({"initialPosition": '{"shardId-1": 5}'}, "Give each shard a position"),
+        ({"initialPosition": '{"shardId-1": {"iteratorType": "AFTER_SEQUENCE_NUMBER"}}'}, "Give each shard a position"),
+        ({"initialPosition": '{"bills": {"shardId-1": "LATEST"}}'}, "names the stream bills"),
+        ({"initialPosition": '{"at_timestamp": "1", "format": "x"}'}, "leave its format out"),
+        ({"streamName": "a,b", "initialPosition": '{"shardId-1": "LATEST"}'}, "under its name"),
+        ({"endingPosition": "soon"}, "endingPosition"),
+    ],
+)
+def test_22_positions_that_cannot_be_are_refused(raw: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        parse(**raw)
+
+
+def test_a_stream_has_no_end() -> None:
+    with pytest.raises(OptionError, match="no endingPosition"):
+        parse(streaming=True, endingPosition="latest")
+
+
+# The region
+
+
+@pytest.mark.parametrize(
+    ("raw", "environ", "region"),
+    [
+        ({}, {}, None),
+        ({"region": "eu-north-1"}, {"AWS_REGION": "us-west-2"}, "eu-north-1"),
+        ({}, {"AWS_REGION": "us-west-2", "AWS_DEFAULT_REGION": "us-west-1"}, "us-west-2"),
+        ({}, {"AWS_DEFAULT_REGION": "us-west-1"}, "us-west-1"),
+        ({"streamARN": ARN}, {"AWS_REGION": "us-west-2"}, "eu-west-1"),
+        ({"endpointUrl": "https://kinesis.ap-south-1.amazonaws.com"}, {"AWS_REGION": "us-west-2"}, "ap-south-1"),
+        ({"endpointUrl": "https://vpce-1-2.kinesis.eu-west-3.vpce.amazonaws.com"}, {}, "eu-west-3"),
+        ({"endpointUrl": "http://127.0.0.1:4567"}, {}, "us-east-1"),
+        ({"endpointUrl": "http://127.0.0.1:4567", "profile": "p"}, {}, None),
+    ],
+)
+def test_where_the_region_comes_from(raw: dict[str, str], environ: dict[str, str], region: str | None) -> None:
+    assert parse(environ=environ, **raw).region == region
+
+
+# Secrets
+
+
+def test_29_no_secret_prints_and_tasks_get_them_all_the_same() -> None:
+    environ = {"KEY": "AKIAVERYSECRETKEY"}
+    options = parse(
+        environ=environ,
+        awsAccessKey="env:KEY",
+        awsSecretKey="shhh-secret",
+        awsSessionToken="shhh-token",
+        roleArn="arn:aws:iam::123456789012:role/reader",
+        roleExternalId="shhh-external",
+    )
+    client = pickle.loads(pickle.dumps(client_options(options)))
+    assert client == client_options(options)
+    assert client.access_key is not None
+    assert client.access_key.reveal() == "AKIAVERYSECRETKEY"
+    for text in (repr(options), str(options), repr(client)):
+        assert "AKIAVERY" not in text
+        assert "shhh" not in text
+
+
+def test_29_no_error_shows_a_secret() -> None:
+    with pytest.raises(ConnectorError) as caught:
+        parse(awsAccessKey="AKIAVERYSECRETKEY", awsaccesskeyid="AKIAOTHERSECRET", awsSecretKey="shhh")
+    assert "SECRET" not in str(caught.value)

@@ -1,0 +1,149 @@
+"""How the driver finds a shard's newest record, on a shard that is a list in memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.kinesis.offsets import ShardState
+from connectors.kinesis.positions import TRIM, Kind, Position, after
+from connectors.kinesis.records import Page, Record
+from connectors.kinesis.tail import ShardTail
+
+START = 1_700_000_000_000
+
+
+class ListedShard:
+    """A shard whose records are the times of their arrival; an iterator is the place of the next record.
+
+    Args:
+        arrivals: in milliseconds after `START`, sorted.
+        walk_ms: how much time an answer looks over at most.
+    """
+
+    def __init__(self, arrivals: list[int], walk_ms: int = 10**9) -> None:
+        self.arrivals = [START + each for each in arrivals]
+        self.now_ms = max(self.arrivals, default=START)
+        self.walk_ms = walk_ms
+        self.closed = False
+        self.calls = 0
+        self.sent = 0
+
+    def put(self, count: int, arrival: int) -> None:
+        self.now_ms = max(self.now_ms, START + arrival)
+        self.arrivals += [START + arrival] * count
+
+    def iterator(self, _stream: str, _shard: str, position: Position) -> str:
+        if position.kind is Kind.TIME:
+            return f"{bisect_left(self.arrivals, position.number)} {position.number}"
+        place = position.number if position.kind is Kind.AFTER else 0
+        return f"{place} {self.arrivals[place - 1] if place else START - 10**7}"
+
+    def records(self, iterator: str, limit: int, _stream: str, _shard: str) -> Page:
+        self.calls += 1
+        place, time_ms = (int(part) for part in iterator.split())
+        until = min(time_ms + self.walk_ms, self.now_ms)
+        found = [each for each in self.arrivals[place : place + limit] if each <= until]
+        self.sent += len(found)
+        end = place + len(found)
+        made = [Record(str(place + n + 1), b"", "k", each / 1000) for n, each in enumerate(found)]
+        reached = found[-1] if found else until
+        at_end = end == len(self.arrivals) and (bool(found) or until == self.now_ms)
+        newest = self.arrivals[-1] if self.arrivals else reached
+        behind = 0 if at_end else max(0, newest - reached) if found else max(1, newest - reached)
+        following = None if self.closed and at_end else f"{end} {reached}"
+        return Page(made, following, behind, self.now_ms // 1000 * 1000, 0)
+
+
+def tail_of(shard: ListedShard, state: ShardState | None = None) -> ShardTail:
+    begin = state or ShardState(TRIM)
+    return ShardTail(shard, "orders", "a", begin, window_ms=1000, oldest_ms=START - 10**7)  # type: ignore[arg-type]
+
+
+def round_of(tail: ShardTail, *, exact: bool = False) -> int:
+    """Do one round, and return how many calls it took."""
+    calls = tail.step(exact=exact)
+    while not tail.settled:
+        calls += tail.step(exact=exact)
+        assert calls < 3000
+    return calls
+
+
+@given(st.lists(st.integers(0, 200_000), max_size=300), st.sampled_from([10**9, 20_000]), st.integers(0, 300))
+def test_an_exact_round_ends_at_the_newest_record(times: list[int], walk_ms: int, read: int) -> None:
+    shard = ListedShard(sorted(times), walk_ms)
+    read = min(read, len(times))
+    state = ShardState(after(read), shard.arrivals[read - 1]) if read else None
+    tail = tail_of(shard, state)
+    round_of(tail, exact=True)
+    assert tail.seen.number == (len(times) if len(times) > read else None)
+
+
+@given(st.lists(st.integers(0, 200_000), min_size=1, max_size=300))
+def test_rounds_reach_the_newest_record_however_it_came(times: list[int]) -> None:
+    shard = ListedShard(sorted(times))
+    tail = tail_of(shard)
+    for _ in range(20):
+        round_of(tail)
+    assert tail.seen.number == len(times)
+    assert tail.seen.clean_ms is not None
+
+
+def test_a_burst_in_one_millisecond_is_seen_in_few_rounds() -> None:
+    shard = ListedShard([5] * 5000)
+    tail = tail_of(shard)
+    assert sum(round_of(tail) for _ in range(2)) < 8
+    assert tail.seen.number == 5000
+
+
+def test_a_busy_shard_costs_two_calls_and_two_records_a_round() -> None:
+    shard = ListedShard(list(range(60_000)))
+    tail = tail_of(shard)
+    round_of(tail)
+    for second in range(60, 90):
+        for number in range(1000):
+            shard.put(1, second * 1000 + number)
+        calls, sent = shard.calls, shard.sent
+        round_of(tail)
+        assert shard.calls - calls == 2
+        assert shard.sent - sent == 2
+        assert tail.seen.number is not None
+        assert shard.arrivals[-1] - shard.arrivals[tail.seen.number - 1] <= 2000
+
+
+def test_14_an_idle_shard_costs_one_call_a_round_and_no_record() -> None:
+    shard = ListedShard([1, 2, 3])
+    tail = tail_of(shard)
+    round_of(tail, exact=True)
+    for minute in range(1, 10):
+        shard.now_ms = START + minute * 60_000
+        assert round_of(tail) == 1
+        assert tail.seen.clean_ms == shard.now_ms - 1000
+    assert tail.seen.number == 3
+
+
+def test_a_closed_shard_ends() -> None:
+    shard = ListedShard([1, 2, 3])
+    shard.closed = True
+    tail = tail_of(shard)
+    for _ in range(3):
+        if not tail.seen.ended:
+            round_of(tail)
+    assert tail.seen.ended
+
+
+@pytest.mark.parametrize("clean", [None, START + 500_000])
+def test_13_a_long_silence_is_passed_over(clean: int | None) -> None:
+    shard = ListedShard([0], walk_ms=10_000)
+    shard.now_ms = START + 600_000
+    tail = tail_of(shard, ShardState(after(1), START, clean))
+    calls = round_of(tail)
+    assert tail.seen.number is None
+    assert tail.seen.clean_ms == shard.now_ms - 1000
+    assert calls < (40 if clean else 1000)
+    shard.put(1, 601_000)
+    round_of(tail)
+    assert tail.seen.number == 2

@@ -1,0 +1,124 @@
+"""Name, port and certificate of a server: each way in which they can be wrong has its own code."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.core.errors import ConnectorError
+from connectors.core.reachable import connect, look_up, split_address, tls_handshake
+from connectors.testing.java import free_port
+from connectors.testing.kafka_certificates import make_certificates
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("tls") / "certificates")
+
+
+def serve(listener: socket.socket, context: ssl.SSLContext | None) -> None:
+    """Shake hands with whoever comes, until the listener is closed."""
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            if context is None:
+                connection.sendall(b"220 no TLS here\r\n")
+            else:
+                connection = context.wrap_socket(connection, server_side=True)
+            connection.settimeout(5)
+            connection.recv(1)
+        except OSError:
+            pass  # the client went away, which is what some tests are about
+        connection.close()
+
+
+def server(context: ssl.SSLContext | None) -> Iterator[int]:
+    with socket.create_server((HOST, 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener, context))
+        thread.start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+
+
+@pytest.fixture
+def plain() -> Iterator[int]:
+    yield from server(None)
+
+
+@pytest.fixture
+def tls(certificates: Path) -> Iterator[int]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    yield from server(context)
+
+
+@pytest.fixture
+def mutual_tls(certificates: Path) -> Iterator[int]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(certificates / "ca.pem"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+    yield from server(context)
+
+
+def code_of(error: pytest.ExceptionInfo[ConnectorError]) -> str:
+    assert error.value.action
+    return error.value.code
+
+
+def trusting(certificates: Path) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=str(certificates / "ca.pem"))
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [("a.b", ("a.b", 9)), ("a.b:80", ("a.b", 80)), ("[::1]:80", ("::1", 80)), ("[::1]", ("::1", 9))],
+)
+def test_an_address_is_split(address: str, found: tuple[str, int]) -> None:
+    assert split_address(address, 9) == found
+
+
+def test_an_unknown_name_is_told() -> None:
+    assert "127.0.0.1" in look_up("localhost", 80)
+    with pytest.raises(ConnectorError) as error:
+        look_up("nowhere.invalid", 80)
+    assert code_of(error) == "NAME_UNKNOWN"
+
+
+def test_a_port_where_nobody_listens_is_told(plain: int) -> None:
+    assert "accepts" in connect(HOST, plain)
+    with pytest.raises(ConnectorError) as error:
+        connect(HOST, free_port())
+    assert code_of(error) == "TCP_NO_CONNECTION"
+
+
+def test_a_good_certificate_is_well(tls: int, certificates: Path) -> None:
+    assert "TLS" in tls_handshake(HOST, tls, trusting(certificates))
+
+
+def test_a_certificate_of_an_unknown_authority_is_told(tls: int) -> None:
+    with pytest.raises(ConnectorError) as error:
+        tls_handshake(HOST, tls, ssl.create_default_context())
+    assert code_of(error) == "TLS_CERTIFICATE"
+
+
+def test_a_server_without_tls_is_told(plain: int) -> None:
+    with pytest.raises(ConnectorError) as error:
+        tls_handshake(HOST, plain, ssl.create_default_context())
+    assert code_of(error) == "TLS_NOT_SPOKEN"
+
+
+def test_a_missing_certificate_of_the_client_is_told(mutual_tls: int, certificates: Path) -> None:
+    with pytest.raises(ConnectorError) as error:
+        tls_handshake(HOST, mutual_tls, trusting(certificates))
+    assert code_of(error) == "TLS_CLIENT_CERTIFICATE"
