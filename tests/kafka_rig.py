@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, IsolationLevel, Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -79,17 +80,11 @@ class KafkaRig:
         self._done(self.admin.delete_records([Partition(name, partition, before)]))
 
     def allow(self, user: str, topic: str, operation: str) -> None:
-        """Grant a right on a topic; for brokers with an authorizer."""
-        right = AclBinding(
-            ResourceType.TOPIC,
-            topic,
-            ResourcePatternType.LITERAL,
-            f"User:{user}",
-            "*",
-            AclOperation[operation],
-            AclPermissionType.ALLOW,
-        )
-        self._done(self.admin.create_acls([right]))
+        """Grant a right on a topic, and wait until it holds; for brokers with an authorizer."""
+        of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*")
+        right = (*of_topic, AclOperation[operation], AclPermissionType.ALLOW)
+        self._done(self.admin.create_acls([AclBinding(*right)]))
+        self._until(lambda: bool(self.admin.describe_acls(AclBindingFilter(*right)).result(PATIENCE)))
 
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import ssl
+import time
+from email.utils import parsedate_to_datetime
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
 
-__all__ = ["connect", "look_up", "split_address", "tls_handshake"]
+__all__ = ["clock_difference", "connect", "look_up", "split_address", "tls_handshake"]
 
 _SECONDS = 5.0
 _ALERT_SECONDS = 0.5
@@ -91,6 +94,23 @@ def tls_handshake(host: str, port: int, context: ssl.SSLContext) -> str:
             raise _no_tls(host, port, str(error.reason)) from None
         except OSError as error:
             raise _no_tls(host, port, _reason(error)) from None
+
+
+def clock_difference(host: str, port: int, context: ssl.SSLContext) -> float | None:
+    """By how many seconds this machine's clock is ahead of a server's, from the header ``Date`` of an answer by HTTPS.
+
+    Returns:
+        The seconds, exact to about one; None if the server does not tell.
+    """
+    connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
+    try:
+        connection.request("HEAD", "/")
+        date = connection.getresponse().getheader("Date")
+        return None if date is None else time.time() - parsedate_to_datetime(date).timestamp()
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
 
 
 def _wait_for_refusal(secure: ssl.SSLSocket) -> None:

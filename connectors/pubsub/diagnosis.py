@@ -12,7 +12,7 @@ import pyarrow as pa
 from connectors.core.backoff import RetryPolicy
 from connectors.core.checks import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
-from connectors.core.reachable import connect, look_up, split_address, tls_handshake
+from connectors.core.reachable import clock_difference, connect, look_up, split_address, tls_handshake
 from connectors.pubsub.checks import FORMAT
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.encode import modify_ack_deadline_requests
@@ -25,6 +25,8 @@ __all__ = ["diagnose"]
 _PATIENCE: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=1.0, deadline_seconds=5.0)
 _CALL_SECONDS: Final = 10.0
 _LONG_DEADLINE: Final = 120
+_CLOCK_ODD: Final = 30
+_CLOCK_REFUSED: Final = 300
 _SHORT_RETENTION: Final = 86_400.0
 _NO_ACK_ID: Final = "connectors-doctor"
 
@@ -63,6 +65,7 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
     yield steps.step("tcp", lambda: connect(host, port))
     if transport.secure:
         yield steps.step("tls", lambda: tls_handshake(host, port, ssl.create_default_context()))
+        yield steps.step("clock", lambda: _clock(host, port))
     found: list[SubscriptionInfo] = []
     clients: list[PubSubClient] = []
 
@@ -82,6 +85,20 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
     finally:
         for client in clients:
             client.close()
+
+
+def _clock(host: str, port: int) -> str | Finding:
+    """Tokens that are signed with a key file hold a time; the service refuses those of a clock that is far off."""
+    ahead = clock_difference(host, port, ssl.create_default_context())
+    if ahead is None:
+        return "not compared: the server does not tell its time"
+    found = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the service"
+    mend = "Set this machine's clock by NTP: timedatectl set-ntp true"
+    if abs(ahead) > _CLOCK_REFUSED:
+        return Finding.failure(FORMAT, "clock", f"{found}: log-ins will be refused", mend, "CLOCK_WRONG")
+    if abs(ahead) > _CLOCK_ODD:
+        return Finding.warning(FORMAT, "clock", found, mend, "CLOCK_WRONG")
+    return found
 
 
 def _log_in(client: PubSubClient, options: PubSubReadOptions, found: list[SubscriptionInfo]) -> str:

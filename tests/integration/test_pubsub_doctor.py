@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import ssl
+import threading
+import time
 from collections.abc import Iterator, Mapping
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,7 @@ import pytest
 from connectors.core.checks import Finding, Outcome
 from connectors.pubsub.checks import check
 from connectors.testing.java import free_port
+from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
@@ -129,6 +135,45 @@ def test_a_long_deadline_and_a_short_retention_are_warned_of(rig: PubSubRig) -> 
 
 def test_a_horizon_shorter_than_the_retention_is_warned_of(rig: PubSubRig) -> None:
     assert bad(look(rig, dedupHorizon="1h")) == {"retention": "PUBSUB_DEDUP_HORIZON_SHORT"}
+
+
+class Clock(BaseHTTPRequestHandler):
+    """A server of HTTPS whose clock is off by `seconds`."""
+
+    seconds = 0.0
+
+    def do_HEAD(self) -> None:
+        self.send_response_only(404)
+        self.send_header("Date", formatdate(time.time() + self.seconds, usegmt=True))
+        self.end_headers()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "code", "outcome"),
+    [(0, "", Outcome.OK), (60, "CLOCK_WRONG", Outcome.WARNING), (-3600, "CLOCK_WRONG", Outcome.FAILURE)],
+)
+def test_a_clock_that_is_off_is_told(
+    rig: PubSubRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, code: str, outcome: Outcome
+) -> None:
+    folder = make_certificates(tmp_path / "certificates")
+    monkeypatch.setenv("SSL_CERT_FILE", str(folder / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "server.pem", folder / "server.key")
+    handler = type("Handler", (Clock,), {"seconds": seconds})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        key = tmp_path / "key.json"
+        key.write_text('{"type": "nothing", "private_key": "canary-55"}')
+        findings = look(rig, endpoint=f"https://127.0.0.1:{server.server_port}", credentialsFile=str(key))
+        server.shutdown()
+        thread.join()
+    assert findings["tls"].outcome is Outcome.OK
+    assert (findings["clock"].code, findings["clock"].outcome) == (code, outcome)
+    if outcome is not Outcome.FAILURE:
+        assert findings["log-in"].code == "CREDENTIALS_UNREADABLE"
+    assert "canary-55" not in str(findings)
 
 
 def test_a_running_query_holds_the_spool_and_its_checkpoint_fits(rig: PubSubRig) -> None:
