@@ -158,12 +158,12 @@ def at_size(bench: Benchmark, count: int, folder: Path) -> None:
 
 @contextmanager
 def watched(folder: Path) -> Iterator[dict[str, int]]:
-    """The most bytes of a folder and of the private memory of this process, looked at 50 times a second."""
+    """The most bytes of a folder and of the private memory of this process, looked at ten times a second."""
     most = {"disk": 0, "memory": 0}
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.02):
+        while not ended.wait(0.1):
             most["disk"] = max(most["disk"], disk_bytes(folder))
             most["memory"] = max(most["memory"], private_bytes())
 

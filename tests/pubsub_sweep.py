@@ -89,7 +89,7 @@ class Crash:
 
     @property
     def messages(self) -> int:
-        """The most messages it may take until it happens: runs of ids are merged when there are eight of one size."""
+        """The most messages it may take until it happens: runs of ids are merged when there are four of one size."""
         return 4000 if "swap" in self.point else 80
 
 

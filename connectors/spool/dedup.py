@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.spool.keys import IdKeys
-from connectors.spool.runs import IdRun, RunEntry, write_run
+from connectors.spool.runs import IdRun, RunEntry, union, write_run
 from connectors.spool.stores import Store
 
 __all__ = ["PORTIONS", "DedupIndex", "RecentIds"]
@@ -49,8 +49,8 @@ class RecentIds:
 
     def add(self, keys: IdKeys, published: Published) -> None:
         """Add the keys of a segment, whose messages were published between the two times."""
-        _push(self.numbers, np.unique(keys.numbers[keys.numbered()]))
-        _push(self.hashes, np.unique(keys.hashes))
+        _push(self.numbers, union([keys.numbers[keys.numbered()]]))
+        _push(self.hashes, union([keys.hashes]))
         self._widen(published)
 
     def absorb(self, other: RecentIds) -> None:
@@ -68,7 +68,7 @@ class RecentIds:
 
     def write(self, store: Store, name: str, space: str) -> RunEntry:
         """Write them all as one run."""
-        return write_run(store, name, space, [_union(self.numbers)], [_union(self.hashes)], self.published)
+        return write_run(store, name, space, [union(self.numbers)], [union(self.hashes)], self.published)
 
 
 class DedupIndex:
@@ -211,16 +211,5 @@ def _push(arrays: list[_Keys], new: _Keys) -> None:
     if not len(new):
         return
     while arrays and len(arrays[-1]) < 2 * len(new):
-        new = _union([arrays.pop(), new])
+        new = union([arrays.pop(), new])
     arrays.append(new)
-
-
-def _union(arrays: Sequence[_Keys]) -> _Keys:
-    if not arrays:
-        return np.empty(0, np.uint64)
-    merged = np.concatenate(arrays)
-    merged.sort(kind="stable")
-    keep = np.ones(len(merged), np.bool_)
-    keep[1:] = merged[1:] != merged[:-1]
-    unique: _Keys = merged[keep]
-    return unique

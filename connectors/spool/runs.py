@@ -19,7 +19,7 @@ from connectors.spool.keys import HASH_TYPE, Hashes, Numbers
 from connectors.spool.sealed import SealedKind, SealedReader, SealedWriter
 from connectors.spool.stores import Store
 
-__all__ = ["RUN", "IdRun", "RunEntry", "merge_runs", "run_name", "write_run"]
+__all__ = ["RUN", "IdRun", "RunEntry", "merge_runs", "run_name", "union", "write_run"]
 
 RUN = SealedKind(
     b"SPOOLIDS",
@@ -165,6 +165,18 @@ def merge_runs(store: Store, name: str, runs: Sequence[IdRun]) -> RunEntry:
     )
 
 
+def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """The keys of some arrays, ascending, each once. Sorting finds sorted parts; `numpy.unique` would hash them all."""
+    if not arrays:
+        return np.empty(0, np.uint64)
+    merged = np.concatenate(arrays)
+    merged.sort(kind="stable")
+    keep = np.ones(len(merged), np.bool_)
+    keep[1:] = merged[1:] != merged[:-1]
+    unique: npt.NDArray[Any] = merged[keep]
+    return unique
+
+
 def _write_chunks(file: SealedWriter, kind: str, chunks: Iterable[npt.NDArray[Any]]) -> int:
     count = 0
     for chunk in chunks:
@@ -182,8 +194,8 @@ def _merged(arrays: Sequence[npt.NDArray[_Key]]) -> Iterable[npt.NDArray[_Key]]:
     all bounds one in as many as there are arrays is taken: so a chunk has at most twice `_CHUNK` keys.
     """
     step = max(_CHUNK // len(arrays), 1)
-    bounds = np.unique(np.concatenate([array[step::step] for array in arrays]))[:: len(arrays)]
+    bounds = union([array[step::step] for array in arrays])[:: len(arrays)]
     edges = [np.concatenate([[0], np.searchsorted(array, bounds), [len(array)]]) for array in arrays]
     for index in range(len(bounds) + 1):
         parts = [array[edge[index] : edge[index + 1]] for array, edge in zip(arrays, edges, strict=True)]
-        yield np.unique(np.concatenate(parts))
+        yield union(parts)

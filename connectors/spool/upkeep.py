@@ -44,7 +44,7 @@ class UpkeepSettings:
     free_segments: int = 16
     free_bytes: int = 256 << 20
     recent_ids: int = 1 << 20
-    merge: int = 8
+    merge: int = 4
     merged_ids: int = 1 << 25
     max_id_bytes: int = 64 << 30
 

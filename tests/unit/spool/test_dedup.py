@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import SpoolFullError
+from connectors.spool import runs as runs_module
 from connectors.spool import stats
 from connectors.spool.dedup import DedupIndex
 from connectors.spool.keys import OtherIds, keys_of
-from connectors.spool.runs import RunEntry
+from connectors.spool.runs import IdRun, RunEntry, merge_runs, write_run
 from connectors.spool.upkeep import Upkeep, UpkeepSettings, runs_to_merge
 from tests.spool_writing import HandSpool
 
@@ -122,15 +123,52 @@ def test_ids_in_memory_expire_in_portions_and_not_only_when_all_are_old(spool: H
 def test_a_late_copy_does_not_keep_runs_from_being_merged() -> None:
     """A run expires with its last message; eight of them that each hold a copy of long ago are one portion."""
     runs = [RunEntry(str(number), SPACE, 100, 0, (0, 7 * DAY + number), "") for number in range(8)]
-    assert len(runs_to_merge(runs, UpkeepSettings(horizon=7 * 86_400.0))) == 8
+    assert len(runs_to_merge(runs, UpkeepSettings(horizon=7 * 86_400.0, merge=8))) == 8
     apart = [RunEntry(str(number), SPACE, 100, 0, (0, number * DAY), "") for number in range(8)]
-    assert runs_to_merge(apart, UpkeepSettings(horizon=7 * 86_400.0)) == []
+    assert runs_to_merge(apart, UpkeepSettings(horizon=7 * 86_400.0, merge=8)) == []
 
 
 def test_a_merge_takes_no_more_room_than_it_is_allowed() -> None:
     runs = [RunEntry(str(number), SPACE, 1000, 0, (0, 1), "") for number in range(8)]
-    assert len(runs_to_merge(runs, UpkeepSettings(merged_ids=8000))) == 8
-    assert runs_to_merge(runs, UpkeepSettings(merged_ids=7999)) == []
+    assert len(runs_to_merge(runs, UpkeepSettings(merged_ids=8000, merge=8))) == 8
+    assert runs_to_merge(runs, UpkeepSettings(merged_ids=7999, merge=8)) == []
+
+
+@pytest.mark.parametrize("ids", [1 << 20, 1_100_000, 1_500_000, 2_000_000])
+def test_a_hundred_million_ids_never_take_more_than_1_2_gb_in_a_dozen_or_two_runs(ids: int) -> None:
+    """By the rules alone, without the files: runs of so many ids come one after the other, and are merged when due."""
+    runs: list[RunEntry] = []
+    settings, largest = UpkeepSettings(), 0
+    for number in range(-(-100_000_000 // ids)):
+        runs.append(RunEntry(f"{number}", SPACE, ids, 0, (0, 1), ""))
+        while chosen := runs_to_merge(runs, settings):
+            merged = RunEntry(f"m{number}", SPACE, sum(run.ids for run in chosen), 0, (0, 1), "")
+            largest = max(largest, sum(run.bytes for run in [*runs, merged]))
+            runs = [run for run in runs if run not in chosen] + [merged]
+        largest = max(largest, sum(run.bytes for run in runs))
+        assert len(runs) <= 20
+    assert largest <= 1_200_000_000
+    assert sum(run.ids for run in runs) >= 100_000_000
+
+
+def test_a_run_on_disk_takes_eight_bytes_an_id(spool: HandSpool) -> None:
+    spool.open()
+    numbers = np.arange(200_000, dtype=np.uint64)
+    entries = [
+        write_run(spool.store, f"r{first}", SPACE, [numbers[first::3]], [np.empty(0, "S16")], None)
+        for first in range(3)
+    ]
+    merged = merge_runs(spool.store, "merged", [IdRun.load(spool.store, entry) for entry in entries])
+    assert np.array_equal(IdRun.load(spool.store, merged).numbers, numbers)
+    assert (spool.root / "ids/merged").stat().st_size <= len(numbers) * 8 * 1.01
+
+
+def test_a_merge_holds_a_bounded_part_of_the_ids_whatever_their_ranges_are() -> None:
+    apart = [np.arange(first, first + 1_500_000, dtype=np.uint64) for first in (0, 1_500_000, 3_000_000)]
+    for arrays in (apart, [np.arange(first, 4_500_000, 3, dtype=np.uint64) for first in range(3)]):
+        lengths = [len(chunk) for chunk in runs_module._merged(arrays)]
+        assert sum(lengths) == 4_500_000
+        assert max(lengths) <= 2 << 20
 
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=30), max_size=12), st.data())
