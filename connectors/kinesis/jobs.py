@@ -19,7 +19,7 @@ __all__ = ["Job", "Jobs"]
 
 T = TypeVar("T")
 
-_SLICE_SECONDS: Final = 0.5
+_SLICE_SECONDS: Final = 0.1
 
 
 @dataclass(eq=False)

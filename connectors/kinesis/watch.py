@@ -30,7 +30,7 @@ _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.4
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
-_SLICE_SECONDS: Final = 0.5
+_SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
 
 
