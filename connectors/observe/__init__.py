@@ -1,10 +1,12 @@
-"""Lag and health of queries, which Spark does not report for Python sources.
+"""Lag and health of queries, which Spark does not report for Python sources; and what keeps them running.
 
-from connectors.observe import watch
+from connectors.observe import supervise, watch
 
 observer = watch(spark, spools=["/data/spool/orders"], file="/var/log/orders.jsonl", port=9464)
+supervise(lambda: events.writeStream.option("checkpointLocation", "...").toTable("orders"))
 """
 
 from connectors.observe.listener import Observer, watch
+from connectors.observe.supervise import supervise
 
-__all__ = ["Observer", "watch"]
+__all__ = ["Observer", "supervise", "watch"]

@@ -1,23 +1,28 @@
-"""Watching queries in a real Spark session."""
+"""Watching and supervising queries in a real Spark session."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
 from connectors.core.errors import SourceGoneError
 from connectors.demo.job import QUICK_JAVA
-from connectors.observe import watch
+from connectors.observe import supervise, watch
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.transport import Transport
+from connectors.testing.protocol import descendants
 from connectors.testing.pubsub import PubSubServer
 
 TOPIC = "projects/shop/topics/orders"
@@ -123,3 +128,89 @@ def test_a_query_is_measured_and_its_subscription_goes_after_a_stop_without_erro
     assert source["spool"]["delivered"] == 40
     assert any("records and" in message and "behind" in message for message in caplog.messages)
     assert not exists(server, tmp_path.name)
+
+
+def test_a_query_that_fails_keeps_its_subscription(spark: SparkSession, server: PubSubServer, tmp_path: Path) -> None:
+    batches: list[int] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        if batches and batch.count():
+            raise RuntimeError("the sink is broken")
+        batches.append(batch_id)
+
+    with watch(spark, **options(server, tmp_path)):
+        query = start(spark, server, tmp_path, write)
+        server.publish(TOPIC, [b"x"] * 5)
+        wait_for(lambda: bool(batches), query)
+        server.publish(TOPIC, [b"x"] * 5)
+        wait_for(lambda: not query.isActive)
+    last = observed(tmp_path)[-1]
+    assert last["event"] == "terminated"
+    assert "the sink is broken" in last["exception"]
+    assert exists(server, tmp_path.name)
+
+
+def test_a_supervised_query_outlives_its_source_process(
+    spark: SparkSession, server: PubSubServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows: dict[int, list[str]] = {}
+    queries: list[StreamingQuery] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        rows[batch_id] = [row["messageId"] for row in batch.collect()]
+
+    def found() -> list[str]:
+        return sorted(name for names in rows.values() for name in names)
+
+    def start_again() -> StreamingQuery:
+        queries.append(
+            start(spark, server, tmp_path, write) if not queries else restart(spark, server, tmp_path, write)
+        )
+        return queries[-1]
+
+    ended: list[StreamingQuery] = []
+    waits: list[float] = []
+    thread = threading.Thread(target=lambda: ended.append(supervise(start_again, sleep=waits.append)))
+    thread.start()
+    wait_for(lambda: bool(queries))
+    published = server.publish(TOPIC, [b"x"] * 20)
+    wait_for(lambda: len(found()) >= 20)
+    [reader] = {parent(pid) for pid in descendants(os.getpid()) if b"fetch_process" in command(pid)}
+    os.kill(reader, signal.SIGKILL)
+    wait_for(lambda: len(queries) == 2)
+    published += server.publish(TOPIC, [b"x"] * 20)
+    wait_for(lambda: len(found()) >= 40, queries[-1])
+    queries[-1].stop()
+    thread.join(30)
+    assert ended == queries[1:]
+    assert len(waits) == 1
+    assert found() == sorted(published)
+    assert "SUPERVISE_RESTART" in caplog.text
+
+
+def test_a_supervised_query_with_a_broken_sink_is_not_restarted(
+    spark: SparkSession, server: PubSubServer, tmp_path: Path
+) -> None:
+    def write(batch: DataFrame, _: int) -> None:
+        if batch.count():
+            raise RuntimeError("the sink is broken")
+
+    def start_it() -> StreamingQuery:
+        query = start(spark, server, tmp_path, write)
+        server.publish(TOPIC, [b"x"])
+        return query
+
+    with pytest.raises(StreamingQueryException, match="the sink is broken") as error:
+        supervise(start_it, sleep=pytest.fail)
+    assert "Not restarted" in error.value.__notes__[0]
+
+
+def command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -1,0 +1,141 @@
+"""`supervise` keeps a query running: after failures that pass by themselves it starts it again, others it explains.
+
+    from connectors.observe import supervise
+
+    supervise(lambda: events.writeStream.option("checkpointLocation", "...").toTable("orders"))
+
+A restart goes on from the checkpoint, so it loses and doubles nothing that the sources and the sink do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+
+from connectors.core.backoff import Backoff, RetryPolicy
+from connectors.core.errors import ConnectorError, error_from_json
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["RESTARTS", "Verdict", "judge", "supervise"]
+
+RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=60.0, deadline_seconds=None)
+"""How long `supervise` waits before a restart: up to 1 s, 2 s, 4 s and so on, at most a minute."""
+
+_log = logging.getLogger(__name__)
+# As errors of this pack stand in what Spark tells of its Python processes: a traceback ends with class and text.
+_OURS: Final = re.compile(r"connectors\.core\.errors\.(\w+): \[([A-Z0-9_]+)\] ([^\n]*)")
+_DIED: Final = (
+    (re.compile(r"java\.io\.EOFException|Python worker exited unexpectedly"), "a Python process of Spark ended"),
+    (re.compile(r"Python worker failed to connect back"), "a Python process of Spark did not start in time"),
+    (re.compile(r"java\.net\.SocketException|Connection reset|Broken pipe"), "a connection to a Python process broke"),
+    (re.compile(r"ExecutorLostFailure|Lost executor|FetchFailed"), "an executor was lost"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a failure is.
+
+    Attributes:
+        mends: whether a restart can help without a change by the user.
+        code: the code of the error, where it is one of this pack.
+        why: one sentence for the user.
+    """
+
+    mends: bool
+    code: str
+    why: str
+
+
+def judge(text: str) -> Verdict:
+    """Tell from the text of a failure, tracebacks included, whether a restart mends it.
+
+    An error of this pack decides, where there is one: it knows whether it passes. Else it is a matter of the processes
+    that Spark lost. Everything else, such as an error of the user's own code, comes again.
+    """
+    if (match := _OURS.search(text)) is not None:
+        kind, code, said = match.groups()
+        passes = error_from_json({"kind": kind, "code": code}).transient
+        return Verdict(passes, code, f"{code} {'passes by itself' if passes else 'needs a change'}: {said}")
+    for pattern, what in _DIED:
+        if pattern.search(text):
+            return Verdict(True, "", f"{what}; the checkpoint says where to go on")
+    return Verdict(False, "", "the failure is none that is known to pass by itself, so a restart would meet it again")
+
+
+def supervise(
+    query_factory: Callable[[], StreamingQuery],
+    *,
+    max_restarts: int = 10,
+    policy: RetryPolicy = RESTARTS,
+    sleep: Callable[[float], object] = time.sleep,
+) -> StreamingQuery:
+    """Run a query until it ends without an error: is stopped, or has read all (AvailableNow).
+
+    Args:
+        query_factory: loads and starts the query, each time with the same checkpoint.
+        max_restarts: so many restarts in a row without a single row end it. Rows begin the count anew.
+        policy: how long to wait before each; its deadline is not looked at.
+        sleep: waits.
+
+    Returns:
+        The query that has ended.
+
+    Raises:
+        PySparkException: what a restart does not mend, with a note that says why; or
+        ConnectorError: with the code ``SUPERVISE_GAVE_UP``, after `max_restarts`.
+    """
+    backoff = Backoff(policy)
+    while True:
+        query: StreamingQuery | None = None
+        try:
+            query = query_factory()
+            query.awaitTermination()
+        except (PySparkException, ConnectorError) as error:
+            verdict = judge(_told(error))
+            if not verdict.mends:
+                error.add_note(f"Not restarted: {verdict.why}")
+                _log.error("[SUPERVISE_NOT_RESTARTED] %s", verdict.why)
+                raise
+            if query is not None and _has_read(query):
+                backoff.reset()
+            if backoff.failures >= max_restarts:
+                raise ConnectorError(
+                    "SUPERVISE_GAVE_UP",
+                    f"The query failed {backoff.failures + 1} times and read no row in between; at last {verdict.why}",
+                    f"max_restarts={max_restarts}",
+                    "See whether what it needs runs: connectors doctor.",
+                ) from error
+        else:
+            return query
+        delay = backoff.next_delay_seconds()
+        _log.warning("[SUPERVISE_RESTART] Restart %d in %.1f s: %s", backoff.failures, delay, verdict.why)
+        sleep(delay)
+
+
+def _has_read(query: StreamingQuery) -> bool:
+    return any(progress["numInputRows"] for progress in query.recentProgress)
+
+
+def _told(error: BaseException) -> str:
+    """All that is told of an error: its text and its causes', with the stack of the JVM, which names their classes."""
+    return "\n".join(text for each in _chain(error) for text in (_line(each), getattr(each, "_stackTrace", None) or ""))
+
+
+def _line(error: BaseException) -> str:
+    """The text as the last line of a traceback has it."""
+    return f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or getattr(error, "_cause", None)
