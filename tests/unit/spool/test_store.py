@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import SpoolError
+from connectors.spool.disk import Disk
 from connectors.spool.read import read_slices
 from connectors.spool.store import LocalStore
+from tests.power_loss_rig import on_disk
 
 WATCHED = {os.write: "write", os.fsync: "fsync", os.link: "link", os.unlink: "unlink", os.mkdir: "mkdir"}
 
@@ -66,3 +68,44 @@ def test_a_task_that_cannot_see_the_spool_says_where_it_runs_and_what_to_do(tmp_
         with pytest.raises(SpoolError, match=f"SPOOL_NOT_VISIBLE.*{socket.gethostname()}.*{root}.*share") as caught:
             list(read_slices(str(root), []))
         assert caught.value.action
+
+
+def test_a_name_that_is_found_taken_is_made_durable_before_anyone_relies_on_it(tmp_path: Path) -> None:
+    """Who gave it may have died before it was synced; or the answer to one's own call was lost."""
+    store = LocalStore(str(tmp_path / "spool"), "ab")
+    store.make_root()
+    store.put("ids/first", b"1")
+    assert disk_calls(lambda: store.put("ids/first", b"1")) == ["write", "fsync", "link", "fsync", "unlink"]
+
+
+def test_a_folder_that_another_process_made_is_made_durable_before_a_file_is_in_it(tmp_path: Path) -> None:
+    made = LocalStore(str(tmp_path / "spool"), "ab")
+    made.make_root()
+    made.put("ids/first", b"1")
+    store = LocalStore(str(tmp_path / "spool"), "cd")
+    calls = disk_calls(lambda: store.put("ids/second", b"2"))
+    assert calls == ["fsync", "write", "fsync", "fsync", "link", "fsync", "unlink"], "tmp, data, root, name"
+    assert disk_calls(lambda: store.put("ids/third", b"3")) == ["write", "fsync", "link", "fsync", "unlink"]
+
+
+class ClearedDisk(Disk):
+    """A disk on which another process clears a temporary file away, so often."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def link(self, source: str, source_folder: int, name: str, folder: int) -> None:
+        if self.left:
+            self.left -= 1
+            self.unlink(source, source_folder)
+        super().link(source, source_folder, name, folder)
+
+
+def test_a_small_file_survives_that_its_temporary_name_is_cleared_away(tmp_path: Path) -> None:
+    store = LocalStore(str(tmp_path / "spool"), "ab")
+    store.make_root()
+    with on_disk(ClearedDisk(2)):
+        assert store.put("ids/first", b"1")
+    assert store.read("ids/first") == b"1"
+    with on_disk(ClearedDisk(3)), pytest.raises(FileNotFoundError):
+        store.put("ids/second", b"2")
