@@ -17,7 +17,6 @@ from rich.text import Text
 from connectors.core.errors import ConnectorError
 from connectors.doctor_cli import doctor
 from connectors.observe_cli import report, watch
-from connectors.spool_cli import spool_commands
 
 if TYPE_CHECKING:
     from connectors.demo.run import DemoResult, Progress
@@ -28,7 +27,28 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming so
 app.command()(doctor)
 app.command()(watch)
 app.command()(report)
-app.add_typer(spool_commands, name="spool")
+
+
+def _add_spool_commands() -> None:
+    """Spools need packages of the extras; `doctor` says which, so it has to run without them."""
+    try:
+        from connectors.spool_cli import spool_commands  # noqa: PLC0415 - see above
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("connectors"):
+            raise
+        missing = error.name
+    else:
+        app.add_typer(spool_commands, name="spool")
+        return
+
+    @app.command("spool", hidden=True, context_settings={"ignore_unknown_options": True})
+    def spool(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:  # noqa: ARG001 - any
+        text = f"[PACKAGES_MISSING] {missing} is not installed. pip install 'pyspark-stream-connectors[pubsub]'"
+        Console(stderr=True, soft_wrap=True).print(Text(text))
+        raise typer.Exit(2)
+
+
+_add_spool_commands()
 
 
 @app.callback()

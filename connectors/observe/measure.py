@@ -52,7 +52,8 @@ class SpoolMeasurement:
         delivered, duplicates, rows, committed: counts since it was made; see `connectors.spool.SpoolStats`.
         bytes: bytes of rows that are not committed.
         oldest_unread_ms: age of the oldest publish time among segments with rows that are not committed; 0 if none.
-        delivered_per_second, kept_per_second, committed_per_second: since the measurement before; None for the first.
+        fetched_per_second, admitted_per_second, kept_per_second, committed_per_second: since the measurement before,
+            see `connectors.spool.SpoolRates`; None for the first.
     """
 
     spool: str
@@ -63,7 +64,8 @@ class SpoolMeasurement:
     committed: int
     bytes: int
     oldest_unread_ms: int
-    delivered_per_second: float | None = None
+    fetched_per_second: float | None = None
+    admitted_per_second: float | None = None
     kept_per_second: float | None = None
     committed_per_second: float | None = None
 

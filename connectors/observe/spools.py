@@ -6,9 +6,7 @@ import time
 from dataclasses import replace
 
 from connectors.observe.measure import SpoolMeasurement
-from connectors.spool.opening import read_state
-from connectors.spool.stats import SpoolStats, stats
-from connectors.spool.store import LocalStore
+from connectors.spool.stats import SpoolRates, SpoolStats, stats
 
 __all__ = ["SpoolWatch"]
 
@@ -17,12 +15,12 @@ class SpoolWatch:
     """Looks at one spool again and again.
 
     Args:
-        path: its ``spoolLocation``; the spool may be made later.
+        path: its ``spoolLocation``; the spool may be made later. An object store is reached as its environment says.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._before: tuple[float, SpoolStats] | None = None
+        self._before: SpoolStats | None = None
 
     def look(self) -> SpoolMeasurement:
         """The spool as it is now, with rates since the last look.
@@ -30,7 +28,7 @@ class SpoolWatch:
         Raises:
             SpoolError: there is no spool there, or it is damaged.
         """
-        now, seen = time.monotonic(), stats(self.path)
+        seen = stats(self.path)
         found = SpoolMeasurement(
             seen.spool,
             seen.sources,
@@ -39,21 +37,21 @@ class SpoolWatch:
             seen.rows,
             seen.committed,
             seen.bytes,
-            self._oldest_unread_ms(seen),
+            _age_ms(seen.oldest_unread),
         )
-        before, self._before = self._before, (now, seen)
-        if before is None or before[1].spool != seen.spool or now <= before[0]:
+        before, self._before = self._before, seen
+        if before is None or before.spool != seen.spool or seen.taken <= before.taken:
             return found
-        seconds, earlier = now - before[0], before[1]
+        rates = SpoolRates.between(before, seen)
         return replace(
             found,
-            delivered_per_second=(seen.delivered - earlier.delivered) / seconds,
-            kept_per_second=(seen.rows - earlier.rows) / seconds,
-            committed_per_second=(seen.committed - earlier.committed) / seconds,
+            fetched_per_second=rates.fetched,
+            admitted_per_second=rates.admitted,
+            kept_per_second=rates.kept,
+            committed_per_second=rates.committed,
         )
 
-    def _oldest_unread_ms(self, seen: SpoolStats) -> int:
-        """By the publish times that the segments name, in microseconds; a segment counts as a whole."""
-        state = read_state(LocalStore(self.path, "observe"), seen.spool)
-        unread = [each.published[0] for each in state.segments if each.end > state.committed and each.published]
-        return max(0, time.time_ns() // 1_000_000 - min(unread) // 1000) if unread else 0
+
+def _age_ms(published: int | None) -> int:
+    """How long ago a publish time, in microseconds, was; 0 for none."""
+    return 0 if published is None else max(0, time.time_ns() // 1_000_000 - published // 1000)

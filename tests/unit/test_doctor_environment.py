@@ -248,3 +248,9 @@ def test_the_doctor_needs_no_extra_and_no_spark_to_say_that_they_are_absent(tmp_
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     assert "PACKAGES_MISSING" in done.stdout
+
+
+def test_the_spool_commands_say_which_package_is_absent(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BLOCKED, "spool", "inspect", str(tmp_path), "--json"]
+    done = subprocess.run(command, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, check=False)
+    assert (done.returncode, "[PACKAGES_MISSING]" in done.stderr) == (2, True), done.stderr

@@ -100,15 +100,15 @@ def test_a_spool_is_looked_at_beside_its_query_with_rates(tmp_path: Path) -> Non
     ledger = spool.open()
     watcher = SpoolWatch(str(spool.root))
     first = watcher.look()
-    assert (first.sources, first.delivered, first.oldest_unread_ms, first.delivered_per_second) == (SOURCES, 0, 0, None)
+    assert (first.sources, first.delivered, first.oldest_unread_ms, first.admitted_per_second) == (SOURCES, 0, 0, None)
     spool.write(["a", "b", "a"], published=2_000_000)
     ledger.admit()
     second = watcher.look()
     assert (second.delivered, second.duplicates, second.rows, second.bytes) == (3, 1, 2, 20)
     assert second.oldest_unread_ms > 0
-    assert second.delivered_per_second is not None
+    assert second.admitted_per_second is not None
     assert second.kept_per_second is not None
-    assert second.delivered_per_second == pytest.approx(second.kept_per_second * 1.5)
+    assert second.admitted_per_second == pytest.approx(second.kept_per_second * 1.5)
     ledger.commit(2)
     assert watcher.look().oldest_unread_ms == 0
 
