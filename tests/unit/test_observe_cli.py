@@ -88,8 +88,9 @@ def test_watch_shows_the_same_from_metrics_as_from_the_file(file: Path) -> None:
     assert from_metrics == expected
 
 
-@pytest.mark.parametrize("source", ["/nowhere/lines.jsonl", f"http://127.0.0.1:{free_port()}/metrics"])
-def test_watching_what_is_not_there_is_a_named_error(source: str) -> None:
+@pytest.mark.parametrize("kind", ["file", "url"])
+def test_watching_what_is_not_there_is_a_named_error(kind: str) -> None:
+    source = "/nowhere/lines.jsonl" if kind == "file" else f"http://127.0.0.1:{free_port()}/metrics"
     done = run("watch", "--once", source)
     assert done.exit_code == 2
     assert "[OBSERVE_" in done.output

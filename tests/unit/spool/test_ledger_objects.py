@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from connectors.spool.checks import check_object_spool
 from typer.testing import CliRunner
 
 from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
 from connectors.spool import object_client
+from connectors.spool.diagnosis import check_object_spool
 from connectors.spool.fence import while_newest
 from connectors.spool.ledger import Ledger
 from connectors.spool.records import decode, encode
