@@ -232,7 +232,8 @@ class KafkaLookup:
         try:
             consumer.assign([Partition(partition.topic, partition.partition, offset)])
             deadline = time.monotonic() + self._seconds
-            while (message := consumer.poll(_SLICE_SECONDS)) is None:
+            # librdkafka looks for the coordinator of the group, which nobody asks for here and needs no right.
+            while (message := consumer.poll(_SLICE_SECONDS)) is None or _is_of_group(message):
                 self._check()
                 if time.monotonic() > deadline:
                     raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka sends no records", str(partition))
@@ -277,6 +278,11 @@ def check_settings(settings: ClientSettings) -> None:
     """
     without_tokens = replace(settings, token_provider=None)
     open_consumer(without_tokens, {"group.id": settings.get("group.id") or "kafka_py"}).close()
+
+
+def _is_of_group(message: Any) -> bool:
+    error = message.error()
+    return error is not None and error.name() == "GROUP_AUTHORIZATION_FAILED"
 
 
 def open_consumer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Consumer:
