@@ -34,9 +34,22 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with its tier, the name of its folder under tests/."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of ``./dev chaos long``."""
+    parser.addoption("--long", action="store_true", help="run the tests that are marked long, and no others")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test with its tier, the name of its folder under tests/, and leave long ones to ``./dev chaos long``.
+
+    A test that is named on the command line runs in any case.
+    """
     here = Path(__file__).parent
+    only_long = config.getoption("--long")
+    if only_long or not any("::" in argument for argument in config.args):
+        left = [item for item in items if (item.get_closest_marker("long") is not None) != only_long]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
     for item in items:
         tier = item.path.relative_to(here).parts[0] if item.path.is_relative_to(here) else ""
         if tier in TIERS:

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -447,11 +448,26 @@ def test_reader_ends_soon_after_its_idle_parent_was_killed(harness: SourceHarnes
         assert all_gone(children, CHILDREN_SECONDS)
 
 
+def wait_until_idle(pid: int) -> None:
+    """Wait until a process has used next to no processor time for a second: it waits for something."""
+    used, since = processor_ticks(pid), time.monotonic()
+    while time.monotonic() - since < 1:
+        time.sleep(0.1)
+        if (now := processor_ticks(pid)) > used + 2:
+            used, since = now, time.monotonic()
+
+
+def processor_ticks(pid: int) -> int:
+    """Clock ticks of processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
 def test_blocking_wait_ends_soon_after_the_parent_was_killed(harness: SourceHarness) -> None:
     harness.publish(3)
     with harness.stalled(), _driver(harness) as driver:
         (reader,) = driver.reader_pids
-        time.sleep(1)  # the driver goes on to the first latestOffset at once, which waits for the stalled service
+        wait_until_idle(reader)  # the driver goes on to the first latestOffset at once, which waits for the service
         assert is_running(reader)
         children = descendants(reader)
         driver.kill()

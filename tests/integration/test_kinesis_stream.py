@@ -78,6 +78,7 @@ def test_03_a_driver_that_dies_before_the_commit_loses_and_doubles_nothing(two: 
         two.drain(query, values)
 
 
+@pytest.mark.long
 def test_03_random_crashes_across_splits_and_merges_lose_and_double_nothing(two: KinesisRig) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
     sys.stdout.write(f"CHAOS_SEED={seed}\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
@@ -55,5 +57,6 @@ def test_a_reader_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: Pa
     run(tmp_path, [Crash("reader", point) for point in READER_POINTS])
 
 
+@pytest.mark.long
 def test_a_spool_on_an_object_store_survives_the_same(tmp_path: Path) -> None:
     run(tmp_path, [Crash(role, point) for role, point in OBJECT_STORE_SAMPLE], objects=True)

@@ -15,6 +15,7 @@ from tests.chaos._spark import SparkJobs
 from tests.kafka_rig import KafkaRig
 
 
+@pytest.mark.long
 def test_an_exactly_once_query_killed_at_random_writes_each_record_once(tmp_path: Path) -> None:
     if reason := find_broker().reason:
         pytest.skip(reason)

@@ -186,6 +186,7 @@ def test_a_writer_paused_before_any_call_and_taken_over_writes_and_deletes_nothi
     assert calls > 5
 
 
+@pytest.mark.long
 def test_a_writer_paused_before_its_put_is_fenced_after_a_thousand_batches_with_freeing(busy: HandSpool) -> None:
     link = 3  # after create, write, fsync
     seen = resume_after_a_takeover(busy, "commit", link, BATCHES)
