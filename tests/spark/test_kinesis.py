@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from connectors import register
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
@@ -58,3 +58,32 @@ def test_29_no_secret_is_in_a_plan_or_an_error(spark: SparkSession, kinesis: Kin
 def test_22_a_bad_option_fails_while_load_runs(spark: SparkSession) -> None:
     with pytest.raises(Exception, match="OPTION_MISSING"):
         spark.readStream.format("kinesis").load()
+
+
+def run(rows: DataFrame, kinesis: KinesisRig, found: list[tuple[int, list[bytes]]]) -> None:
+    """Run a stream of what there is; each batch is acted on twice, and must count the same."""
+
+    def twice(batch: DataFrame, number: int) -> None:
+        first = [bytes(row.data) for row in batch.select("data").collect()]
+        again = [bytes(row.data) for row in batch.select("data").collect()]
+        assert sorted(first) == sorted(again)
+        found.append((number, first))
+
+    writer = rows.writeStream.foreachBatch(twice).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(kinesis.folder / "checkpoint")).start()
+    assert query.awaitTermination(120)
+    assert query.exception() is None
+
+
+def test_05_23_two_actions_of_a_batch_are_the_same_and_a_restart_goes_on_across_a_split(
+    spark: SparkSession, kinesis: KinesisRig
+) -> None:
+    values = kinesis.put(40)
+    rows = spark.readStream.format("kinesis").options(**kinesis.options(maxRecordsPerTrigger="15")).load()
+    found: list[tuple[int, list[bytes]]] = []
+    run(rows, kinesis, found)
+    kinesis.server.split(kinesis.stream, kinesis.server.shards(kinesis.stream)[0])
+    values += kinesis.put(40)
+    run(rows, kinesis, found)
+    assert sorted(data for _, batch in found for data in batch) == sorted(values)
+    assert max(len(batch) for _, batch in found) <= 15

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def test_stream_is_written_in_the_order_of_its_keys(spark: SparkSession, server:
     folder.mkdir()
     for part in range(2):
         lines = [json.dumps({"id": number}) for number in range(part * 100, part * 100 + 100)]
-        (folder / f"{part}.json").write_text("\n".join(lines))
+        file = folder / f"{part}.json"
+        file.write_text("\n".join(lines))
+        os.utime(file, (1_000_000 + part, 1_000_000 + part))  # Spark takes the older file first
     server.throttle("PutRecord", 20)
     rows = spark.readStream.schema("id LONG").option("maxFilesPerTrigger", "1").json(str(folder))
     query = (
@@ -70,7 +73,7 @@ def test_stream_is_written_in_the_order_of_its_keys(spark: SparkSession, server:
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(60)
+    query.awaitTermination()
     assert numbers(server) == list(range(200))
     for key in "01234":
         written = [int(record.data) for record in server.records("orders") if record.partition_key == key]
