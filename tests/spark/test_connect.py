@@ -1,4 +1,8 @@
-"""Spark Connect: a client without Java registers the pack and uses it on a server of the pip package."""
+"""Spark Connect: a client without Java registers the pack and uses it on a server of the pip package.
+
+Such a client needs pandas and zstandard. They are no part of the tests' environment, where pyarrow would import pandas
+in every process: install them (``pip install 'pandas<3' zstandard``), then ``./dev chaos long -k connect``.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ from connectors.testing.pubsub import PubSubServer
 from tests import connect_client
 from tools.protos import SOURCES, compile_set
 
+pytestmark = pytest.mark.long
+
 MESSAGES = 50
 _START_SECONDS = 150
 
@@ -33,6 +39,7 @@ def answers(port: int) -> bool:
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[str]:
     """The URL of a Spark Connect server in a process of its own."""
+    pytest.importorskip("pandas", reason="a client of Spark Connect needs pandas")
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",

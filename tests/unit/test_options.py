@@ -229,7 +229,7 @@ def test_paths_are_absolute_or_file_urls(text: str, path: str) -> None:
         ("", "relative"),
         ("file:a", "relative"),
         ("file://host/a", "localhost"),
-        ("s3://bucket/a", "s3 locations are not supported yet"),
+        ("s3://bucket/a", "s3 locations cannot be used here"),
         ("gs://bucket/a", "gs locations"),
         ("abfs://container@account/a", "abfs locations"),
         ("hdfs://name/a", "hdfs locations"),
