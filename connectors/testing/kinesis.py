@@ -20,7 +20,6 @@ import argparse
 import gc
 import ssl
 import sys
-import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -32,7 +31,7 @@ from connectors.testing.kinesis_commands import KinesisCommands
 from connectors.testing.kinesis_control import KinesisControl, with_control
 from connectors.testing.kinesis_knobs import KinesisKnobs, OpenSubscription, StoredRecord
 from connectors.testing.kinesis_runtime import KinesisRuntime
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination
+from connectors.testing.processes import ServerProcess, announce, stop_event
 
 __all__ = [
     "Call",
@@ -176,10 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     # Records wait in long lists and form no cycles: the default thresholds cost a part of the speed.
     gc.set_threshold(200_000, 50, 100)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if options.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=options.exit_with_parent)
     try:
         server = KinesisServer(options.port, speed=options.speed, region=options.region, call_limit=options.call_limit)
         with server:

@@ -28,7 +28,7 @@ from typing import Self
 
 from connectors.testing.java import free_port
 from connectors.testing.node_packages import NodePackages, node_packages
-from connectors.testing.processes import ServerProcess, announce, on_parent_death, on_termination, start_bound_process
+from connectors.testing.processes import ServerProcess, announce, start_bound_process, stop_event
 
 __all__ = ["KinesisLocal", "find_kinesis_local"]
 
@@ -134,10 +134,7 @@ def main(arguments: list[str] | None = None) -> int:
     if found.reason:
         sys.stderr.write(f"{found.reason}\n")
         return 1
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if options.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=options.exit_with_parent)
     port = options.port or free_port()
     process = _start(found, port)
     try:

@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.object_store_model import Answer, Bucket, Request, error
-from connectors.testing.processes import announce, on_parent_death, on_termination
+from connectors.testing.processes import announce, stop_event
 
 __all__ = ["ObjectStoreServer"]
 
@@ -220,10 +220,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     options = parser.parse_args(arguments)
-    stopping = threading.Event()
-    on_termination(stopping.set)
-    if options.exit_with_parent:
-        on_parent_death(stopping.set)
+    stopping = stop_event(with_parent=options.exit_with_parent)
     try:
         with ObjectStoreServer(options.port) as server:
             announce(server.address)
