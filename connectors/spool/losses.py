@@ -44,7 +44,7 @@ class Losses:
     def __init__(self, ledger: Ledger, *, fail: bool) -> None:
         self._ledger = ledger
         self._fail = fail
-        self._verified: set[str] = set()
+        self._verified: dict[str, int] = {}  # names of segments, and the position after their last row
         self._told: set[str] = set()
 
     def going_on(self, work: Callable[[], _Answer]) -> _Answer:
@@ -91,16 +91,15 @@ class Losses:
         here too, once: a task could only fail, and would fail again.
         """
         with self._ledger.lock:
-            state = self._ledger.state
-            due = [] if self._fail else [entry for entry in state.segments if first < entry.end and entry.base < end]
+            due = [] if self._fail else self._ledger.state.between(first, end)
         for entry in due:
             if not entry.quarantined and entry.name not in self._verified:
-                self.going_on(partial(self._verify, entry.name))
+                self.going_on(partial(self._verify, entry))
         with self._ledger.lock:
             state = self._ledger.state
-            self._verified &= {entry.name for entry in state.segments}
-            for entry in state.lost(first, end):
-                if entry.name not in self._told:
+            self._verified = {name: last for name, last in self._verified.items() if last > state.oldest}
+            for entry in state.between(first, end):
+                if entry.quarantined and entry.name not in self._told:
                     self._told.add(entry.name)
                     _logger.warning(
                         "[SPOOL_ROWS_LOST] A batch is without the rows at positions %d to %d: %s was quarantined.",
@@ -109,13 +108,13 @@ class Losses:
                         entry.name,
                     )
 
-    def _verify(self, name: str) -> None:
+    def _verify(self, due: SegmentEntry) -> None:
         """Check every byte of a segment, unless it was freed or quarantined meanwhile."""
         with self._ledger.lock:  # so that it is not freed under our eyes
-            entry = self._ledger.state.segment(name)
+            entry = self._ledger.state.now(due)
             if entry is not None and not entry.quarantined:
-                SegmentReader(self._ledger.store, name, entry.digest).verify()
-                self._verified.add(name)
+                SegmentReader(self._ledger.store, entry.name, entry.digest).verify()
+                self._verified[entry.name] = entry.end
 
     def _give_up(self, error: SpoolDamagedError) -> None:
         """Quarantine the segment that an error names, or raise the error."""

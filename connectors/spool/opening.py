@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,13 @@ def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
         state.number = -1
         index = DedupIndex()
         index.load(store, state.runs)
-        found = _numbers_in_inbox(store)
-        _check_inbox(store, state, found)
+        found, aside = _numbers_in_inbox(store), quarantined_rows(store)
+        _check_inbox(store, state, found, aside)
         _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
     _clear_away(store, ledger, found)
-    ledger.aside = {name: rows for name, rows in quarantined_rows(store).items() if state.is_waiting(name)}
+    ledger.aside = {name: rows for name, rows in aside.items() if state.is_waiting(name)}
     return ledger
 
 
@@ -190,9 +190,8 @@ def _numbers_of(names: list[str]) -> _Numbers:
     return np.array([stem for stem in stems if stem.isdigit()], np.str_).astype(np.int64)
 
 
-def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]) -> None:
+def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers], aside: Collection[str]) -> None:
     """See that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
-    aside = quarantined_rows(store)
     for fetcher, numbers in found.items():
         last = state.fetchers.get(fetcher, -1)
         waiting = set(numbers[numbers > last].tolist())

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import zlib
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, MutableSequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -202,14 +204,21 @@ class LedgerState:
         """The admitted segment of a name; None if there is none."""
         return next((entry for entry in self.segments if entry.name == name), None)
 
+    def now(self, seen: SegmentEntry) -> SegmentEntry | None:
+        """What an admitted segment that was seen earlier is now; None if it was freed."""
+        index = bisect_left(self.segments, seen.ordinal, key=lambda entry: entry.ordinal)
+        entry = self.segments[index] if index < len(self.segments) else None
+        return entry if entry is not None and entry.name == seen.name else None
+
     def is_waiting(self, name: str) -> bool:
         """Whether a segment of this name is not admitted yet."""
         _, fetcher, file = name.split("/")
         return int(file.partition(".")[0]) > self.fetchers.get(fetcher, -1)
 
-    def lost(self, first: int, end: int) -> list[SegmentEntry]:
-        """The quarantined segments with rows between two positions."""
-        return [entry for entry in self.segments if entry.quarantined and first < entry.end and entry.base < end]
+    def between(self, first: int, end: int) -> list[SegmentEntry]:
+        """The segments with rows between two positions; looks at these only, since there may be a million others."""
+        from_first = range(bisect_right(self.segments, first, key=lambda entry: entry.end), len(self.segments))
+        return list(takewhile(lambda entry: entry.base < end, (self.segments[index] for index in from_first)))
 
     def quarantine(self, name: str) -> None:
         """Record the rows of an admitted segment as empty, and count the loss.
