@@ -9,9 +9,10 @@ import heapq
 import time
 from collections.abc import Callable
 
-__all__ = ["Schedule", "ServerClock"]
+__all__ = ["SECOND", "Schedule", "ServerClock"]
 
-_NANOSECONDS = 1_000_000_000
+SECOND = 1_000_000_000
+"""Nanoseconds: server time is counted in them."""
 
 
 class ServerClock:
@@ -48,11 +49,11 @@ class ServerClock:
             message = f"the clock only jumps forward, not by {seconds} s"
             raise ValueError(message)
         real_start, start, speed = self._anchor
-        self._anchor = (real_start, start + int(seconds * _NANOSECONDS), speed)
+        self._anchor = (real_start, start + int(seconds * SECOND), speed)
 
     def real_seconds_until(self, due: int) -> float:
         """Real seconds until server time reaches ``due`` (nanoseconds); 0 when it is past."""
-        return max(0.0, (due - self.now()) / self.speed / _NANOSECONDS)
+        return max(0.0, (due - self.now()) / self.speed / SECOND)
 
 
 def _checked_speed(speed: float) -> float:

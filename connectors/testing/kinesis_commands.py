@@ -7,10 +7,12 @@ import base64
 import json
 from collections.abc import Iterable
 
+from connectors.testing.clock import SECOND
+from connectors.testing.command_values import nanoseconds, not_negative, one_of
 from connectors.testing.kinesis_faults import Cut, EntryFailure, ScriptedError, Target
 from connectors.testing.kinesis_model import Record, Shard, Stream
 from connectors.testing.kinesis_records import encode_record, hash_of
-from connectors.testing.kinesis_rules import SECOND, Arguments, ServiceError
+from connectors.testing.kinesis_rules import Arguments, ServiceError
 from connectors.testing.kinesis_runtime import KinesisRuntime
 from connectors.testing.kinesis_shards import ShardOperations, find_shard
 from connectors.testing.kinesis_streams import StreamOperations
@@ -135,7 +137,7 @@ class KinesisCommands:
         self._runtime.clock_changed()
 
     def set_transition(self, seconds: float) -> None:
-        self._state.transition_ns = _nanoseconds(seconds)
+        self._state.transition_ns = nanoseconds(seconds)
 
     # -- faults of calls --
 
@@ -168,12 +170,12 @@ class KinesisCommands:
 
     def delay_calls(self, operation: str | None, seconds: float, stream: str | None, shard: str | None) -> None:
         target = self._target(operation, stream, shard)
-        self._faults.delays[target] = _not_negative("seconds", seconds)
+        self._faults.delays[target] = not_negative("seconds", seconds)
 
     def _target(self, operation: str | None, stream: str | None, shard: str | None) -> Target:
         known = self._runtime.service.operation_names()
         if operation is not None:
-            _one_of("operation", operation, *known)
+            one_of("operation", operation, *known)
         return Target(operation, stream, shard)
 
     def enforce_limits(self, on: bool) -> None:
@@ -187,7 +189,7 @@ class KinesisCommands:
         if every < 1:
             message = f"every must be at least 1, not {every}"
             raise ValueError(message)
-        kind = _one_of("kind", kind, *_ENTRY_ERRORS)
+        kind = one_of("kind", kind, *_ENTRY_ERRORS)
         self._faults.entry_failures.append(EntryFailure(kind, stream, partition_key, _times(count), every))
 
     def require_order(self, on: bool) -> None:
@@ -195,13 +197,13 @@ class KinesisCommands:
 
     def empty_answers(self, stream: str, shard: str, count: int) -> None:
         self._shard(stream, shard)
-        self._faults.empty_answers[stream, shard] = int(_not_negative("count", count))
+        self._faults.empty_answers[stream, shard] = int(not_negative("count", count))
 
     def walk(self, seconds: float) -> None:
-        self._faults.page_ns = _nanoseconds(seconds)
+        self._faults.page_ns = nanoseconds(seconds)
 
     def set_iterator_life(self, seconds: float) -> None:
-        self._faults.iterator_life_ns = _nanoseconds(seconds)
+        self._faults.iterator_life_ns = nanoseconds(seconds)
 
     def refuse_trimmed(self, on: bool) -> None:
         self._faults.refuse_trimmed = on
@@ -209,16 +211,16 @@ class KinesisCommands:
     # -- enhanced fan-out --
 
     def set_subscription_life(self, seconds: float) -> None:
-        self._faults.subscription_life_ns = _nanoseconds(seconds)
+        self._faults.subscription_life_ns = nanoseconds(seconds)
 
     def set_takeover(self, seconds: float) -> None:
-        self._faults.takeover_ns = _nanoseconds(seconds)
+        self._faults.takeover_ns = nanoseconds(seconds)
 
     def set_heartbeat(self, seconds: float) -> None:
-        self._faults.heartbeat_ns = max(1, _nanoseconds(seconds))
+        self._faults.heartbeat_ns = max(1, nanoseconds(seconds))
 
     def set_push_delay(self, seconds: float) -> None:
-        self._faults.push_delay_ns = _nanoseconds(seconds)
+        self._faults.push_delay_ns = nanoseconds(seconds)
 
     def silence_subscriptions(self, on: bool) -> None:
         self._faults.silent_subscriptions = on
@@ -279,21 +281,3 @@ def _times(value: int | None) -> int | None:
         message = f"a number of times must be at least 1, or None, not {value}"
         raise ValueError(message)
     return value
-
-
-def _one_of(name: str, value: str, *legal: str) -> str:
-    if value not in legal:
-        message = f"{name} must be one of {', '.join(legal)}, not {value!r}"
-        raise ValueError(message)
-    return value
-
-
-def _not_negative(name: str, value: float) -> float:
-    if value < 0:
-        message = f"{name} must not be negative, but is {value}"
-        raise ValueError(message)
-    return value
-
-
-def _nanoseconds(seconds: float) -> int:
-    return int(_not_negative("seconds", seconds) * SECOND)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from connectors.testing.clock import SECOND
 from connectors.testing.kinesis_model import Consumer, Stream
-from connectors.testing.kinesis_rules import ACCOUNT, SECOND, Arguments, ServiceError, invalid
+from connectors.testing.kinesis_rules import ACCOUNT, Arguments, ServiceError, invalid
 from connectors.testing.kinesis_state import KinesisState, read_token, write_token
 
 __all__ = ["ConsumerOperations", "find_consumer"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from connectors.testing.kinesis_rules import SECOND
+from connectors.testing.clock import SECOND
 
 __all__ = ["Cut", "EntryFailure", "FaultPlan", "ScriptedError", "Target"]
 

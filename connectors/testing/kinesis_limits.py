@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 
+from connectors.testing.clock import SECOND
 from connectors.testing.kinesis_model import Shard, Stream
-from connectors.testing.kinesis_rules import ACCOUNT, SECOND, ServiceError
+from connectors.testing.kinesis_rules import ACCOUNT, ServiceError
 
 __all__ = ["Limits", "throughput_exceeded"]
 

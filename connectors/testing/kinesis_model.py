@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from connectors.testing.kinesis_rules import SECOND
+from connectors.testing.clock import SECOND
 
 __all__ = ["HASH_KEYS", "Consumer", "OpenSubscription", "Record", "Shard", "Stream"]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["ACCOUNT", "SECOND", "Arguments", "ServiceError", "invalid", "not_valid"]
+__all__ = ["ACCOUNT", "Arguments", "ServiceError", "invalid", "not_valid"]
 
-SECOND = 1_000_000_000
-"""Nanoseconds: server time is counted in them."""
 ACCOUNT = "000000000000"
 """The account that all streams belong to."""
 

@@ -9,12 +9,13 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
+from connectors.testing.clock import SECOND
 from connectors.testing.kinesis_calls import CallLog
 from connectors.testing.kinesis_consumers import ConsumerOperations
 from connectors.testing.kinesis_exchange import Exchange, Request
 from connectors.testing.kinesis_limits import Limits
 from connectors.testing.kinesis_records import RecordOperations, shard_of_iterator
-from connectors.testing.kinesis_rules import SECOND, Arguments, ServiceError
+from connectors.testing.kinesis_rules import Arguments, ServiceError
 from connectors.testing.kinesis_shards import ShardOperations
 from connectors.testing.kinesis_state import KinesisState
 from connectors.testing.kinesis_streams import StreamOperations

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from connectors.testing.clock import SECOND
 from connectors.testing.kinesis_model import HASH_KEYS, Shard, Stream
-from connectors.testing.kinesis_rules import ACCOUNT, SECOND, Arguments, ServiceError, invalid, not_valid
+from connectors.testing.kinesis_rules import ACCOUNT, Arguments, ServiceError, invalid, not_valid
 from connectors.testing.kinesis_state import KinesisState, read_token, write_token
 
 __all__ = ["ShardOperations", "find_shard"]

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from connectors.testing.clock import Schedule, ServerClock
+from connectors.testing.clock import SECOND, Schedule, ServerClock
 from connectors.testing.kinesis_faults import FaultPlan
 from connectors.testing.kinesis_model import HASH_KEYS, Stream
-from connectors.testing.kinesis_rules import ACCOUNT, SECOND, Arguments, ServiceError
+from connectors.testing.kinesis_rules import ACCOUNT, Arguments, ServiceError
 
 __all__ = ["KinesisState", "read_token", "write_token"]
 

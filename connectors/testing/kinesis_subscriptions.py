@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from connectors.testing.clock import SECOND
 from connectors.testing.kinesis_consumers import find_consumer
 from connectors.testing.kinesis_eventstream import CONTENT_TYPE, INITIAL_RESPONSE, event_message, exception_message
 from connectors.testing.kinesis_exchange import Exchange
 from connectors.testing.kinesis_model import Consumer, Shard, Stream
 from connectors.testing.kinesis_records import fitting_count, position_of
-from connectors.testing.kinesis_rules import SECOND, Arguments, ServiceError, not_valid
+from connectors.testing.kinesis_rules import Arguments, ServiceError, not_valid
 from connectors.testing.kinesis_shards import find_shard
 from connectors.testing.kinesis_state import KinesisState
 

@@ -11,9 +11,11 @@ from typing import Any
 import grpc
 from google.pubsub_v1 import types
 
+from connectors.testing.clock import SECOND
+from connectors.testing.command_values import nanoseconds, not_negative, one_of
 from connectors.testing.pubsub_events import EventKind
 from connectors.testing.pubsub_faults import AckLoss, AckRefusal, Duplication, RedeliveryRule, ScriptedStatus
-from connectors.testing.pubsub_model import SECOND, Entry
+from connectors.testing.pubsub_model import Entry
 from connectors.testing.pubsub_rules import ProtoMessage, StatusError
 from connectors.testing.pubsub_runtime import PubSubRuntime
 from connectors.testing.pubsub_service import METHODS
@@ -51,7 +53,7 @@ class PubSubCommands:
     def create_topic(self, topic: str, retention_seconds: float | None) -> None:
         config = types.Topic.pb()(name=topic)
         if retention_seconds is not None:
-            config.message_retention_duration.FromNanoseconds(_nanoseconds(retention_seconds))
+            config.message_retention_duration.FromNanoseconds(nanoseconds(retention_seconds))
         with self._runtime.transaction():
             try:
                 self._state.create_topic(config)
@@ -76,7 +78,7 @@ class PubSubCommands:
             config.dead_letter_policy.max_delivery_attempts = more["max_delivery_attempts"]
             self.create_topic(dead_letter_topic, None)
         if retention_seconds is not None:
-            config.message_retention_duration.FromNanoseconds(_nanoseconds(retention_seconds))
+            config.message_retention_duration.FromNanoseconds(nanoseconds(retention_seconds))
         self.create_topic(topic, None)
         with self._runtime.transaction():
             self._state.create_subscription(config)
@@ -129,7 +131,7 @@ class PubSubCommands:
 
     def delay_calls(self, method: str, seconds: float) -> None:
         with self._runtime.transaction():
-            self._faults.call_delays[_method(method)] = _not_negative("seconds", seconds)
+            self._faults.call_delays[_method(method)] = not_negative("seconds", seconds)
 
     def lose_acks(self, count: int | None, fraction: float | None, subscription: str | None) -> None:
         if (count is None) == (fraction is None):
@@ -142,18 +144,18 @@ class PubSubCommands:
         if (count is None) == (fraction is None):
             message = "refuse_acks takes either count or fraction"
             raise ValueError(message)
-        transient = _one_of("how", how, "transient", "permanent") == "transient"
+        transient = one_of("how", how, "transient", "permanent") == "transient"
         reason = "TRANSIENT_FAILURE_SERVICE_UNAVAILABLE" if transient else INVALID_ACK_ID
         with self._runtime.transaction():
             self._faults.ack_refusals[subscription or ""] = AckRefusal(reason, count, _fraction(fraction or 0.0))
 
     def delay_acks(self, seconds: float, subscription: str | None) -> None:
         with self._runtime.transaction():
-            self._faults.ack_delays[subscription or ""] = _nanoseconds(seconds)
+            self._faults.ack_delays[subscription or ""] = nanoseconds(seconds)
 
     def late_acks(self, policy: str) -> None:
         with self._runtime.transaction():
-            self._faults.honour_late_acks = _one_of("policy", policy, "honour", "ignore") == "honour"
+            self._faults.honour_late_acks = one_of("policy", policy, "honour", "ignore") == "honour"
 
     def redeliver(
         self,
@@ -172,7 +174,7 @@ class PubSubCommands:
                 entries = entries[-count:] if count else []
             for entry in entries:
                 if delay:
-                    self._runtime.at(now + _nanoseconds(delay), partial(found.bring_back, entry, to_other_stream))
+                    self._runtime.at(now + nanoseconds(delay), partial(found.bring_back, entry, to_other_stream))
                 else:
                     found.bring_back(entry, to_other_stream, now)
         return [entry.message.id for entry in entries]
@@ -187,12 +189,12 @@ class PubSubCommands:
         subscription: str | None,
     ) -> None:
         only = None if message_ids is None else frozenset(message_ids)
-        rule = RedeliveryRule(_fraction(fraction), _nanoseconds(delay), to_other_stream, times, only)
+        rule = RedeliveryRule(_fraction(fraction), nanoseconds(delay), to_other_stream, times, only)
         with self._runtime.transaction():
             self._faults.redeliveries[subscription or ""] = rule
 
     def duplicate(self, fraction: float, where: str, subscription: str | None) -> None:
-        to_other_stream = _one_of("where", where, "same_response", "other_stream") == "other_stream"
+        to_other_stream = one_of("where", where, "same_response", "other_stream") == "other_stream"
         with self._runtime.transaction():
             self._faults.duplications[subscription or ""] = Duplication(_fraction(fraction), to_other_stream)
 
@@ -207,16 +209,16 @@ class PubSubCommands:
 
     def close_streams_every(self, seconds: float) -> None:
         with self._runtime.transaction():
-            self._faults.stream_life_ns = _nanoseconds(seconds)
+            self._faults.stream_life_ns = nanoseconds(seconds)
             self._streaming.plan_stream_ends()
 
     def lose_responses(self, count: int) -> None:
         with self._runtime.transaction():
-            self._faults.lost_responses = int(_not_negative("count", count))
+            self._faults.lost_responses = int(not_negative("count", count))
 
     def slow_streams(self, seconds: float) -> None:
         with self._runtime.transaction():
-            self._faults.response_delay_seconds = _not_negative("seconds", seconds)
+            self._faults.response_delay_seconds = not_negative("seconds", seconds)
 
     def pause_deliveries(self, subscription: str | None) -> None:
         with self._runtime.transaction():
@@ -325,18 +327,11 @@ def _acked_entries(subscription: Subscription, message_ids: list[str] | None) ->
 
 
 def _method(name: str) -> str:
-    return name if name == "*" else _one_of("method", name, *METHODS)
+    return name if name == "*" else one_of("method", name, *METHODS)
 
 
 def _status_code(name: str) -> grpc.StatusCode:
-    return grpc.StatusCode[_one_of("code", name, *(code.name for code in grpc.StatusCode if code.name != "OK"))]
-
-
-def _one_of(name: str, value: str, *legal: str) -> str:
-    if value not in legal:
-        message = f"{name} must be one of {', '.join(legal)}, not {value!r}"
-        raise ValueError(message)
-    return value
+    return grpc.StatusCode[one_of("code", name, *(code.name for code in grpc.StatusCode if code.name != "OK"))]
 
 
 def _fraction(value: float) -> float:
@@ -344,14 +339,3 @@ def _fraction(value: float) -> float:
         message = f"fraction must be between 0 and 1, not {value}"
         raise ValueError(message)
     return value
-
-
-def _not_negative(name: str, value: float) -> float:
-    if value < 0:
-        message = f"{name} must not be negative, but is {value}"
-        raise ValueError(message)
-    return value
-
-
-def _nanoseconds(seconds: float) -> int:
-    return int(_not_negative("seconds", seconds) * SECOND)

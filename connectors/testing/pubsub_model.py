@@ -12,10 +12,7 @@ from connectors.testing.pubsub_events import EventLog
 from connectors.testing.pubsub_faults import FaultPlan
 from connectors.testing.pubsub_wire import frame_attempt
 
-__all__ = ["SECOND", "AckedMessages", "Consumer", "Delivery", "Entry", "Lease", "Machinery", "Message"]
-
-SECOND = 1_000_000_000
-"""Nanoseconds: server time is counted in them."""
+__all__ = ["AckedMessages", "Consumer", "Delivery", "Entry", "Lease", "Machinery", "Message"]
 
 
 class Message:

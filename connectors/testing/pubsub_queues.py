@@ -10,9 +10,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from connectors.testing.clock import SECOND
 from connectors.testing.pubsub_events import EventKind
 from connectors.testing.pubsub_faults import Duplication
-from connectors.testing.pubsub_model import SECOND, Consumer, Delivery, Entry, Lease, Machinery, Message
+from connectors.testing.pubsub_model import Consumer, Delivery, Entry, Lease, Machinery, Message
 from connectors.testing.pubsub_ordering import KeyOrder
 from connectors.testing.pubsub_rules import ProtoMessage, StatusError
 

@@ -14,9 +14,10 @@ from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
+from connectors.testing.clock import SECOND
 from connectors.testing.pubsub_events import EventKind
 from connectors.testing.pubsub_faults import ScriptedStatus
-from connectors.testing.pubsub_model import SECOND, Consumer
+from connectors.testing.pubsub_model import Consumer
 from connectors.testing.pubsub_rules import (
     MAX_PULL_BYTES,
     MAX_PULL_MESSAGES,

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import grpc
 from google.pubsub_v1 import types
 
-from connectors.testing.pubsub_model import SECOND, Message
+from connectors.testing.clock import SECOND
+from connectors.testing.pubsub_model import Message
 from connectors.testing.pubsub_rules import ProtoMessage, StatusError, check_name
 from connectors.testing.pubsub_subscription import Subscription
 

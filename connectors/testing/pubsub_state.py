@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import grpc
 from google.pubsub_v1 import types
 
+from connectors.testing.clock import SECOND
 from connectors.testing.pubsub_events import EventKind
-from connectors.testing.pubsub_model import SECOND, Entry, Machinery, Message
+from connectors.testing.pubsub_model import Entry, Machinery, Message
 from connectors.testing.pubsub_rules import (
     ProtoMessage,
     StatusError,

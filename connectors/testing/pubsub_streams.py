@@ -9,8 +9,9 @@ from functools import partial
 import grpc
 from google.pubsub_v1 import types
 
+from connectors.testing.clock import SECOND
 from connectors.testing.pubsub_events import EventKind
-from connectors.testing.pubsub_model import SECOND, Delivery
+from connectors.testing.pubsub_model import Delivery
 from connectors.testing.pubsub_rules import (
     MAX_PULL_MESSAGES,
     ProtoMessage,

@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from connectors.testing.clock import SECOND
 from connectors.testing.pubsub_events import EventKind
 from connectors.testing.pubsub_filter import parse_filter
-from connectors.testing.pubsub_model import SECOND, AckedMessages, Entry, Lease, Machinery, Message
+from connectors.testing.pubsub_model import AckedMessages, Entry, Lease, Machinery, Message
 from connectors.testing.pubsub_ordering import KeyOrder
 from connectors.testing.pubsub_queues import Queues
 from connectors.testing.pubsub_rules import DELETED_TOPIC, ProtoMessage, StatusError

@@ -9,11 +9,11 @@ from collections import Counter
 import pytest
 from google.pubsub_v1 import types
 
-from connectors.testing.clock import Schedule
+from connectors.testing.clock import SECOND, Schedule
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.pubsub_events import EventLog
 from connectors.testing.pubsub_faults import AckLoss, Duplication, FaultPlan, RedeliveryRule
-from connectors.testing.pubsub_model import SECOND, Consumer, Machinery
+from connectors.testing.pubsub_model import Consumer, Machinery
 from connectors.testing.pubsub_state import PubSubState
 from connectors.testing.pubsub_wire import MessageIds
 from tests.pubsub_calls import PubSubCalls
