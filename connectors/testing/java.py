@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import re
 import shutil
 import socket
@@ -12,6 +14,10 @@ __all__ = ["find_java", "free_port"]
 
 _JAVA_FOLDERS = ("/usr/lib/jvm/*/bin/java", "/opt/java/*/bin/java", "/opt/java/bin/java")
 _HOST = "127.0.0.1"
+_PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_USUAL_LOWEST_GIVEN = 32768
+_FIRST_PORT = 20_000
+_TRIES = 100
 
 
 def find_java(environment: Mapping[str, str]) -> Path | None:
@@ -31,7 +37,17 @@ def _version(java: Path) -> list[int]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on now."""
+    """A port of 127.0.0.1 that nobody listens on now, for a server that is started a moment later.
+
+    It lies below the ports that the kernel gives to connections and to servers that ask for any (ip(7),
+    ip_local_port_range), so that none of those takes it in between.
+    """
+    lowest_given = int(_PORT_RANGE.read_text().split()[0]) if _PORT_RANGE.exists() else _USUAL_LOWEST_GIVEN
+    choices = range(_FIRST_PORT, lowest_given)
+    for port in random.sample(choices, min(_TRIES, len(choices))):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind((_HOST, port))
+            return port
     with socket.socket() as probe:
         probe.bind((_HOST, 0))
         return int(probe.getsockname()[1])

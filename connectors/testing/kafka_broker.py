@@ -48,20 +48,13 @@ PASSWORD = "shop-secret"  # noqa: S105 - of a server that only listens on this m
 _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _LOOK_SECONDS = 0.2
+_LOG_NAME = "broker.log"
+_PORT_TAKEN = "Address already in use"
 _CALL_SECONDS = 1.0
 _LISTENERS = ("PLAIN", "SASL", "SSL", "CONTROLLER")
 _JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FAST_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-_LOG4J = """\
-Configuration:
-  status: "off"
-  Appenders:
-    Console:
-      name: out
-      PatternLayout: {pattern: "%p %c{1} %m%n"}
-  Loggers:
-    Root: {level: "error", AppenderRef: {ref: out}}
-"""
+_LOG = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-Dlog4j2.StatusLogger.level=OFF")
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 _BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
@@ -193,18 +186,17 @@ class _JavaBroker:
     """The Java process."""
 
     def __init__(self, found: FoundBroker, folder: Path, *, fast: bool) -> None:
-        log4j = folder / "log4j2.yaml"
-        log4j.write_text(_LOG4J)
         command = [
             str(found.java),
             *(_FAST_JVM if fast else _JVM),
-            f"-Dlog4j2.configurationFile={log4j}",
+            *_LOG,
             "-cp",
             found.class_path,
             "kafka.Kafka",
             str(folder / "server.properties"),
         ]
-        self._log = (folder / "broker.log").open("ab")
+        self._log_path = folder / _LOG_NAME
+        self._log = self._log_path.open("ab")
         self.process = start_bound_process(command, stdout=self._log, stderr=subprocess.STDOUT)
 
     def wait_until_it_answers(self, endpoint: str, stopping: threading.Event) -> bool:
@@ -222,6 +214,15 @@ class _JavaBroker:
             except KafkaException:
                 stopping.wait(0.05)
         return False
+
+    def log(self) -> str:
+        """The end of what it wrote."""
+        return self._log_path.read_text(errors="replace")[-3000:]
+
+    def what_happened(self) -> str:
+        """Whether it ended by itself, once it has been ended in any case."""
+        status = self.process.wait()
+        return "did not answer in time" if status == -signal.SIGKILL else f"ended with status {status}"
 
     def kill(self) -> None:
         """End it."""
@@ -251,7 +252,7 @@ def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str]) -> st
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    command = [str(found.java), *_JVM, "-cp", found.class_path, "kafka.tools.StorageTool", "format"]
+    command = [str(found.java), *_JVM, *_LOG, "-cp", found.class_path, "kafka.tools.StorageTool", "format"]
     command += ["--cluster-id", f"A{cluster[1:]}", "--config", str(properties)]
     command += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
     subprocess.run(command, check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
@@ -278,20 +279,39 @@ def _run(folder: Path, stopping: threading.Event, changes: Mapping[str, str], *,
     if found.reason:
         sys.stderr.write(f"{found.reason}\n")
         return 1
-    endpoints = _prepare(folder, found, changes)
-    java = _JavaBroker(found, folder, fast=fast)
-    try:
-        if not java.wait_until_it_answers(endpoints.partition(",")[0], stopping):
-            sys.stderr.write((folder / "broker.log").read_text(errors="replace")[-3000:])
-            return 0 if stopping.is_set() else 1
-        announce(endpoints)
-        while not stopping.wait(_LOOK_SECONDS):
-            if java.process.poll() is not None:
-                sys.stderr.write(f"the broker ended with status {java.process.poll()}\n")
-                return 1
-        return 0
-    finally:
-        java.kill()
+    is_new = not (folder / "endpoints").exists()
+    for is_last in (False, False, True):
+        endpoints = _prepare(folder, found, changes)
+        java = _JavaBroker(found, folder, fast=fast)
+        try:
+            if java.wait_until_it_answers(endpoints.partition(",")[0], stopping):
+                return _serve(java, endpoints, stopping)
+        finally:
+            java.kill()
+        if stopping.is_set():
+            return 0
+        sys.stderr.write(f"the broker {java.what_happened()}\n{java.log()}\n")
+        if is_last or not (is_new and _PORT_TAKEN in java.log()):
+            return 1
+        _forget(folder)  # somebody took a port between the choice and the start: choose again
+    return 1
+
+
+def _serve(java: _JavaBroker, endpoints: str, stopping: threading.Event) -> int:
+    announce(endpoints)
+    while not stopping.wait(_LOOK_SECONDS):
+        if java.process.poll() is not None:
+            sys.stderr.write(f"the broker {java.what_happened()}\n{java.log()}\n")
+            return 1
+    return 0
+
+
+def _forget(folder: Path) -> None:
+    """Undo `_prepare`, and remove the log of the start that failed."""
+    (folder / "endpoints").unlink()
+    (folder / _LOG_NAME).unlink()
+    for made in ("data", "certificates"):
+        shutil.rmtree(folder / made, ignore_errors=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
