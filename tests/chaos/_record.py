@@ -139,17 +139,23 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for each in own:
             counts.update(each.get("counts", {}))
         answer[part] = {"trials": len(own), "failed": failed, **counts}
-        if victims := Counter(each["victim"] for each in own if "victim" in each):
-            # A bound stands on random trials only.
+        if victims := Counter(victim for each in own for victim in _victims(each)):
+            # A bound stands on random kills only.
             answer[part]["victims"] = dict(sorted(victims.items()))
-            answer[part]["failure_rate_upper_bound_95"] = None if failed else upper_bound(len(own))
-            # Each kind has the bound that its own trials support.
-            failed_victims = {each["victim"] for each in own if not each["ok"]}
+            answer[part]["failure_rate_upper_bound_95"] = None if failed else upper_bound(victims.total())
+            # Each kind has the bound that its own kills support.
+            failed_victims = {victim for each in own if not each["ok"] for victim in _victims(each)}
             answer[part]["failure_rate_upper_bound_95_by_victim"] = {
                 victim: None if victim in failed_victims else upper_bound(count)
                 for victim, count in sorted(victims.items())
             }
     return answer
+
+
+def _victims(trial: Mapping[str, Any]) -> Sequence[str]:
+    """Whom a trial kills: ``victims``, or the one ``victim``; a fault after any of its kills fails it."""
+    found: Sequence[str] = trial.get("victims") or ([trial["victim"]] if "victim" in trial else [])
+    return found
 
 
 def upper_bound(trials: int) -> float:

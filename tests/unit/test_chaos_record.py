@@ -44,6 +44,18 @@ def test_each_kind_of_victim_has_the_bound_that_its_own_trials_support(tmp_path:
     assert bounds == {"fetcher": None, "jvm": upper_bound(60), "worker": 0.95}
 
 
+def test_a_trial_with_several_kills_counts_each_of_them_in_the_bound(tmp_path: Path) -> None:
+    kept = record(tmp_path / "thing.json")
+    for number in range(20):
+        kept.add(f"kill-{number}", "kills", {"ok": True, "victims": ["jvm", "worker", "worker"]})
+    summary = kept.summary["kills"]
+    assert summary["victims"] == {"jvm": 20, "worker": 40}
+    assert summary["failure_rate_upper_bound_95"] == upper_bound(60)
+    kept.add("kill-20", "kills", {"ok": False, "victims": ["driver", "worker"]})
+    bounds = kept.summary["kills"]["failure_rate_upper_bound_95_by_victim"]
+    assert bounds == {"driver": None, "jvm": upper_bound(20), "worker": None}
+
+
 def test_a_record_of_other_settings_is_not_gone_on_from_unless_begun_anew(tmp_path: Path) -> None:
     record(tmp_path / "r.json").add("a", "part", {"ok": True})
     with pytest.raises(RecordMismatchError, match="another settings"):
