@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.client_options import KinesisClientOptions
     from connectors.kinesis.records import Page
 
-__all__ = ["KinesisClient", "patiently", "shared_client"]
+__all__ = ["KinesisClient", "SignedRequest", "patiently", "shared_client"]
 
 T = TypeVar("T")
 
@@ -162,6 +163,34 @@ class KinesisClient:
         answer = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
         return parse_page(answer[_BODY], answer["AnsweredAt"])
 
+    def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
+        """The request that subscribes a consumer to a shard; botocore has made and signed it, and not sent it.
+
+        Args:
+            consumer: ARN of the consumer.
+            shard: id of the shard.
+            position: where to begin.
+
+        Raises:
+            ConnectorError: it cannot be signed.
+        """
+        start: dict[str, Any] = {"Type": _ITERATOR_TYPES[position.kind]}
+        if position.kind in {Kind.AFTER, Kind.AT}:
+            start["SequenceNumber"] = str(position.number)
+        if position.kind is Kind.TIME:
+            start["Timestamp"] = position.number / 1000
+        try:
+            self.call(
+                "subscribe_to_shard",
+                f"{consumer}, {shard}",
+                ConsumerARN=consumer,
+                ShardId=shard,
+                StartingPosition=start,
+            )
+        except _NotSent as made:
+            return made.request
+        raise AssertionError("a request that must not be sent was sent")
+
     def _client(self) -> Any:
         with self._lock:
             if self._made is None:
@@ -191,6 +220,29 @@ def patiently(
 
     policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
     return retry(attempt, policy, retryable=retryable, sleep=sleep)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request of HTTP, with its signature; it is good for some minutes.
+
+    Attributes:
+        url: where to send it.
+        headers: the signature among them.
+        body: what to send.
+        certificates: a file with the authorities that botocore trusts; None for ``http:``.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes
+    certificates: str | None
+
+
+class _NotSent(Exception):  # noqa: N818 - it is no error: it takes a request out of botocore
+    def __init__(self, request: SignedRequest) -> None:
+        super().__init__("not sent")
+        self.request = request
 
 
 _clients: dict[tuple[int, KinesisClientOptions], KinesisClient] = {}
@@ -243,16 +295,36 @@ def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str
         response_dict["body"] = b"{}"
 
 
+def _do_not_send(request: Any, **_event: Any) -> None:
+    """Take a request that is signed out of botocore, which would send it by HTTP/1.1.
+
+    Raises:
+        _NotSent: with the request.
+    """
+    from botocore.httpsession import where  # noqa: PLC0415 - see the top
+
+    texts = {
+        name: value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        for name, value in request.headers.items()
+    }
+    body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
+    trusted = os.environ.get("AWS_CA_BUNDLE") or where()
+    raise _NotSent(SignedRequest(request.url, texts, body, trusted if request.url.startswith("https:") else None))
+
+
 def _note_time(params: Mapping[str, Any], context: dict[str, Any], **_event: Any) -> None:
-    """Keep the time that an iterator begins at: botocore cuts it to whole seconds."""
-    if "Timestamp" in params:
-        context[_TIME] = params["Timestamp"]
+    """Keep the time that an iterator or a subscription begins at: botocore cuts it to whole seconds."""
+    place = params.get("StartingPosition", params)
+    if "Timestamp" in place:
+        context[_TIME] = place["Timestamp"]
 
 
 def _exact_time(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
     """Put that time into the request."""
     if _TIME in context:
-        params["body"] = json.dumps(json.loads(params["body"]) | {"Timestamp": context[_TIME]}).encode()
+        body = json.loads(params["body"])
+        body.get("StartingPosition", body)["Timestamp"] = context[_TIME]
+        params["body"] = json.dumps(body).encode()
 
 
 def _open(options: KinesisClientOptions, connections: int) -> Any:
@@ -279,8 +351,10 @@ def _open(options: KinesisClientOptions, connections: int) -> Any:
         raise client_error("Opening a client", "kinesis", error) from None
     client.meta.events.register("before-parse.kinesis", _refuse_part)
     client.meta.events.register("before-parse.kinesis.GetRecords", _keep_body)
-    client.meta.events.register("before-parameter-build.kinesis.GetShardIterator", _note_time)
-    client.meta.events.register("before-call.kinesis.GetShardIterator", _exact_time)
+    client.meta.events.register("before-send.kinesis.SubscribeToShard", _do_not_send)
+    for operation in ("GetShardIterator", "SubscribeToShard"):
+        client.meta.events.register(f"before-parameter-build.kinesis.{operation}", _note_time)
+        client.meta.events.register(f"before-call.kinesis.{operation}", _exact_time)
     return client
 
 
