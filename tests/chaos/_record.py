@@ -130,7 +130,7 @@ class Record:
 
 
 def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Trials, failures and sums of the counts of each part; victims and the bound, where it has victims."""
+    """Trials, failures and sums of the counts of each part; victims and the bound, where it has random kills."""
     answer: dict[str, Any] = {}
     for part in dict.fromkeys(each["part"] for each in trials):
         own = [each for each in trials if each["part"] == part]
@@ -139,6 +139,9 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for each in own:
             counts.update(each.get("counts", {}))
         answer[part] = {"trials": len(own), "failed": failed, **counts}
+        if any("killed" in each for each in own):
+            # Trials of several kills: the bound is of a kill, as each has a random moment of its own.
+            answer[part]["failure_rate_upper_bound_95_by_kill"] = None if failed else upper_bound(counts["kills"])
         if victims := Counter(each["victim"] for each in own if "victim" in each):
             # A bound stands on random trials only.
             answer[part]["victims"] = dict(sorted(victims.items()))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.chaos._kinesis_kills import MODES, KillPlan, keys_out_of_order
 from tests.chaos._record import Record, RecordMismatchError, upper_bound
 from tests.chaos._sink import Findings, examine
 
@@ -42,6 +43,17 @@ def test_each_kind_of_victim_has_the_bound_that_its_own_trials_support(tmp_path:
     kept.add("worker-0", "kills", {"ok": True, "victim": "worker"})
     bounds = kept.summary["kills"]["failure_rate_upper_bound_95_by_victim"]
     assert bounds == {"fetcher": None, "jvm": upper_bound(60), "worker": 0.95}
+
+
+def test_trials_of_several_kills_have_the_bound_of_their_kills(tmp_path: Path) -> None:
+    kept = record(tmp_path / "thing.json")
+    for number in range(12):
+        kept.add(f"kill-{number}", "kills", {"ok": True, "killed": ["jvm"], "counts": {"kills": 5}})
+    kept.add("sweep", "sweep", {"ok": True, "counts": {"kills": 2}})
+    assert kept.summary["kills"]["failure_rate_upper_bound_95_by_kill"] == upper_bound(60)
+    assert "failure_rate_upper_bound_95_by_kill" not in kept.summary["sweep"]
+    kept.add("kill-12", "kills", {"ok": False, "killed": ["jvm"], "counts": {"kills": 5}})
+    assert kept.summary["kills"]["failure_rate_upper_bound_95_by_kill"] is None
 
 
 def test_a_record_of_other_settings_is_not_gone_on_from_unless_begun_anew(tmp_path: Path) -> None:
@@ -103,3 +115,16 @@ def test_each_fault_of_a_sink_is_counted_as_what_it_is(
     rows: list[dict[str, Any]], runs: list[dict[str, Any]], fault: dict[str, int]
 ) -> None:
     assert count(rows, runs).faults == fault
+
+
+def test_rows_of_a_key_that_stand_in_another_order_are_seen() -> None:
+    published = [b"1", b"2", b"3", b"4"]
+    rows = [{"partitionKey": key, "data": data} for key, data in (("a", b"1"), ("b", b"3"), ("a", b"4"), ("b", b"2"))]
+    assert keys_out_of_order(rows, published) == ["b"]
+    assert keys_out_of_order(rows[:3], published) == []
+
+
+def test_a_sixty_of_kills_of_kinesis_has_fifteen_of_the_jvm_in_each_mode() -> None:
+    for mode in MODES:
+        victims = [victim for number in range(12) for victim in KillPlan.make(number, mode, number, 5).victims]
+        assert (len(victims), victims.count("jvm")) >= (60, 15)
