@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 import time
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from connectors.testing.kinesis import KinesisControl
 from tests.chaos import _processes
-from tests.chaos._kinesis_load import Load
+from tests.chaos._kinesis_load import Load, keys_out_of_order
 from tests.chaos._sink import attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 
@@ -31,6 +32,7 @@ _QUICK = {
 }
 _OUR_ERRORS = "connectors.core.errors"
 _LATEST_SECONDS = 1.0
+_SHARDS = 2
 _MOST_ROWS = 1500
 
 
@@ -132,6 +134,8 @@ class KillTrial:
         Raises:
             AssertionError: something that had to come did not come.
         """
+        with KinesisControl(self._endpoint) as server:
+            server.create_stream(self._folder.name, _SHARDS)
         with Load(self._endpoint, self._folder.name, self._plan.seed) as load:
             self._start(self._jobs.current)
             for victim in self._plan.victims:
@@ -216,18 +220,3 @@ class KillTrial:
             },
             "query_errors": [first_line(error) for error in self._errors],
         }
-
-
-def keys_out_of_order(rows: Iterable[Mapping[str, Any]], published: Iterable[bytes]) -> list[str]:
-    """The partition keys whose rows do not stand in the order in which they were put.
-
-    Args:
-        rows: of a sink, in their order.
-        published: the data of all records, in the order in which they were put.
-    """
-    place = {data: number for number, data in enumerate(published)}
-    by_key: dict[str, list[int]] = defaultdict(list)
-    for row in rows:
-        if row["data"] in place:
-            by_key[row["partitionKey"]].append(place[row["data"]])
-    return sorted(key for key, places in by_key.items() if places != sorted(places))

@@ -1,10 +1,15 @@
-"""What a Kinesis stream goes through while a query reads it: records without pause, splits, merges, failing calls."""
+"""What a Kinesis stream goes through while a query reads it: records without pause, splits, merges, failing calls.
+
+And what a reader must have made of it: each record once, and those of a key in their order.
+"""
 
 from __future__ import annotations
 
 import random
 import threading
 import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,7 +20,6 @@ _KEYS = 97
 _PAUSE = 0.1
 _MOST_OPEN = 6
 _LEAST_OPEN = 2
-_RESHARD_SECONDS = (0.8, 2.5)
 _FAULT_SHARE = 0.1
 
 
@@ -24,13 +28,17 @@ class Load:
 
     Args:
         endpoint: of the server.
-        stream: which it makes.
+        stream: which is there.
         seed: of all that is random here.
+        reshard_seconds: between two splits or merges, from and to.
     """
 
-    def __init__(self, endpoint: str, stream: str, seed: int) -> None:
+    def __init__(
+        self, endpoint: str, stream: str, seed: int, reshard_seconds: tuple[float, float] = (0.8, 2.5)
+    ) -> None:
         self._server = KinesisControl(endpoint)
         self._stream = stream
+        self._reshard_seconds = reshard_seconds
         self._choose = random.Random(f"{seed} load")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -41,7 +49,6 @@ class Load:
         self.faults = 0
 
     def __enter__(self) -> Self:
-        self._server.create_stream(self._stream, _LEAST_OPEN)
         self._thread.start()
         return self
 
@@ -52,6 +59,11 @@ class Load:
         self._thread.join()
         self._server.clear_faults()
         self._server.close()
+
+    @property
+    def put(self) -> int:
+        """How many records were put so far."""
+        return len(self._published)
 
     def finish(self) -> dict[bytes, dict[str, Any]]:
         """Put no more; by data, in the order in which they were put, what the rows of all records must have.
@@ -74,7 +86,7 @@ class Load:
                     self._fail_calls()
                 if time.monotonic() >= again:
                     self._reshard()
-                    again = time.monotonic() + self._choose.uniform(*_RESHARD_SECONDS)
+                    again = time.monotonic() + self._choose.uniform(*self._reshard_seconds)
         except BaseException as error:  # noqa: BLE001 - raised where the trial waits for it
             self._error = error
 
@@ -103,7 +115,11 @@ class Load:
             return
 
     def _fail_calls(self) -> None:
-        """Let some of the next calls fail in a way that a service's calls fail."""
+        """Let some of the next calls fail in a way that a service's calls fail.
+
+        What was not used up goes first: while nobody calls, failures would gather until no retry is enough.
+        """
+        self._server.clear_faults()
         operation = self._choose.choice(("GetRecords", "GetShardIterator", "ListShards"))
         kinds = ["throttled", "internal", "cut", *(["expired"] if operation == "GetRecords" else [])]
         match self._choose.choice(kinds):
@@ -116,3 +132,18 @@ class Load:
             case _:
                 self._server.fail(operation, "ExpiredIteratorException", stream=self._stream)
         self.faults += 1
+
+
+def keys_out_of_order(rows: Iterable[Mapping[str, Any]], published: Iterable[bytes]) -> list[str]:
+    """The partition keys whose rows do not stand in the order in which they were put.
+
+    Args:
+        rows: of a sink, in their order.
+        published: the data of all records, in the order in which they were put.
+    """
+    place = {data: number for number, data in enumerate(published)}
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        if row["data"] in place:
+            by_key[row["partitionKey"]].append(place[row["data"]])
+    return sorted(key for key, places in by_key.items() if places != sorted(places))

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.chaos._kinesis_kills import MODES, KillPlan, keys_out_of_order
+from tests.chaos._kinesis_kills import MODES, KillPlan
+from tests.chaos._kinesis_load import keys_out_of_order
 from tests.chaos._record import Record, RecordMismatchError, upper_bound
 from tests.chaos._sink import Findings, examine
 
