@@ -229,6 +229,7 @@ class FetchProcess:
                 "fetched_bytes": self._intake.fetched_bytes,
                 "fetched_rows": self._intake.fetched_rows,
                 "paused": not self._intake.open,
+                "settled_at": self._intake.settled_at(),
             }
         return {
             **held,
