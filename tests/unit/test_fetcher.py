@@ -111,6 +111,17 @@ def test_everything_received_is_published_in_order_with_numbers_without_gaps(spo
     assert list((spool.root / "tmp").iterdir()) == []
 
 
+def test_a_first_row_is_published_at_once_and_later_ones_once_a_period(spool: Spool) -> None:
+    group = spool.start(replace(spool.plan(total=100, rows=10, gap=0.02), publish_period=60.0))
+    wait_for(lambda: len(spool.numbers("receive")) == 100)
+    wait_for(lambda: len(spool.numbers("ack")) > 0)
+    (fetcher,) = spool.fetchers()
+    assert spool.segments(fetcher) == [0]
+    assert len(spool.rows(fetcher)) < 100
+    group.stop()
+    assert spool.rows(fetcher) == list(range(100))
+
+
 @pytest.mark.parametrize(
     "point", ["fetch.before_publish", "store.before_sync", "store.before_link", "store.before_folder_sync"]
 )
