@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Sequence
 from functools import cached_property
 from io import BytesIO
 from types import TracebackType
@@ -148,6 +149,10 @@ class ObjectStore:
             for name, size in found.items()
             if size is None or not self._is_closed_by_size(f"{folder}/{name}", size)
         )
+
+    def names(self, folder: str) -> Sequence[str]:
+        """As `list`: the service sorts anyway."""
+        return self.list(folder)
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens if it is not there."""

@@ -6,7 +6,7 @@ A store keeps named, immutable files that are either whole and durable, or absen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -105,6 +105,9 @@ class Store(Protocol):
 
     def list(self, folder: str) -> list[str]:
         """The names in a folder, without their path, sorted; empty if there is no such folder."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        """As `list`, in no order."""
 
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if it is not there."""
