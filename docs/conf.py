@@ -18,7 +18,6 @@ copyright = "the authors; Apache License 2.0"  # noqa: A001 - Sphinx's name
 release = re.findall(r'__version__ = "(.+)"', (_HERE.parent / "connectors/__init__.py").read_text(encoding="utf-8"))[0]
 
 extensions = ["myst_parser", "sphinx_copybutton"]
-exclude_patterns = ["requirements.in"]
 nitpicky = True  # a link to nothing is an error, since ./dev docs --site makes warnings errors
 myst_heading_anchors = 6  # as GitHub makes them
 highlight_language = "text"

@@ -1,9 +1,8 @@
 """Makes the lock files from pyproject.toml; run by ``./dev lock``.
 
 ``requirements.lock`` has the newest versions that fit, ``requirements-lowest.lock`` the lower bound of everything
-that the package itself needs; each other has a group for an environment beside .venv (`tools.side_environment`), and
-``requirements-site.lock`` what makes the site, from ``docs/requirements.in``. All name every file by its hash, and no
-registry: each machine asks its own.
+that the package itself needs; each other has a group for an environment beside .venv (`tools.side_environment`). All
+name every file by its hash, and no registry: each machine asks its own.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SIDE_GROUPS = ("connect", "packaging")
-HEADER = "# Made by ./dev lock from {}. Names no registry: each machine asks its own.\n"
+SIDE_GROUPS = ("connect", "packaging", "site")
+HEADER = "# Made by ./dev lock from pyproject.toml. Names no registry: each machine asks its own.\n"
 
 
 def lower_bounds(project: dict[str, Any]) -> list[str]:
@@ -52,17 +51,11 @@ def compile_side_lock(group: str) -> None:
         _compile(f"requirements-{group}.lock", *command, *left_out, "--constraint", constraints.name)
 
 
-def compile_site_lock() -> None:
-    """Resolve docs/requirements.in, which has nothing to do with pyproject.toml."""
-    source = "docs/requirements.in"
-    _compile("requirements-site.lock", sys.executable, "-m", "uv", "pip", "compile", source, source=source)
-
-
-def _compile(target: str, *command: str, source: str = "pyproject.toml") -> None:
+def _compile(target: str, *command: str) -> None:
     same = ("--universal", "--fork-strategy", "fewest", "--python-version", "3.11", "--generate-hashes")
     quiet = ("--no-header", "--no-annotate", "--quiet")
     done = subprocess.run([*command, *same, *quiet], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    (ROOT / target).write_text(HEADER.format(source) + done.stdout)
+    (ROOT / target).write_text(HEADER + done.stdout)
 
 
 def main() -> None:
@@ -75,7 +68,6 @@ def main() -> None:
         compile_lock("requirements-lowest.lock", "--constraint", constraints.name)
     for group in SIDE_GROUPS:
         compile_side_lock(group)
-    compile_site_lock()
 
 
 if __name__ == "__main__":
