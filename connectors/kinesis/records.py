@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import msgspec
 
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["Event", "Page", "Record", "parse_event", "parse_page"]
+__all__ = ["MALFORMED", "Event", "Page", "Record", "decoded", "parse_event", "parse_page"]
+
+T = TypeVar("T")
+
+MALFORMED: Final = "KINESIS_ANSWER_MALFORMED"
 
 
 class Record(msgspec.Struct, gc=False):
@@ -81,11 +86,7 @@ def parse_page(body: bytes, at_ms: int) -> Page:
     Raises:
         ServiceUnavailableError: it is not one of GetRecords; a cut connection can leave such.
     """
-    try:
-        parsed = _DECODER.decode(body)
-    except msgspec.DecodeError as error:
-        what = f"The answer of GetRecords cannot be read: {error}"
-        raise ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", what, f"{len(body)} bytes") from None
+    parsed = decoded(_DECODER, body, "GetRecords")
     return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms, len(body))
 
 
@@ -120,3 +121,16 @@ def parse_event(payload: bytes) -> Event:
         raise ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", what, f"{len(payload)} bytes") from None
     ended = bool(parsed.ChildShards) or continuation is None
     return Event(parsed.Records, continuation, parsed.MillisBehindLatest or 0, ended)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str) -> T:
+    """An answer, decoded.
+
+    Raises:
+        ServiceUnavailableError: it is not one of this operation; a cut connection can leave such.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        what = f"The answer of {operation} cannot be read: {error}"
+        raise ServiceUnavailableError(MALFORMED, what, f"{len(body)} bytes") from None

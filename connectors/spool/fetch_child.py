@@ -58,6 +58,8 @@ class FetcherStatus:
         fetched_rows: rows received and decoded in this life.
         held_bytes: bytes received and not durable.
         held_rows: rows received and not durable.
+        settled_at: everything received before this time is durable (`time.monotonic`, one clock for all processes of a
+            machine); None if it is not known.
         published_bytes: bytes of the rows in its segments, as far as it is known here.
         starts: how often a process was started in this place.
         error: the trouble it is in, which may pass.
@@ -76,6 +78,7 @@ class FetcherStatus:
     fetched_rows: int = 0
     held_bytes: int = 0
     held_rows: int = 0
+    settled_at: float | None = None
     published_bytes: int = 0
     starts: int = 0
     error: ConnectorError | None = None
@@ -269,6 +272,7 @@ class FetcherChild:
             fetched_rows=health.get("fetched_rows", 0),
             held_bytes=health.get("held_bytes", 0),
             held_rows=health.get("held_rows", 0),
+            settled_at=health.get("settled_at"),
             published_bytes=self.published_bytes,
             starts=self._starts,
             error=error,
