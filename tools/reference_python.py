@@ -18,6 +18,7 @@ PUBLIC_MODULES = (
     "connectors.protobuf",
     "connectors.observe",
     "connectors.spool",
+    "connectors.executors",
     "connectors.kafka.lag",
     "connectors.doctor",
     "connectors.core.errors",
