@@ -27,7 +27,8 @@ ShardKey = tuple[str, str]
 """ARN of a stream and id of a shard."""
 
 _THREADS: Final = 16
-_SHARE_OF_A_CORE: Final = 0.4
+_SHARE_OF_A_CORE: Final = 0.25
+"""For the looks at shards; the rest of half a core is for listing, planning, and what Python needs beside."""
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
 _SLICE_SECONDS: Final = 0.1
