@@ -1,9 +1,10 @@
 """The process a fetcher runs in: ``python -m connectors.spool.fetch_process``, started by `connectors.spool.fetcher`.
 
 It knows no connector. Its first line of standard input is a JSON object with the plan, the later ones are
-``{"allow": bytes}`` and ``{"stop": true}``; the end of input means that the parent is gone, however it went. On
-standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``, ``error`` and ``ended``.
-Logs go to standard error. Secrets come by the first line only, and are in no argument, no environment and no report.
+``{"allow": bytes}``, ``{"order": [name, value]}`` and ``{"stop": true}``; the end of input means that the parent is
+gone, however it went. On standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``,
+``note``, ``error`` and ``ended``. Logs go to standard error. Secrets come by the first line only, and are in no
+argument, no environment and no report.
 
 At the end it stops receiving, publishes and acks what it holds, hands back what it cannot keep, and is gone within five
 seconds, whatever hangs.
@@ -26,7 +27,7 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError, Spoo
 from connectors.spool.fetch_intake import HeldIntake
 from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetch_report import Reporter
-from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget
+from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget, Orders
 from connectors.spool.segment import SegmentInfo
 from connectors.spool.store_errors import write_error
 
@@ -72,6 +73,7 @@ class FetchProcess:
         plan = FetchPlan.from_json(start["plan"])
         self._parent = int(start["parent"])
         self._root = plan.root
+        self._orders = Orders(start.get("orders"))
         self._intake = HeldIntake(plan.max_held_bytes, plan.max_held_rows, start["allow"])
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
@@ -145,6 +147,8 @@ class FetchProcess:
             command = json.loads(line)
             if "allow" in command:
                 self._intake.allow(int(command["allow"]))
+            if "order" in command:
+                self._orders.give(*command["order"])
             if command.get("stop"):
                 break
         self._arm_hard_limit()
@@ -179,6 +183,8 @@ class FetchProcess:
             index=index,
             changed=lambda: self._events.put(("changed", None)),
             fail=lambda error: self._events.put(("fail", error)),
+            orders=self._orders,
+            note=lambda value: self._reporter.send("note", value),
         )
 
     # Reports.
@@ -223,6 +229,7 @@ class FetchProcess:
                 "fetched_bytes": self._intake.fetched_bytes,
                 "fetched_rows": self._intake.fetched_rows,
                 "paused": not self._intake.open,
+                "settled_at": self._intake.settled_at(),
             }
         return {
             **held,

@@ -22,6 +22,7 @@ NEEDED = [
     *dict.fromkeys(line for extra, lines in EXTRAS.items() if extra != "all" for line in lines),
 ]
 LOCKS = ["requirements.lock", "requirements-lowest.lock"]
+SIDE_GROUPS = ["connect", "packaging"]
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -39,7 +40,16 @@ def test_lock_has_every_requirement_at_a_version_that_fits(lock: str) -> None:
         assert requirement.specifier.contains(locked[requirement.name]), line
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("group", SIDE_GROUPS)
+def test_side_lock_has_its_group_and_nothing_that_is_beside_it(group: str) -> None:
+    locked = pins(f"requirements-{group}.lock")
+    for line in PYPROJECT["dependency-groups"][group]:
+        requirement = Requirement(line)
+        assert requirement.specifier.contains(locked[requirement.name]), line
+    assert not set(locked) & set(pins("requirements.lock"))
+
+
+@pytest.mark.parametrize("lock", [*LOCKS, *(f"requirements-{group}.lock" for group in SIDE_GROUPS)])
 def test_lock_has_a_hash_for_every_package_and_names_no_index(lock: str) -> None:
     text = (ROOT / lock).read_text()
     for entry in re.split(r"\n(?=\S)", text):
@@ -59,7 +69,7 @@ def test_lowest_lock_has_the_lower_bounds() -> None:
 
 def test_every_requirement_has_its_reason() -> None:
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
-    for line in (*NEEDED, *PYPROJECT["dependency-groups"]["dev"]):
+    for line in (*NEEDED, *(line for group in PYPROJECT["dependency-groups"].values() for line in group)):
         assert [each for each in lines if each.strip().startswith(f'"{line}",  # ')], line
 
 
