@@ -6,10 +6,11 @@ anything else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["KinesisStream", "check_named", "same_stream"]
 
 _ENDED = Seen(ended=True)
+_SHARE_OF_A_CORE: Final = 0.05
+_PASSED_ON: Final = 0.2
+"""Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""
+_LONGEST_REST: Final = 1.0
 
 
 class KinesisStream:
@@ -56,6 +61,9 @@ class KinesisStream:
         self._called = False
         self._checked: set[tuple[ShardKey, ShardState]] = set()
         self._answered: tuple[dict[str, Any], int, dict[str, Any]] | None = None
+        self._read: tuple[dict[str, Any], Streams] | None = None
+        self._found_in = 0.0
+        self._rested_at = 0.0
         self._available_now = False
         self._targets: dict[ShardKey, Seen] | None = None
         self._listings: list[Listing] = []
@@ -90,9 +98,13 @@ class KinesisStream:
         if everything:
             self._watch.bounded()
         fresh = everything or not self._called
-        version = self._watch.version
+        again = not fresh and self._answered is not None and self._answered[0] == start
+        if again:
+            self._rest()
+        version, began = self._watch.version, time.thread_time()
         listings = self._watch.listings(fresh=fresh)
-        if not fresh and self._answered is not None and self._answered[:2] == (start, version):
+        if again and self._answered is not None and self._answered[1] == version:
+            self._rested_at = time.monotonic() + self._found_in * _PASSED_ON / _SHARE_OF_A_CORE
             return dict(self._answered[2])
         begin = self._begin(start, listings)
         self._follow(begin, listings, all_of_them=False)
@@ -101,7 +113,17 @@ class KinesisStream:
         self._called = True
         answer = self._end(start, self._seen, listings, everything=everything)
         self._answered = (dict(start), version, answer)
+        self._found_in = time.thread_time() - began
+        self._rested_at = time.monotonic() + self._found_in / _SHARE_OF_A_CORE
         return answer
+
+    def _rest(self) -> None:
+        """Wait before the same question is answered again, as long as that takes little of a core.
+
+        Spark asks every 10 ms. With few shards there is no wait; an answer for a thousand takes as long as a question.
+        """
+        if (wait := self._rested_at - time.monotonic()) > 0:
+            time.sleep(min(wait, _LONGEST_REST))
 
     def _bounded(self, start: Mapping[str, Any]) -> Callable[[ShardKey], Seen]:
         """What there was at the start of a bounded run, by shard."""
@@ -127,7 +149,9 @@ class KinesisStream:
             DataLossError: records are gone, and ``failOnDataLoss`` is set.
         """
         if not is_sentinel(start):
-            begin = read_offset(start)
+            if self._read is None or self._read[0] != start:
+                self._read = (dict(start), read_offset(start))
+            begin = dict(self._read[1])
         elif self._resolved is not None:
             begin = dict(self._resolved)
         else:

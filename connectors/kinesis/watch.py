@@ -26,7 +26,8 @@ __all__ = ["Followed", "ShardKey", "ShardWatch"]
 
 T = TypeVar("T")
 _THREADS: Final = 16
-_SHARE_OF_A_CORE: Final = 0.4
+_SHARE_OF_A_CORE: Final = 0.25
+"""For the looks at shards; the rest of half a core is for listing, planning, and what Python needs beside."""
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
 _REST_SECONDS: Final = 1.0
