@@ -46,7 +46,7 @@ def random_kills(told: argparse.Namespace, record: Record, stack: ExitStack) -> 
             break
         name = f"kill-{number:03d}"
         plan = KillPlan.make(record.trial_seed(name), told.kills, told.records)
-        yield Trial(name, "exactly_once", partial(run, plan=plan), {"victims": list(plan.victims)})
+        yield Trial(name, "exactly_once", partial(run, plan=plan))
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
