@@ -1,31 +1,35 @@
-"""Time from produce to sink, ours beside Spark's own source, in one session.
+"""Time from produce to sink, ours beside Spark's own source, in one run.
 
 A process of its own produces 1,000 records a second that hold the time; the sink is foreachBatch with toArrow, and a
-row counts when that returns. No trigger interval; every row of a run but those of its first seconds counts. The ratio
-is Spark's own divided by ours, so more is better; 1/1.5 = 0.67 is asked for, for p50 and p99.
+row counts when that returns. No trigger interval. Each side is one query in a process of its own, with its own Spark
+session; while the other one is measured, it waits inside of its sink. Every row of a round counts that was sent after
+the query had caught up. The ratio is Spark's own divided by ours, so more is better; 1/1.5 = 0.67 is asked for, for p50
+and p99. Beside it the processor time of each side for a second of its stream (`cpu`), and the steps of its batches.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from typing import Any
 
-import numpy as np
 from _common import Benchmark, Side, parser
 from _kafka import JVM_VERSION, OURS, THEIRS, Rig, rig
+from _program import Program
 
 RATE = 1000
-WARM_SECONDS = 2.5
-SECONDS = 5.0
+WARM_SECONDS = 15.0
+SETTLE_SECONDS = 3.0
+SECONDS = 6.0
+UNITS = {"p50": "ms", "p99": "ms", "cpu": "s of processor time a second"}
 
 
 def produce(endpoint: str, topic: str) -> None:
-    """Produce until the standard input ends."""
+    """Produce until this process is killed."""
     from confluent_kafka import Producer  # noqa: PLC0415 - only the child process needs it
 
     producer = Producer({"bootstrap.servers": endpoint, "linger.ms": 0})
@@ -39,52 +43,43 @@ def produce(endpoint: str, topic: str) -> None:
         time.sleep(0.001)
 
 
-def measure(made: Rig, topic: str, name: str) -> tuple[float, float]:
-    """Run a query for a while; p50 and p99 in milliseconds."""
-    found: list[Any] = []
-
-    ending = threading.Event()
-
-    def sink(rows: Any, _batch: int) -> None:
-        if ending.is_set():
-            return  # to be interrupted inside of a call of Python is what Spark takes long over
-        values = rows.select("value").toArrow().column("value")
-        now = time.time_ns()
-        found.append((now, np.array([int(value.as_py()) for value in values], np.int64)))
-
+def start(made: Rig, topic: str, folder: str) -> None:
+    """Start the queries, one after the other, and warm each up."""
     options = {"kafka.bootstrap.servers": made.broker.endpoint, "subscribe": topic, "startingOffsets": "latest"}
-    frame = made.spark.readStream.format(name).options(**options).load()
-    with tempfile.TemporaryDirectory() as folder:
-        query = frame.writeStream.foreachBatch(sink).option("checkpointLocation", folder).start()
-        time.sleep(WARM_SECONDS)
-        counted_from = time.time_ns()
-        time.sleep(SECONDS)
-        ending.set()
-        time.sleep(1)
-        query.stop()
-    late = np.concatenate([now - sent[sent >= counted_from] for now, sent in found]) / 1e6
-    assert len(late) > RATE * SECONDS / 2, f"only {len(late)} rows"
-    return float(np.percentile(late, 50)), float(np.percentile(late, 99))
+    for name, program in made.sides.items():
+        program.ask({"do": "start", "options": options, "checkpoint": f"{folder}/{name}"})
+        program.ask({"do": "latency", "settle": SETTLE_SECONDS, "seconds": WARM_SECONDS})
+
+
+def measure(program: Program, name: str) -> dict[str, Any]:
+    """One round of a side: latencies in milliseconds, processor time, steps."""
+    before, begin = program.cpu_seconds(), time.monotonic()
+    found = program.ask({"do": "latency", "settle": SETTLE_SECONDS, "seconds": SECONDS})
+    found["cpu"] = (program.cpu_seconds() - before) / (time.monotonic() - begin)
+    print(f"# {name}: {json.dumps(found)}", flush=True)
+    assert found["rows"] > RATE * SECONDS * 0.9, f"only {found['rows']} rows"
+    return found
 
 
 def main() -> None:
     """Run the benchmark."""
     told = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_latency")
-    benchmark.settings(peer=JVM_VERSION, rate=RATE, seconds_a_round=SECONDS, trigger="none")
-    with rig() as made:
+    benchmark.settings(peer=JVM_VERSION, rate=RATE, seconds_a_round=SECONDS, trigger="none", master="local[2]")
+    with rig() as made, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         topic = made.topic("latency", 2)
-        command = [sys.executable, __file__, "--produce", made.broker.endpoint, topic]
-        with subprocess.Popen(command) as producer:
-            runs: dict[str, list[tuple[float, float]]] = {OURS: [], THEIRS: []}
-            for number in range(told.rounds):
-                for name in (OURS, THEIRS) if number % 2 else (THEIRS, OURS):
-                    runs[name].append(measure(made, topic, name))
-                    print(f"{name}: p50 {runs[name][-1][0]:.0f} ms, p99 {runs[name][-1][1]:.0f} ms", flush=True)
-            producer.kill()
-        for index, word in enumerate(("p50", "p99")):
-            ours, theirs = (Side(name, [each[index] for each in runs[name]]) for name in (OURS, THEIRS))
-            benchmark.compare(word, ours, theirs, "ms", less_is_better=True)
+        with subprocess.Popen([sys.executable, __file__, "--produce", made.broker.endpoint, topic]) as producer:
+            try:
+                start(made, topic, folder)
+                rounds: dict[str, list[dict[str, Any]]] = {OURS: [], THEIRS: []}
+                for number in range(told.rounds):
+                    for name in (OURS, THEIRS) if number % 2 else (THEIRS, OURS):
+                        rounds[name].append(measure(made.sides[name], name))
+            finally:
+                producer.kill()
+        for word, unit in UNITS.items():
+            ours, theirs = (Side(name, [each[word] for each in rounds[name]]) for name in (OURS, THEIRS))
+            benchmark.compare(word, ours, theirs, unit, less_is_better=True)
     benchmark.finish()
 
 

@@ -1,20 +1,20 @@
-"""Rows per second from Spark into Kafka, ours beside Spark's own sink, in one session.
+"""Rows per second from Spark into Kafka, ours beside Spark's own sink, in one run.
 
-A cached frame of two partitions, values of 192 B without keys and of 1 KB with keys; both sides idempotent, with
-linger.ms=5, batches of 1,000,000 bytes and 256 MiB of buffer. At least 1.0 is asked for.
+Each side is a process of its own with its own Spark session, and writes a cached frame of two partitions: values of 200
+B and of 1 KB, without and with keys; both sides idempotent, with linger.ms=5, batches of 1,000,000 bytes and 256 MiB of
+buffer. Beside the rows a second stands the processor time of each side's driver, JVM and workers, as ratio too
+(`-cpu`). At least 1.0 is asked for.
 """
 
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 
-from _common import Benchmark, interleaved, parser
-from _kafka import JVM_VERSION, OURS, THEIRS, Rig, rig, wanted
-from pyspark.sql import DataFrame
+from _common import Benchmark, parser
+from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
 
-CASES = {"values-192": (192, 1_000_000, False), "keys-192": (192, 1_000_000, True), "keys-1024": (1024, 200_000, True)}
+ROWS = {200: 1_000_000, 1024: 300_000}
 COMMON = {
     "kafka.linger.ms": "5",
     "kafka.batch.size": "1000000",
@@ -29,24 +29,17 @@ OWN = {
 _numbers = itertools.count()
 
 
-def frame(made: Rig, size: int, rows: int, *, keys: bool) -> DataFrame:
-    """A cached frame."""
-    columns = [f"CAST(repeat('x', {size}) AS BINARY) AS value"]
-    columns += ["CAST(CAST(id AS STRING) AS BINARY) AS key"] if keys else []
-    cached = made.spark.range(0, rows, 1, 2).selectExpr(*columns).cache()
-    assert cached.count() == rows
-    return cached
-
-
-def write(made: Rig, rows: DataFrame, count: int, name: str) -> Callable[[], float]:
-    """Writes a frame into a new topic."""
+def write(made: Rig, rows: int, name: str, costs: Costs) -> Callable[[], float]:
+    """Writes the frame of a side into a new topic."""
+    program = made.sides[name]
 
     def run() -> float:
         topic = made.topic(f"write-{next(_numbers)}", 2)
         options = {"kafka.bootstrap.servers": made.broker.endpoint, "topic": topic, **COMMON, **OWN[name]}
-        begin = time.perf_counter()
-        rows.write.format(name).options(**options).mode("append").save()
-        return count / (time.perf_counter() - begin)
+        with costs.of(program, name, rows):
+            seconds = program.ask({"do": "write", "options": options})["seconds"]
+        made.delete(topic)
+        return float(rows / seconds)
 
     return run
 
@@ -55,17 +48,17 @@ def main() -> None:
     """Run the benchmark."""
     told = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_write")
-    benchmark.settings(peer=JVM_VERSION, master="local[2]", both_sides=COMMON)
+    benchmark.settings(peer=JVM_VERSION, rows=ROWS, master="local[2]", both_sides=COMMON)
     with rig() as made:
-        for case, (size, count, keys) in CASES.items():
-            if wanted(told, case):
-                rows = frame(made, size, count, keys=keys)
-                sides = {side: write(made, rows, count, side) for side in (OURS, THEIRS)}
-                for warm in sides.values():
-                    warm()
-                ours, theirs = interleaved(sides, told.rounds)
-                benchmark.compare(case, ours, theirs, "rows/s")
-                rows.unpersist(blocking=True)
+        for (size, rows), word in itertools.product(ROWS.items(), ("values", "keys")):
+            if not wanted(told, case := f"{word}-{size}"):
+                continue
+            for program in made.sides.values():
+                plan = {"do": "frame", "size": size, "rows": rows, "keys": word == "keys"}
+                assert program.ask(plan) == {"rows": rows}
+            costs = Costs()
+            sides = {name: write(made, rows, name, costs) for name in (OURS, THEIRS)}
+            compare(benchmark, case, sides, costs, told.rounds)
     benchmark.finish()
 
 

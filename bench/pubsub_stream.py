@@ -18,31 +18,25 @@ Latency ratios are the client's p50 divided by ours; as everywhere, more is bett
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import queue
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Self, cast
+from typing import Any
 
 import numpy as np
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, disk_rate, file_system_of, fsync_milliseconds, interleaved, memory_folder, parser
+from _program import Program
 from _pubsub_latency import TICK_SECONDS
 from pubsub_fetch import ENOUGH, ours, theirs
 
 from connectors.testing.emulator import Emulator, find_emulator
-from connectors.testing.protocol import descendants
 from connectors.testing.pubsub import start_server_process
 from connectors.testing.pubsub_client import PubSubTestClient
 
@@ -56,9 +50,6 @@ FILE_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 )
 """Writes a file of the checkpoint without starting processes, as Spark's default does on a local disk."""
-LONGEST_RUN_SECONDS = 300
-_GONE_SECONDS = 8.0
-_TAIL_BYTES = 3000
 
 
 @dataclass(frozen=True)
@@ -74,96 +65,6 @@ class Times:
     windows: int
     seconds: float
     warm_up: float
-
-
-class Program:
-    """A program beside this one, in a process group of its own; a context manager that ends all it has started.
-
-    Args:
-        name: its file in this folder.
-        arguments: its command line.
-        plan: its first line of input.
-    """
-
-    def __init__(self, name: str, *arguments: str, plan: Mapping[str, Any] | None = None) -> None:
-        command = [sys.executable, str(Path(__file__).with_name(name)), *arguments]
-        self._name = name
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            env={"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", **os.environ},
-            start_new_session=True,
-        )
-        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        self._input = cast("IO[bytes]", self._process.stdin)
-        threading.Thread(target=self._read, daemon=True).start()
-        if plan is not None:
-            self._input.write(json.dumps(plan).encode() + b"\n")
-            self._input.flush()
-
-    def reports(self) -> Iterator[dict[str, Any]]:
-        """What it prints, one JSON object a line.
-
-        Raises:
-            RuntimeError: it ended, or it ran for `LONGEST_RUN_SECONDS`.
-        """
-        give_up_at = time.monotonic() + LONGEST_RUN_SECONDS
-        while time.monotonic() < give_up_at:
-            with contextlib.suppress(queue.Empty):
-                line = self._lines.get(timeout=1)
-                if not line:
-                    raise RuntimeError(f"{self._name} ended: {self._wrote()}")
-                yield json.loads(line)
-        raise RuntimeError(f"{self._name} gave too little in {LONGEST_RUN_SECONDS} s: {self._wrote()}")
-
-    def close(self) -> None:
-        """Kill its process group, and wait for what is left of it: workers and fetchers see it and end."""
-        pid = self._process.pid
-        left = {(each, _started(each)) for each in descendants(pid)}
-        if self._process.poll() is None:
-            os.killpg(pid, signal.SIGKILL)
-        self._process.wait()
-        give_up_at = time.monotonic() + _GONE_SECONDS
-        while left := {each for each in left if each[1] and _started(each[0]) == each[1]}:
-            time.sleep(0.05)
-            if time.monotonic() > give_up_at:
-                for each, _ in left:
-                    print(f"pid {each} outlived {self._name} by {_GONE_SECONDS:g} s and is killed", flush=True)
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(each, signal.SIGKILL)
-        for stream in (self._input, self._log):
-            with contextlib.suppress(BrokenPipeError):
-                stream.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _read(self) -> None:
-        with cast("IO[bytes]", self._process.stdout) as output:
-            for line in output:
-                self._lines.put(line)
-        self._lines.put(b"")
-
-    def _wrote(self) -> str:
-        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        return self._log.read().decode(errors="replace").strip()
-
-
-def _started(pid: int) -> str:
-    """When a process was started, so that another one with its pid is told apart; empty if it does not run."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] == "Z" else fields[19]
 
 
 @contextlib.contextmanager

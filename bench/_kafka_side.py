@@ -1,0 +1,198 @@
+"""One side of a Kafka benchmark: a process and a Spark session of its own, so that neither side disturbs the other.
+
+``_kafka_side.py FORMAT``, with ``FORMAT`` ``kafka_py`` or ``kafka``. Each line of standard input is a command, one JSON
+object with ``do`` and what the function of that name takes; each is answered by one JSON object a line. When the input
+ends, this process and all of its group are killed: no query is ever stopped, which Spark's own takes long over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from connectors import register
+from connectors.testing.maven import class_path
+
+_STEPS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
+_FIRST_ROWS_SECONDS = 120.0
+_LAST_ROWS_SECONDS = 1.0
+
+
+class Reading:
+    """Reads topics into Spark's noop sink."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._name = name
+
+    def count(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """The rows of a topic; also warms up."""
+        return {"rows": self._spark.read.format(self._name).options(**options).load().count()}
+
+    def batch(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read a topic once."""
+        frame = self._spark.read.format(self._name).options(**options).load()
+        begin = time.perf_counter()
+        frame.write.format("noop").mode("overwrite").save()
+        return {"seconds": time.perf_counter() - begin}
+
+    def stream(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """Read a topic by a query in batches; the first one, in which a query starts, is left out."""
+        frame = self._spark.readStream.format(self._name).options(**options).load()
+        with tempfile.TemporaryDirectory() as folder:
+            writer = frame.writeStream.format("noop").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", folder).start()
+            query.awaitTermination()
+            batches = [each for each in query.recentProgress if each["numInputRows"]]
+        counted = batches[1:]
+        return {
+            "rows": sum(each["numInputRows"] for each in batches),
+            "counted": sum(each["numInputRows"] for each in counted),
+            "seconds": sum(each["durationMs"]["triggerExecution"] for each in counted) / 1e3,
+            "steps": _steps(counted),
+        }
+
+
+class Writing:
+    """Writes a cached frame into topics."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._name = name
+        self._frame: DataFrame | None = None
+
+    def frame(self, size: int, rows: int, *, keys: bool) -> dict[str, Any]:
+        """Make the frame of a case, in two partitions."""
+        if self._frame is not None:
+            self._frame.unpersist(blocking=True)
+        columns = [f"CAST(repeat('x', {size}) AS BINARY) AS value"]
+        columns += ["CAST(CAST(id AS STRING) AS BINARY) AS key"] if keys else []
+        self._frame = self._spark.range(0, rows, 1, 2).selectExpr(*columns).cache()
+        return {"rows": self._frame.count()}
+
+    def write(self, options: Mapping[str, str]) -> dict[str, Any]:
+        """Write the frame into a topic."""
+        assert self._frame is not None
+        begin = time.perf_counter()
+        self._frame.write.format(self._name).options(**options).mode("append").save()
+        return {"seconds": time.perf_counter() - begin}
+
+
+class Waiting:
+    """A query whose rows hold the time at which they were sent; between two measurements it waits in its sink."""
+
+    def __init__(self, spark: SparkSession, name: str) -> None:
+        self._spark = spark
+        self._name = name
+        self._running = threading.Event()
+        self._found: list[Any] = []
+        self._query: StreamingQuery | None = None
+
+    def _sink(self, rows: DataFrame, _batch: int) -> None:
+        values = rows.select("value").toArrow().column("value")
+        now = time.time_ns()
+        self._found.append((now, np.array([int(value.as_py()) for value in values], np.int64)))
+        self._running.wait()
+
+    def _last_batch(self) -> int:
+        progress = None if self._query is None else self._query.lastProgress
+        return -1 if progress is None else int(progress["batchId"])
+
+    def start(self, options: Mapping[str, str], checkpoint: str) -> dict[str, Any]:
+        """Start the query, and wait for its first rows."""
+        frame = self._spark.readStream.format(self._name).options(**options).load()
+        self._running.set()
+        self._query = frame.writeStream.foreachBatch(self._sink).option("checkpointLocation", checkpoint).start()
+        give_up_at = time.monotonic() + _FIRST_ROWS_SECONDS
+        while not self._found and self._query.isActive and time.monotonic() < give_up_at:
+            time.sleep(0.1)
+        return {}
+
+    def latency(self, settle: float, seconds: float) -> dict[str, Any]:
+        """The latencies (ms) of the rows that were sent in so many seconds, after the query had so many to catch up."""
+        assert self._query is not None
+        self._running.set()
+        time.sleep(settle)
+        begin, last = time.time_ns(), self._last_batch()
+        del self._found[:]
+        time.sleep(seconds)
+        end = time.time_ns()
+        time.sleep(_LAST_ROWS_SECONDS)
+        self._running.clear()
+        if self._query.exception() is not None:
+            raise RuntimeError(str(self._query.exception()))
+        if not self._found:
+            raise RuntimeError(f"no row came in {seconds} s")
+        late = np.concatenate([now - sent[(sent >= begin) & (sent < end)] for now, sent in self._found]) / 1e6
+        progress = [each for each in self._query.recentProgress if each["batchId"] > last]
+        return {
+            "rows": len(late),
+            "p50": float(np.percentile(late, 50)),
+            "p99": float(np.percentile(late, 99)),
+            "steps": _steps(progress),
+        }
+
+
+def _steps(batches: list[Any]) -> dict[str, float]:
+    """The median milliseconds of each step of some batches, as Spark reports them."""
+    times = [each["durationMs"] for each in batches if each["numInputRows"]]
+    return {step: statistics.median(each.get(step, 0) for each in times) for step in _STEPS} if times else {}
+
+
+def _session() -> SparkSession:
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.jars", ",".join(class_path("kafka-spark").jars))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(spark)
+    return spark
+
+
+def main(name: str) -> None:
+    """Serve commands until the input ends."""
+    spark = _session()
+    reading, writing, waiting = (kind(spark, name) for kind in (Reading, Writing, Waiting))
+    commands: dict[str, Callable[..., dict[str, Any]]] = {
+        "count": reading.count,
+        "batch": reading.batch,
+        "stream": reading.stream,
+        "frame": writing.frame,
+        "write": writing.write,
+        "start": waiting.start,
+        "latency": waiting.latency,
+    }
+    _answer({})
+    for line in sys.stdin:
+        command = json.loads(line)
+        _answer(commands[command.pop("do")](**command))
+
+
+def _answer(found: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except BaseException:  # noqa: BLE001 - with a running query nothing ends in an orderly way
+        traceback.print_exc()
+    finally:
+        os.killpg(0, signal.SIGKILL)
