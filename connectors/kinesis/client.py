@@ -84,6 +84,35 @@ class KinesisClient:
         answer["AnsweredAt"] = _answered_at(answer)
         return answer
 
+    def credentials(self) -> str:
+        """The way in which credentials are found, in botocore's words; a role is assumed once.
+
+        Raises:
+            CredentialsError: there are none.
+            ConnectorError: the role cannot be assumed.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - see the top
+
+        try:
+            found = _session(self._options).get_credentials()
+            if found is None:
+                raise NoCredentialsError
+            found.get_frozen_credentials()
+        except ClientError as error:
+            raise service_error("AssumeRole", "sts", error.response) from None
+        except BotoCoreError as error:
+            raise client_error("Finding credentials", "kinesis", error) from None
+        return str(found.method)
+
+    def address(self) -> tuple[str, str]:
+        """Region and URL of the service.
+
+        Raises:
+            ConnectorError: no region is known.
+        """
+        meta = self._client().meta
+        return str(meta.region_name), str(meta.endpoint_url)
+
     def describe(self, stream: str) -> dict[str, Any]:
         """The summary of a stream, under the service's names.
 

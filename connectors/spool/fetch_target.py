@@ -72,7 +72,7 @@ class FetchPlan:
         source: index of the subscription or stream in the spool's list of sources.
         access: how to reach the object store that the spool is on, as `StoreAccess` writes it; secrets too.
         settings: what the target needs, secrets too: it is never shown.
-        publish_period: seconds after the arrival of its first row at which a segment is published.
+        publish_period: a segment is published as soon as it has a row, but only so many seconds after the one before.
         segment_bytes: bytes of rows at which a segment is published at once.
         segment_rows: rows at which a segment is published at once.
         max_held_bytes: bytes received and not durable at which reading pauses.
