@@ -221,7 +221,9 @@ class Admission:
                 self.arrivals.admitted(now, entry.published, entry.kept)
                 if not entry.quarantined:
                     self._copies.admitted(rows=entry.rows, kept=entry.kept)
-            self.arrivals.round_ended(now, healthy=healthy)
+            # What a fetcher had made durable by its last report was there to be admitted when this round looked.
+            known = [one.settled_at for one in fetchers if one.settled_at is not None]
+            self.arrivals.round_ended(now, healthy=healthy, settled=min(known, default=now) if looked else 0.0)
             self.changed.notify_all()
         if self._upkeep is not None:
             self._upkeep.step()

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
 __all__ = ["checksum"]
 
 
-def checksum(data: Buffer) -> str:
-    """The checksum of a buffer, as 16 hexadecimal digits."""
-    return f"{xxhash.xxh3_64_intdigest(data):016x}"
+def checksum(*parts: Buffer) -> str:
+    """The checksum of some bytes, as 16 hexadecimal digits: of one buffer, or of several one after the other."""
+    if len(parts) == 1:
+        return f"{xxhash.xxh3_64_intdigest(parts[0]):016x}"
+    running = xxhash.xxh3_64()
+    for part in parts:
+        running.update(part)
+    return running.hexdigest()

@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.spool.keys import IdKeys
-from connectors.spool.runs import IdRun, RunEntry, union, write_run
+from connectors.spool.runs import IdRun, RunEntry, distinct, union, write_run
+from connectors.spool.search import Guide, guide_of, places_of
 from connectors.spool.stores import Store
 
 __all__ = ["PORTIONS", "DedupIndex", "RecentIds"]
@@ -34,6 +35,8 @@ Published = tuple[int, int] | None
 """Lowest and highest publish time of some messages, microseconds since 1970; None if it is not known."""
 
 _Keys = npt.NDArray[Any]
+_Known = tuple[_Keys, Guide]
+"""A sorted array, and its guide (see `connectors.spool.search`)."""
 
 
 class RecentIds:
@@ -49,8 +52,10 @@ class RecentIds:
 
     def add(self, keys: IdKeys, published: Published) -> None:
         """Add the keys of a segment, whose messages were published between the two times."""
-        _push(self.numbers, union([keys.numbers[keys.numbered()]]))
-        _push(self.hashes, union([keys.hashes]))
+        numbers = keys.numbers if not len(keys.hash_rows) else keys.numbers[keys.numbered()]
+        # In no order as they come, so sorting must not look for one first, as `union` does.
+        _push(self.numbers, distinct(np.sort(numbers)))
+        _push(self.hashes, distinct(np.sort(keys.hashes)))
         self._widen(published)
 
     def absorb(self, other: RecentIds) -> None:
@@ -109,12 +114,13 @@ class DedupIndex:
             published: between which times they were published.
         """
         arrays = list(self._arrays(space, published))
+        numbers = [known for numbers, _ in arrays for known in numbers]
         if not len(keys.hash_rows):
-            return _repeated(keys.numbers, [array for numbers, _ in arrays for array in numbers])
+            return _repeated(keys.numbers, numbers)
         numbered = keys.numbered()
         struck = np.zeros(len(keys), np.bool_)
-        struck[numbered] = _repeated(keys.numbers[numbered], [array for numbers, _ in arrays for array in numbers])
-        struck[keys.hash_rows] |= _repeated(keys.hashes, [array for _, hashes in arrays for array in hashes])
+        struck[numbered] = _repeated(keys.numbers[numbered], numbers)
+        struck[keys.hash_rows] |= _repeated(keys.hashes, [known for _, hashes in arrays for known in hashes])
         return struck
 
     def add(self, space: str, keys: IdKeys, published: Published) -> None:
@@ -161,47 +167,54 @@ class DedupIndex:
         number = -1 if published is None else int(published[1] // length)
         return self._recent.setdefault(space, {}).setdefault(number, RecentIds())
 
-    def _arrays(self, space: str, published: Published) -> Iterator[tuple[list[_Keys], list[_Keys]]]:
+    def _arrays(self, space: str, published: Published) -> Iterator[tuple[list[_Known], list[_Known]]]:
         """The sorted numbers and the sorted hashes to search for the ids of messages published between these times."""
         oldest = None
         if self.horizon is not None and published is not None:
             oldest = published[0] - int(self.horizon * _MICROSECONDS)
         for recent in self._recent.get(space, {}).values():
             if not _is_before(recent.published, oldest):
-                yield recent.numbers, recent.hashes
+                yield _guided(recent.numbers), _guided(recent.hashes)
         for run in self._runs.get(space, ()):
             if not _is_before(run.entry.published, oldest):
-                yield [run.numbers], [run.hashes]
+                yield [(run.numbers, run.number_guide)], [(run.hashes, run.hash_guide)]
+
+
+def _guided(arrays: Iterable[_Keys]) -> list[_Known]:
+    return [(array, guide_of(array)) for array in arrays]
 
 
 def _is_before(published: Published, time: int | None) -> bool:
     return time is not None and published is not None and published[1] < time
 
 
-def _repeated(keys: _Keys, known: Sequence[_Keys]) -> Mask:
+def _repeated(keys: _Keys, known: Sequence[_Known]) -> Mask:
     """Which of these keys are known, or repeat an earlier one among them."""
-    order = np.argsort(keys, kind="stable")
-    ascending = keys[order]
+    # Values are sorted four times faster than their order is found, and that is needed only where one is repeated.
+    ascending = np.sort(keys)
     found = np.zeros(len(keys), np.bool_)
     found[1:] = ascending[1:] == ascending[:-1]
-    for array in known:
+    for array, guide in known:
         if len(array) and len(ascending) and ascending[-1] >= array[0] and ascending[0] <= array[-1]:
-            _mark(found, ascending, array)
+            _mark(found, ascending, array, guide)
+    if not found.any():
+        return found
     struck = np.empty(len(keys), np.bool_)
-    struck[order] = found
+    # Stable: of the rows with one key the first is kept.
+    struck[np.argsort(keys, kind="stable")] = found
     return struck
 
 
-def _mark(found: Mask, ascending: _Keys, array: _Keys) -> None:
+def _mark(found: Mask, ascending: _Keys, array: _Keys, guide: Guide) -> None:
     """Mark the keys that are in a sorted array; the shorter one is searched for in the longer one."""
     if len(array) < len(ascending):
         # Of a key that is there several times only the first is not marked yet.
-        places = np.searchsorted(ascending, array)
+        places = places_of(array, ascending, guide_of(ascending))
         inside = places < len(ascending)
         places = places[inside]
         found[places[ascending[places] == array[inside]]] = True
         return
-    places = np.searchsorted(array, ascending)
+    places = places_of(ascending, array, guide)
     inside = places < len(array)
     found[inside] |= array[places[inside]] == ascending[inside]
 

@@ -115,7 +115,12 @@ class HeldIntake:
             self._allowance = allowance
             self._may_read.notify_all()
 
-    # What the pipeline calls while it holds `lock`.
+    # What holds `lock` meanwhile calls.
+
+    def settled_at(self) -> float:
+        """Everything that was received before this time (`time.monotonic`) is durable, or was handed back."""
+        stages = (self.publishing, self.writing, self.decoding, self.queue)
+        return next((stage[0].received_at for stage in stages if stage), time.monotonic())
 
     @property
     def full(self) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,21 @@ from connectors.spool.stores import Store
 __all__ = ["open_ledger", "read_state", "take_over"]
 
 _Numbers = npt.NDArray[np.int64]
+_ENDING = ".arrow\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read of a ledger.
+
+    Attributes:
+        state: after its last record that is no seal.
+        highest: the highest number of each epoch from that of the newest snapshot on, -1 for none. A writer that went
+            on while this was read may have put it after `state` was known.
+    """
+
+    state: LedgerState
+    highest: dict[int, int]
 
 
 def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
@@ -38,10 +54,10 @@ def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
             seals, which lose nothing.
         SpoolFencedError: another writer claimed a later epoch meanwhile.
     """
-    read_state(store, identity.spool)
+    seen = _read_newest(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
     with while_newest(store, claim):
-        state = _seal_and_read(store, identity.spool, claim)
+        state = _seal_and_read(store, identity.spool, claim, seen)
         state.starts.append(Start(claim.nonce, state.head, state.head))
         state.number = -1
         index = DedupIndex()
@@ -65,9 +81,9 @@ def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
         SpoolDamagedError: a record or a claim is damaged or missing.
         SpoolFencedError: another writer claimed a later epoch meanwhile.
     """
-    read_state(store, identity.spool)
+    seen = _read_newest(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
-    state = _seal_and_read(store, identity.spool, claim)
+    state = _seal_and_read(store, identity.spool, claim, seen)
     state.starts.append(Start(claim.nonce, state.head, state.head))
     state.number = -1
     return Ledger(store, identity, claim, state, DedupIndex())
@@ -79,10 +95,14 @@ def read_state(store: Store, spool: str) -> LedgerState:
     Raises:
         SpoolDamagedError: a record is damaged or missing.
     """
+    return _read_newest(store, spool).state
+
+
+def _read_newest(store: Store, spool: str) -> _Reading:
     while True:
         epochs = claimed_epochs(store)
         try:
-            return _read(store, spool, epochs[-1] if epochs else 0)[0]
+            return _read(store, spool, epochs[-1] if epochs else 0)
         except FileNotFoundError:
             # A running query wrote a snapshot and deleted records below it while they were read.
             if claimed_epochs(store) == epochs and not _moved_on(store, spool, epochs):
@@ -101,18 +121,20 @@ def _numbers(store: Store, epoch: int) -> list[int]:
     return sorted(int(name) for name in store.list(f"ledger/{epoch}") if name.isdigit())
 
 
-def _read(store: Store, spool: str, last_epoch: int) -> tuple[LedgerState, dict[int, int]]:
-    """The state up to the last record of an epoch, and the highest number of each epoch that was read."""
+def _highest(store: Store, epoch: int) -> int:
+    return max(_numbers(store, epoch), default=-1)
+
+
+def _read(store: Store, spool: str, last_epoch: int) -> _Reading:
+    """Read up to the last record of an epoch."""
     for epoch in range(last_epoch, 0, -1):
         numbers = _numbers(store, epoch)
         records = _records_from_snapshot(store, spool, epoch, numbers)
         if records:
-            return _replay(records), {
-                later: max(_numbers(store, later), default=-1) for later in range(epoch, last_epoch + 1)
-            }
+            return _Reading(_replay(records), {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
     if any(_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
         raise _missing(store, "The newest snapshot of the ledger")
-    return LedgerState(spool), {epoch: max(_numbers(store, epoch), default=-1) for epoch in range(1, last_epoch + 1)}
+    return _Reading(LedgerState(spool), {epoch: _highest(store, epoch) for epoch in range(1, last_epoch + 1)})
 
 
 def _records_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
@@ -137,30 +159,36 @@ def _replay(records: list[dict[str, Any]]) -> LedgerState:
     return state
 
 
-def _seal_and_read(store: Store, spool: str, claim: Claim) -> LedgerState:
-    """Seal every earlier epoch that may still be written to, then read what they hold."""
-    state, highest = _read_earlier(store, spool, claim)
-    sealed = {}
-    for epoch, number in highest.items():
-        sealed[str(epoch)] = _seal(store, spool, epoch, number, claim)
+def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> LedgerState:
+    """Seal every earlier epoch that may still be written to, then read what they hold.
+
+    `seen` was read before the claim. A record never changes, so nothing is read again while there are no other ones.
+    """
+    earlier = max(seen.highest, default=0) == claim.epoch - 1
+    if not earlier or any(_highest(store, epoch) != number for epoch, number in seen.highest.items()):
+        seen = _read_earlier(store, spool, claim)
+    state, sealed = seen.state, {}
+    for epoch, number in seen.highest.items():
+        ends_with_record = (epoch, number) == (state.epoch, state.number)
+        sealed[str(epoch)] = _seal(store, spool, epoch, number, claim, ends_with_record=ends_with_record)
     if any(last != (state.number if int(epoch) == state.epoch else -1) for epoch, last in sealed.items()):
         # A writer went on between the look and its seal.
-        state, _ = _read_earlier(store, spool, claim)
+        state = _read_earlier(store, spool, claim).state
     state.sealed = sealed
     return state
 
 
-def _read_earlier(store: Store, spool: str, claim: Claim) -> tuple[LedgerState, dict[int, int]]:
+def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:
     try:
         return _read(store, spool, claim.epoch - 1)
     except FileNotFoundError as error:
         raise _missing(store, f"A record of the ledger ({error.filename})") from error
 
 
-def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim) -> int:
+def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, ends_with_record: bool) -> int:
     """Put a seal at the first free number of an epoch, unless it ends with one; the number of its last record."""
     number = highest
-    if number < 0 or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
+    if number < 0 or ends_with_record or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
         number += 1
         while not put_seal(store, spool, epoch, number, claim):
             if read_record(store, Place(spool, epoch, number))["kind"] == "seal":
@@ -181,11 +209,17 @@ def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
 
 def _numbers_in_inbox(store: Store) -> dict[str, _Numbers]:
     """The numbers of the segments of each fetcher, in no order."""
-    return {fetcher: _numbers_of(store.list(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
+    return {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
 
 
-def _numbers_of(names: list[str]) -> _Numbers:
+def _numbers_of(names: Sequence[str]) -> _Numbers:
     """The numbers in the names of segments; other names have none."""
+    # There may be a million: where all are names of segments, no Python object is made for each.
+    text = "\n".join((*names, "")).replace(_ENDING, "\n")
+    if text.isascii() and text.replace("\n", "").isdecimal():
+        numbers = np.fromstring(text, np.int64, sep="\n")
+        if len(numbers) == len(names):
+            return numbers
     stems = [name.partition(".")[0] for name in names]
     return np.array([stem for stem in stems if stem.isdigit()], np.str_).astype(np.int64)
 

@@ -17,9 +17,10 @@ import numpy.typing as npt
 from connectors.core.failpoints import failpoint
 from connectors.spool.keys import HASH_TYPE, Hashes, Numbers
 from connectors.spool.sealed import SealedKind, SealedReader, SealedWriter
+from connectors.spool.search import Guide, guide_of
 from connectors.spool.stores import Store
 
-__all__ = ["RUN", "IdRun", "RunEntry", "merge_runs", "run_name", "union", "write_run"]
+__all__ = ["RUN", "IdRun", "RunEntry", "distinct", "merge_runs", "run_name", "union", "write_run"]
 
 RUN = SealedKind(
     b"SPOOLIDS",
@@ -90,11 +91,19 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class IdRun:
-    """A run in mapped memory: two sorted arrays. `load` checks every byte of it once."""
+    """A run in mapped memory: two sorted arrays. `load` checks every byte of it once.
+
+    Attributes:
+        entry: what the ledger holds of it.
+        numbers, hashes: its ids.
+        number_guide, hash_guide: what finds them soon (see `connectors.spool.search`), in memory of its own.
+    """
 
     entry: RunEntry
     numbers: Numbers
     hashes: Hashes
+    number_guide: Guide
+    hash_guide: Guide
 
     @classmethod
     def load(cls, store: Store, entry: RunEntry) -> IdRun:
@@ -108,7 +117,7 @@ class IdRun:
         split = entry.numbers * _NUMBER_TYPE.itemsize
         numbers = np.frombuffer(file.data[:split], _NUMBER_TYPE)
         hashes = np.frombuffer(file.data[split : split + entry.hashes * HASH_TYPE.itemsize], HASH_TYPE)
-        return cls(entry, numbers, hashes)
+        return cls(entry, numbers, hashes, guide_of(numbers), guide_of(hashes))
 
 
 def run_name(name: str) -> str:
@@ -171,10 +180,14 @@ def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         return np.empty(0, np.uint64)
     merged = np.concatenate(arrays)
     merged.sort(kind="stable")
-    keep = np.ones(len(merged), np.bool_)
-    keep[1:] = merged[1:] != merged[:-1]
-    unique: npt.NDArray[Any] = merged[keep]
-    return unique
+    return distinct(merged)
+
+
+def distinct(ascending: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sorted keys, each once."""
+    keep = np.ones(len(ascending), np.bool_)
+    keep[1:] = ascending[1:] != ascending[:-1]
+    return ascending if keep.all() else ascending[keep]
 
 
 def _write_chunks(file: SealedWriter, kind: str, chunks: Iterable[npt.NDArray[Any]]) -> int:

@@ -52,7 +52,7 @@ class StreamSettings:
         partition_bytes, max_partitions: how batches are cut (rule R5).
         max_bytes_per_trigger: most bytes of a batch; None for no limit.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        publish_period: so long after its first row a segment is published.
+        publish_period: at the latest so long after its first row a segment is published.
         start_timeout: longest wait of the first answer.
         available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
         available_now_max_wait: so long without anything old ends a bounded run in any case.
@@ -242,10 +242,11 @@ class SpoolStream:
         return end
 
     def _begin_bounded_run(self) -> None:
-        settings = self._settings
-        self._quiet = QuietWatch(time.monotonic(), settings.available_now_quiet, settings.available_now_max_wait)
+        settings, now = self._settings, time.monotonic()
+        self._quiet = QuietWatch(now, settings.available_now_quiet, settings.available_now_max_wait)
         known = self._ledger.state.published or 0
-        self._admission.arrivals.bound_time = max(known, time.time_ns() // 1000)
+        with self._admission.changed:
+            self._admission.arrivals.begin(now, max(known, time.time_ns() // 1000))
 
     def _wait_until_fresh(self, first: int, *, everything: bool) -> None:
         """Wait as the trigger asks for, and fix the bound of a bounded run when it is quiet."""

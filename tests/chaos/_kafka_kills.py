@@ -16,9 +16,11 @@ from tests.kafka_rig import KafkaRig
 HEALING_SECONDS = 90.0
 """At most so long nothing new may come to the target."""
 
+_KILLS_A_JVM = 5
+"""One of so many kills is of the JVM, and at least one of each trial."""
 _OTHERS = ("worker", "worker", "worker", "driver", "source_runner")
 _PARTITIONS = 3
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.1
 _LATEST_SECONDS = 0.6
 
 
@@ -29,7 +31,7 @@ class KillPlan:
     Attributes:
         seed: of the trial.
         records: how many are in the source.
-        victims: who is killed, one after the other; one of them is the JVM.
+        victims: who is killed, one after the other; the JVM is among them.
         limit: offsets of a batch.
     """
 
@@ -42,7 +44,8 @@ class KillPlan:
     def make(cls, seed: int, kills: int, records: int) -> KillPlan:
         """The plan of a seed."""
         choose = random.Random(seed)
-        victims = ["jvm", *(choose.choice(_OTHERS) for _ in range(kills - 1))]
+        of_jvm = max(1, kills // _KILLS_A_JVM)
+        victims = [*(["jvm"] * of_jvm), *(choose.choice(_OTHERS) for _ in range(kills - of_jvm))]
         choose.shuffle(victims)
         return cls(seed, records, tuple(victims), records // choose.choice((12, 20, 30)))
 
@@ -101,9 +104,8 @@ class KillTrial:
             self._kill(victim)
         self._wait_for(self._plan.records)
         job = self._jobs.current
-        seen = self._seen()
-        job.stop_query()
-        return self._outcome(seen, job.query_errors())
+        job.stop_query()  # a batch that is repeated now, after the last kill, is part of the trial
+        return self._outcome(self._seen(), job.query_errors())
 
     def _committed(self) -> int:
         """About how many records the target holds: its offsets count markers and aborted records too."""
@@ -147,7 +149,9 @@ class KillTrial:
     def _outcome(self, seen: Counter[int], errors: list[str]) -> dict[str, Any]:
         lost = [number for number in range(self._plan.records) if not seen[number]]
         doubled = [number for number, count in seen.items() if count > 1]
-        faults = [f"{len(found)} {word}" for word, found in (("lost", lost), ("doubled", doubled)) if found]
+        phantom = sorted(set(seen) - set(range(self._plan.records)))
+        judged = (("lost", lost), ("doubled", doubled), ("phantom", phantom))
+        faults = [f"{len(found)} {word}" for word, found in judged if found]
         faults += [f"left behind: {command}" for command in self._left_behind.values()]
         return {
             "ok": not faults,
@@ -160,6 +164,7 @@ class KillTrial:
                 **{f"kills_{victim}": count for victim, count in sorted(Counter(self._killed).items())},
                 "lost": len(lost),
                 "doubled": len(doubled),
+                "phantom": len(phantom),
             },
             "query_errors": [error.strip().splitlines()[0][:200] for error in errors],
         }

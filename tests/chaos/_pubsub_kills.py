@@ -1,12 +1,11 @@
-"""One random kill through Spark: publish, stream into a sink keyed on batch id, SIGKILL in the middle, count by ids."""
+"""Random kills through Spark: publish, stream into a sink keyed on batch id, SIGKILL on the way, count by ids."""
 
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,39 +15,62 @@ from connectors.testing.pubsub_client import PubSubTestClient
 from connectors.testing.pubsub_knobs import PubSubKnobs
 from tests.chaos import _processes
 from tests.chaos._sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
-from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs
+from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 
-VICTIMS = ("jvm", "source_runner", "jvm", "fetcher", "driver", "worker")
-"""In turn: a third of the kills strike the JVM alone, a sixth the whole driver."""
+VICTIMS = ("source_runner", "fetcher", "worker")
+"""Who is killed in each trial, in an order that follows from its seed; and one of `DRIVERS`."""
+
+DRIVERS = ("jvm", "driver")
+"""In turn: the JVM alone, and the whole driver."""
 
 HEALING_SECONDS = 60.0
 """At most so long nothing new may come to the sink until all is there."""
 
+UNANSWERED_SECONDS = 15.0
+"""Spark's own (SPARK_AUTH_SOCKET_TIMEOUT): so long a source process, whose query was stopped while the process started,
+tries to reach a JVM that has forgotten it. No code of ours runs in it before, so it holds nothing; any source has this.
+"""
+
 _PROJECT = "chaos"
 _KILLED_IN_SINK = 0.6
 _KILLED_BY_ROWS = 0.6
+_EARLIEST_ROWS = 0.1
+_LATEST_ROWS = 0.95
 _LATEST_BY_ROWS = 0.5
 _LATEST_BY_TIME = 3.0
 _PORTION = 250
 _PUBLISH_PAUSE = 0.08
 _REDELIVERY_DELAY = 0.3
 _ACK_DEADLINE = 10
-_SHOWN = 200
 _OUR_ERRORS = "connectors.core.errors"
 
 
 @dataclass(frozen=True)
+class KillMoment:
+    """One kill.
+
+    Attributes:
+        victim: see `_processes.VICTIMS`; or ``driver``.
+        rows: it comes after so many rows are in the sink; 0: after the kill before it, or the start of the query.
+        seconds: it comes so long after that.
+        in_sink: the rows are those of batches that have run, and the kill comes before the last of them is in the
+            sink: that batch must be run again.
+    """
+
+    victim: str
+    rows: int
+    seconds: float
+    in_sink: bool
+
+
+@dataclass(frozen=True)
 class KillPlan:
-    """What a trial does; all of it follows from the seed, the victim and the number of messages.
+    """What a trial does; all of it follows from the seed, the victims and the number of messages.
 
     Attributes:
         seed: of the trial.
-        victim: see `_processes.VICTIMS`; or ``driver``.
         messages: how many are published.
-        rows: the kill comes after so many rows are in the sink; 0: after the start of the query.
-        seconds: the kill comes so long after that.
-        in_sink: the rows are those of batches that have run, and the kill comes before the last of them is in the
-            sink: that batch must be run again.
+        moments: the kills, one after the other.
         sink_pause: seconds that the sink takes for each batch between its digest and its file.
         redelivered: the share of messages that the server delivers again after their ack, to another stream.
         lost_acks: the share of messages whose ack the server answers and forgets.
@@ -57,11 +79,8 @@ class KillPlan:
     """
 
     seed: int
-    victim: str
     messages: int
-    rows: int
-    seconds: float
-    in_sink: bool
+    moments: tuple[KillMoment, ...]
     sink_pause: float
     redelivered: float
     lost_acks: float
@@ -69,22 +88,21 @@ class KillPlan:
     options: Mapping[str, str]
 
     @classmethod
-    def make(cls, seed: int, victim: str, messages: int) -> KillPlan:
+    def make(cls, seed: int, victims: Sequence[str], messages: int) -> KillPlan:
         """The plan of a seed."""
         choose = random.Random(seed)
-        # A worker is killed when it has work: its death while a query is planned is no business of a source.
-        # Only who dies with the driver leaves a batch undone: without the source it still goes into the sink.
-        in_sink = victim in {"jvm", "driver"} and choose.random() < _KILLED_IN_SINK
-        by_rows = victim == "worker" or in_sink or choose.random() < _KILLED_BY_ROWS
-        sink_pause = choose.choice((0.1, 0.2) if in_sink else (0.0, 0.05, 0.15))
-        latest = sink_pause if in_sink else _LATEST_BY_ROWS if by_rows else _LATEST_BY_TIME
+        order = choose.sample(victims, len(victims))
+        share = messages / len(order)
+        in_sink = [victim in DRIVERS and choose.random() < _KILLED_IN_SINK for victim in order]
+        sink_pause = choose.choice((0.1, 0.2) if any(in_sink) else (0.0, 0.05, 0.15))
+        moments = [
+            _moment(choose, victim, range(int(number * share), int((number + 1) * share)), sink_pause * is_in_sink)
+            for number, (victim, is_in_sink) in enumerate(zip(order, in_sink, strict=True))
+        ]
         return cls(
             seed=seed,
-            victim=victim,
             messages=messages,
-            rows=int(choose.uniform(0.02, 0.95) * messages) if by_rows else 0,
-            seconds=round(choose.uniform(0.0, latest), 3),
-            in_sink=in_sink,
+            moments=tuple(moments),
             sink_pause=sink_pause,
             redelivered=round(choose.uniform(0.05, 0.3), 2),
             lost_acks=round(choose.uniform(0.02, 0.15), 2),
@@ -97,6 +115,20 @@ class KillPlan:
                 "maxFetchPeriod": choose.choice(("5ms", "30ms", "100ms")),
             },
         )
+
+
+def _moment(choose: random.Random, victim: str, share: range, sink_pause: float) -> KillMoment:
+    """A moment in a victim's share of the rows; with a pause of the sink: in that pause."""
+    # A worker is killed when it has work: its death while a query is planned is no business of a source.
+    # Only who dies with the driver leaves a batch undone: without the source it still goes into the sink.
+    by_rows = victim == "worker" or sink_pause > 0 or choose.random() < _KILLED_BY_ROWS
+    latest = sink_pause or (_LATEST_BY_ROWS if by_rows else _LATEST_BY_TIME)
+    return KillMoment(
+        victim=victim,
+        rows=share.start + int(choose.uniform(_EARLIEST_ROWS, _LATEST_ROWS) * len(share)) if by_rows else 0,
+        seconds=round(choose.uniform(0.0, latest), 3),
+        in_sink=sink_pause > 0,
+    )
 
 
 class KillTrial:
@@ -118,6 +150,7 @@ class KillTrial:
         self._job = jobs.current
         self._left_behind: dict[int, str] = {}
         self._query_errors: list[str] = []
+        self._rows_at_kill: list[int] = []
 
     @property
     def _subscription(self) -> str:
@@ -152,10 +185,11 @@ class KillTrial:
             publishing.start()
             self._seen_errors = len(self._job.query_errors())
             self._job.run(self._query)
-            killed_at = self._kill()
+            for moment in self._plan.moments:
+                self._kill(moment)
             publishing.join()
             self._heal()
-        return self._outcome(killed_at)
+        return self._outcome()
 
     def _switch_faults_on(self) -> None:
         plan, server = self._plan, self._server
@@ -177,39 +211,38 @@ class KillTrial:
             }
             time.sleep(_PUBLISH_PAUSE)
 
-    def _kill(self) -> int:
-        """Kill the victim at its moment, go on as an operator would, and give the rows that were in the sink."""
-        plan, job = self._plan, self._job
-        pid = self._await_moment()
-        rows = rows_in_sink(self._folder)
-        doomed = {"jvm": job.pid, "driver": job.pid, "source_runner": pid}.get(plan.victim)
+    def _kill(self, moment: KillMoment) -> None:
+        """Kill the victim at its moment, and go on as an operator would."""
+        job = self._job
+        pid = self._await_moment(moment)
+        self._rows_at_kill.append(rows_in_sink(self._folder))
+        doomed = {"jvm": job.pid, "driver": job.pid, "source_runner": pid}.get(moment.victim)
         below = [] if doomed is None else [doomed, *_processes.descendants(doomed)]
-        _processes.kill(pid, group=plan.victim == "driver")
+        _processes.kill(pid, group=moment.victim == "driver")
         if doomed == job.pid:
             # The next one starts while the remains of this one end, as under a supervisor.
             self._job = self._jobs.replace()
             job.reap()
-        self._left_behind = _processes.still_running([pid, *below], GONE_SECONDS)
+        self._left_behind |= _processes.still_running([pid, *below], GONE_SECONDS)
         self._note_errors(job)
         if doomed == job.pid:
             self._seen_errors = 0
             self._job.run(self._query)
         # What dead fetchers held comes again when its deadline is over.
         self._server.jump(6 * _ACK_DEADLINE)
-        return rows
 
-    def _await_moment(self) -> int:
+    def _await_moment(self, moment: KillMoment) -> int:
         """Wait for the moment, and for a victim; its pid."""
-        plan, job = self._plan, self._job
-        self._wait_for_rows(plan.rows, rows_run if plan.in_sink else rows_in_sink)
-        time.sleep(plan.seconds)
+        job = self._job
+        self._wait_for_rows(moment.rows, rows_run if moment.in_sink else rows_in_sink)
+        time.sleep(moment.seconds)
         found: list[int] = []
         job.wait_for(
-            f"a victim: {plan.victim}",
-            lambda: bool(found.extend(_processes.find(job.pid, plan.victim)) or found),
+            f"a victim: {moment.victim}",
+            lambda: bool(found.extend(_processes.find(job.pid, moment.victim)) or found),
             HEALING_SECONDS,
         )
-        return random.Random(plan.seed).choice(sorted(found))
+        return random.Random(self._plan.seed).choice(sorted(found))
 
     def _wait_for_rows(self, count: int, counted: Callable[[Path], int]) -> None:
         """Wait for so many rows; fails when for a minute no more come."""
@@ -237,15 +270,16 @@ class KillTrial:
                 "every message is acked", lambda: self._server.backlog(self._subscription) == 0, HEALING_SECONDS
             )
             time.sleep(2 * _REDELIVERY_DELAY)
-        running = [pid for kind in ("source_runner", "fetcher") for pid in _processes.find(job.pid, kind)]
+        fetchers, runners = (_processes.find(job.pid, kind) for kind in ("fetcher", "source_runner"))
         job.stop_query()
         self._note_errors(job)
-        left = _processes.still_running(running, GONE_SECONDS)
+        left = _processes.still_running(fetchers, GONE_SECONDS)
+        left |= _processes.still_running(runners, GONE_SECONDS + UNANSWERED_SECONDS)
         self._left_behind |= {pid: f"after the stop {process}" for pid, process in left.items()}
         self._server.redeliver_acked(0, subscription=self._subscription)
         self._server.close_streams_every(0)
 
-    def _outcome(self, killed_at: int) -> dict[str, Any]:
+    def _outcome(self) -> dict[str, Any]:
         plan = self._plan
         findings = examine(
             sink_rows(self._folder), attempts(self._folder), self._published, key="messageId", position="offset"
@@ -255,8 +289,11 @@ class KillTrial:
         return {
             "ok": not faults,
             "faults": faults,
-            "moment": {"rows": plan.rows, "seconds": plan.seconds, "in_sink": plan.in_sink},
-            "rows_at_kill": killed_at,
+            "killed": [moment.victim for moment in plan.moments],
+            "moments": [
+                {"rows": moment.rows, "seconds": moment.seconds, "in_sink": moment.in_sink} for moment in plan.moments
+            ],
+            "rows_at_kill": self._rows_at_kill,
             "sink_pause": plan.sink_pause,
             "redelivered": plan.redelivered,
             "lost_acks": plan.lost_acks,
@@ -264,25 +301,22 @@ class KillTrial:
             "options": dict(plan.options),
             "counts": {
                 "messages": len(self._published),
+                "kills": len(plan.moments),
                 "deliveries": spool.delivered,
                 "duplicates_struck_out": spool.duplicates,
                 **asdict(findings),
                 "left_behind": len(self._left_behind),
             },
-            "query_errors": [_first_line(error) for error in self._query_errors],
+            "query_errors": [first_line(error) for error in self._query_errors],
         }
 
     def _faults(self, findings: Findings) -> list[str]:
         """What must not be; nothing if all is well."""
         faults = [f"{count} {name}" for name, count in findings.faults.items()]
         faults += [f"left behind: {process}" for process in self._left_behind.values()]
-        allowed = 1 if self._plan.victim == "source_runner" else 0
+        allowed = sum(moment.victim == "source_runner" for moment in self._plan.moments)
         ours = [error for error in self._query_errors if _OUR_ERRORS in error]
-        faults += [f"the source raised: {_first_line(error)}" for error in ours]
+        faults += [f"the source raised: {first_line(error)}" for error in ours]
         if len(self._query_errors) > allowed:
             faults.append(f"the query ended {len(self._query_errors)} times")
         return faults
-
-
-def _first_line(error: str) -> str:
-    return re.sub(r" Query \[id = .*?\]", " Query", error.strip().splitlines()[0])[:_SHOWN]

@@ -102,7 +102,8 @@ class Record:
         Args:
             trial: its name in this run.
             part: the part of the run that it belongs to.
-            outcome: JSON values; ``ok`` says whether all was as it must be, and numbers are summed up by part.
+            outcome: JSON values; ``ok`` says whether all was as it must be, ``counts`` are summed up by part, and
+                ``killed`` lists who was killed at a random moment.
         """
         self._content["trials"].append({"trial": trial, "part": part, "seed": self.trial_seed(trial), **outcome})
         self._content["ended"] = _today()
@@ -130,7 +131,7 @@ class Record:
 
 
 def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Trials, failures and sums of the counts of each part; victims and the bound, where it has victims."""
+    """Trials, failures and sums of the counts of each part; victims and their bounds, where it has victims."""
     answer: dict[str, Any] = {}
     for part in dict.fromkeys(each["part"] for each in trials):
         own = [each for each in trials if each["part"] == part]
@@ -139,12 +140,12 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for each in own:
             counts.update(each.get("counts", {}))
         answer[part] = {"trials": len(own), "failed": failed, **counts}
-        if victims := Counter(each["victim"] for each in own if "victim" in each):
-            # A bound stands on random trials only.
+        if victims := Counter(victim for each in own for victim in each.get("killed", ())):
+            # A bound stands on random kills only; each kind has the bound that its own kills support.
+            # A trial that broke off does not say whom it has killed.
+            failed_victims = {victim for each in own if not each["ok"] for victim in each.get("killed", victims)}
             answer[part]["victims"] = dict(sorted(victims.items()))
-            answer[part]["failure_rate_upper_bound_95"] = None if failed else upper_bound(len(own))
-            # Each kind has the bound that its own trials support.
-            failed_victims = {each["victim"] for each in own if not each["ok"]}
+            answer[part]["failure_rate_upper_bound_95"] = None if failed else upper_bound(victims.total())
             answer[part]["failure_rate_upper_bound_95_by_victim"] = {
                 victim: None if victim in failed_victims else upper_bound(count)
                 for victim, count in sorted(victims.items())
@@ -152,9 +153,9 @@ def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return answer
 
 
-def upper_bound(trials: int) -> float:
-    """The failure rate that no failure in so many independent trials excludes with 95% confidence: about 3/n."""
-    return round(1 - (1 - _CONFIDENCE) ** (1 / trials), 4)
+def upper_bound(kills: int) -> float:
+    """The failure rate that no failure after so many independent kills excludes with 95% confidence: about 3/n."""
+    return round(1 - (1 - _CONFIDENCE) ** (1 / kills), 4)
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:

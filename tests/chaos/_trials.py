@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -34,13 +34,11 @@ class Trial:
         name: in the record.
         part: of the run.
         action: does it in a new folder; returns the outcome for the record.
-        details: what the record says of it, whatever the outcome is.
     """
 
     name: str
     part: str
     action: Callable[[Path], dict[str, Any]]
-    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 def add_record_arguments(parser: argparse.ArgumentParser, what: str) -> None:
@@ -117,7 +115,7 @@ def _run_trial(record: Record, trial: Trial) -> None:
         traceback.print_exc()
         text = str(error).replace(str(folder), "FOLDER").splitlines() or [""]
         outcome = {**outcome, "ok": False, "faults": outcome.get("faults") or [f"{type(error).__name__}: {text[0]}"]}
-    outcome = {**trial.details, **outcome, "seconds": round(time.monotonic() - began, 1)}
+    outcome = {**outcome, "seconds": round(time.monotonic() - began, 1)}
     record.add(trial.name, trial.part, outcome)
     print(_progress_line(trial.name, outcome), flush=True)
 
@@ -127,6 +125,6 @@ def _progress_line(name: str, outcome: Mapping[str, Any]) -> str:
     counts = outcome.get("counts", {})
     shown = ("messages", "deliveries", "batches", "kills", "replays_compared", "lost", "doubled")
     numbers = " ".join(f"{key}={counts[key]}" for key in shown if key in counts)
-    victim = f"{outcome['victim']} at {outcome.get('rows_at_kill')} rows, " if "victim" in outcome else ""
+    victims = f"{' '.join(outcome['killed'])}, " if "killed" in outcome else ""
     verdict = "ok" if outcome["ok"] else "FAILED: " + "; ".join(outcome["faults"])
-    return f"{name}: {victim}{numbers} {outcome['seconds']:.0f} s {verdict}"
+    return f"{name}: {victims}{numbers} {outcome['seconds']:.0f} s {verdict}"

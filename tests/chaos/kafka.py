@@ -1,7 +1,7 @@
 """``./dev chaos kafka``: random kills of an exactly-once query from Kafka to Kafka.
 
-Each trial has topics of its own, and some kills of workers, source process, JVM and driver while its records pass; at
-least one of each trial is of the JVM. What is done stands in the record, and a run that was stopped goes on from there.
+Each trial has topics of its own, and some kills of workers, source process, JVM and driver while its records pass; one
+in five is of the JVM. What is done stands in the record, and a run that was stopped goes on from there.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def random_kills(told: argparse.Namespace, record: Record, stack: ExitStack) -> 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="./dev chaos kafka", description=__doc__)
-    parser.add_argument("--trials", type=int, default=20, help="trials in all (default: 20)")
-    parser.add_argument("--kills", type=int, default=5, help="kills of each (default: 5)")
-    parser.add_argument("--records", type=int, default=5000, help="records of each (default: 5000)")
+    parser.add_argument("--trials", type=int, default=10, help="trials in all (default: 10)")
+    parser.add_argument("--kills", type=int, default=10, help="kills of each (default: 10)")
+    parser.add_argument("--records", type=int, default=10_000, help="records of each (default: 10000)")
     parser.add_argument("--minutes", type=float, default=1e9, help="begin no trial after so many minutes")
     add_record_arguments(parser, "kafka")
     return parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """``./dev chaos pubsub``: the full fault run of the Pub/Sub source.
 
-Four parts: SIGKILL of reader and fetcher at every failpoint, twice in a row; the same with the spool on an object
-store; random kills through Spark, a third of them of the JVM; and what 10,000 batches leave behind. What is done stands
-in the record, and a run that was stopped goes on from there.
+Five parts: SIGKILL of reader and fetcher at every failpoint, twice in a row; the same with the spool on an object
+store; the same with fetchers outside of the query; random kills through Spark, a quarter of them of the JVM; and what
+10,000 batches leave behind. What is done stands in the record, and a run that was stopped goes on from there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from connectors.testing.protocol import InProcessWorkers
 from connectors.testing.pubsub import PubSubServer, start_server_process
-from tests.chaos._pubsub_kills import VICTIMS, KillPlan, KillTrial
+from tests.chaos._pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
 from tests.chaos._pubsub_sweep import run_sweep
 from tests.chaos._record import Record
 from tests.chaos._spark import SparkJobs
@@ -28,6 +28,7 @@ from tests.pubsub_rig import PubSubRig
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "ptars")
 SWEEPS = 2
+PARTS = ("sweep", "object_sweep", "external_sweep", "random_kills", "growth")
 BASE_BATCH = 400
 
 
@@ -37,29 +38,32 @@ def sweeps() -> Iterator[Trial]:
         yield Trial(f"sweep-{number}", "sweep", run_sweep)
     for number in range(1, SWEEPS + 1):
         yield Trial(f"object-sweep-{number}", "object_sweep", partial(run_sweep, objects=True))
+    for number in range(1, SWEEPS + 1):
+        # The second one with the spool on an object store, as on a cluster.
+        action = partial(run_sweep, external=True, objects=number > 1)
+        yield Trial(f"external-sweep-{number}", "external_sweep", action)
 
 
 def random_kills(record: Record, trials: int, messages: int, stack: ExitStack) -> Iterator[Trial]:
     """The random kills through Spark; server and Spark start with the first of them."""
     started: list[Any] = []
 
-    def run(folder: Path, seed: int, victim: str) -> dict[str, Any]:
+    def run(folder: Path, seed: int, victims: tuple[str, ...]) -> dict[str, Any]:
         if not started:
             server = stack.enter_context(start_server_process(event_limit=0, seed=record.seed))
             jobs = stack.enter_context(SparkJobs(stack.enter_context(temporary_folder("jobs"))))
             started.extend((server, jobs))
         server, jobs = started
         try:
-            plan = KillPlan.make(seed, victim, messages)
+            plan = KillPlan.make(seed, victims, messages)
             return KillTrial(plan, folder / folder.name, server, server.endpoint, jobs).run()
         except BaseException:
             jobs.discard()
             raise
 
     for number in range(1, trials + 1):
-        name, victim = f"kill-{number:03d}", VICTIMS[(number - 1) % len(VICTIMS)]
-        action = partial(run, seed=record.trial_seed(name), victim=victim)
-        yield Trial(name, "random_kills", action, {"victim": victim})
+        name, victims = f"kill-{number:03d}", (*VICTIMS, DRIVERS[number % len(DRIVERS)])
+        yield Trial(name, "random_kills", partial(run, seed=record.trial_seed(name), victims=victims))
 
 
 def growth(batches: list[int]) -> Iterator[Trial]:
@@ -83,10 +87,10 @@ def growth(batches: list[int]) -> Iterator[Trial]:
 def parse(arguments: list[str]) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="./dev chaos pubsub", description=__doc__)
-    parser.add_argument("--trials", type=int, default=60, help="random kills through Spark (default: 60)")
+    parser.add_argument("--trials", type=int, default=75, help="of four random kills through Spark (default: 75)")
     parser.add_argument("--messages", type=int, default=5000, help="messages of each of them (default: 5000)")
     parser.add_argument("--batches", type=int, default=10_000, help="batches of the last part (default: 10000)")
-    parser.add_argument("--only", choices=("sweep", "object_sweep", "random_kills", "growth"), help="only this part")
+    parser.add_argument("--only", choices=PARTS, help="only this part")
     add_record_arguments(parser, "pubsub")
     return parser.parse_args(arguments)
 

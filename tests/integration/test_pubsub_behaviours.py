@@ -260,6 +260,16 @@ def test_20_available_now_delivers_what_is_redelivered_to_it_late(rig: PubSubRig
     rig.assert_each_once()
 
 
+def test_20_available_now_waits_for_what_a_fetcher_still_holds(rig: PubSubRig) -> None:
+    rig.publish(50)
+    with rig.query(
+        available_now(), trigger="available_now", failpoints="fetcher/fetch.before_publish=sleep:3"
+    ) as query:
+        query.process_available()
+        assert not query.is_running
+    rig.assert_each_once()
+
+
 def test_20_once_takes_everything_that_is_there_in_one_batch(rig: PubSubRig) -> None:
     rig.publish(350)
     with rig.query(available_now(), trigger="once") as query:

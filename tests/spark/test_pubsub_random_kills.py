@@ -32,7 +32,7 @@ def test_a_process_killed_at_a_random_moment_loses_and_doubles_nothing(
 ) -> None:
     seed = int(os.environ.get("CHAOS_SEED") or secrets.randbits(32))
     sys.stdout.write(f"CHAOS_SEED={seed}\n")
-    plan = KillPlan.make(seed, victim, messages=2000)
+    plan = KillPlan.make(seed, [victim], messages=2000)
     with PubSubServer() as server:
         outcome = KillTrial(plan, tmp_path / "trial", server, server.endpoint, jobs).run()
     assert outcome["faults"] == [], outcome

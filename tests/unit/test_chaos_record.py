@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.chaos._kinesis_kills import MODES, KillPlan
+from tests.chaos._kinesis_load import keys_out_of_order
 from tests.chaos._record import Record, RecordMismatchError, upper_bound
 from tests.chaos._sink import Findings, examine
 
@@ -20,12 +22,12 @@ def record(path: Path, settings: dict[str, int] = SETTINGS, **arguments: Any) ->
 
 def test_a_record_goes_on_with_its_seed_and_its_trials(tmp_path: Path) -> None:
     first = record(tmp_path / "faults" / "thing.json")
-    first.add("kill-1", "kills", {"ok": True, "victim": "jvm", "counts": {"lost": 0, "messages": 10}})
+    first.add("kill-1", "kills", {"ok": True, "killed": ["jvm"], "counts": {"lost": 0, "messages": 10}})
     second = record(tmp_path / "faults" / "thing.json")
     assert second.done("kill-1")
     assert not second.done("kill-2")
     assert (second.seed, second.trial_seed("kill-2")) == (first.seed, first.trial_seed("kill-2"))
-    second.add("kill-2", "kills", {"ok": False, "victim": "jvm", "counts": {"lost": 2, "messages": 10}})
+    second.add("kill-2", "kills", {"ok": False, "killed": ["jvm"], "counts": {"lost": 2, "messages": 10}})
     third = record(tmp_path / "faults" / "thing.json")
     assert third.failed == ["kill-2"]
     summary = third.summary["kills"]
@@ -34,14 +36,24 @@ def test_a_record_goes_on_with_its_seed_and_its_trials(tmp_path: Path) -> None:
     assert summary["failure_rate_upper_bound_95"] is None
 
 
-def test_each_kind_of_victim_has_the_bound_that_its_own_trials_support(tmp_path: Path) -> None:
+def test_each_kind_of_victim_has_the_bound_that_its_own_kills_support(tmp_path: Path) -> None:
     kept = record(tmp_path / "thing.json")
     for number in range(60):
-        kept.add(f"jvm-{number}", "kills", {"ok": True, "victim": "jvm"})
-    kept.add("fetcher-0", "kills", {"ok": False, "victim": "fetcher"})
-    kept.add("worker-0", "kills", {"ok": True, "victim": "worker"})
+        kept.add(f"jvm-{number}", "kills", {"ok": True, "killed": ["jvm"]})
+    kept.add("fetcher-0", "kills", {"ok": False, "killed": ["fetcher"]})
+    kept.add("worker-0", "kills", {"ok": True, "killed": ["worker"]})
     bounds = kept.summary["kills"]["failure_rate_upper_bound_95_by_victim"]
     assert bounds == {"fetcher": None, "jvm": upper_bound(60), "worker": 0.95}
+
+
+def test_several_kills_of_a_trial_count_each(tmp_path: Path) -> None:
+    kept = record(tmp_path / "thing.json")
+    for number in range(30):
+        kept.add(f"kill-{number}", "kills", {"ok": True, "killed": ["jvm", "worker", "jvm"]})
+    assert kept.summary["kills"]["victims"] == {"jvm": 60, "worker": 30}
+    assert kept.summary["kills"]["failure_rate_upper_bound_95"] == upper_bound(90)
+    kept.add("kill-30", "kills", {"ok": False})
+    assert kept.summary["kills"]["failure_rate_upper_bound_95_by_victim"] == {"jvm": None, "worker": None}
 
 
 def test_a_record_of_other_settings_is_not_gone_on_from_unless_begun_anew(tmp_path: Path) -> None:
@@ -103,3 +115,16 @@ def test_each_fault_of_a_sink_is_counted_as_what_it_is(
     rows: list[dict[str, Any]], runs: list[dict[str, Any]], fault: dict[str, int]
 ) -> None:
     assert count(rows, runs).faults == fault
+
+
+def test_rows_of_a_key_that_stand_in_another_order_are_seen() -> None:
+    published = [b"1", b"2", b"3", b"4"]
+    rows = [{"partitionKey": key, "data": data} for key, data in (("a", b"1"), ("b", b"3"), ("a", b"4"), ("b", b"2"))]
+    assert keys_out_of_order(rows, published) == ["b"]
+    assert keys_out_of_order(rows[:3], published) == []
+
+
+def test_a_sixty_of_kills_of_kinesis_has_fifteen_of_the_jvm_in_each_mode() -> None:
+    for mode in MODES:
+        victims = [victim for number in range(6) for victim in KillPlan.make(number, mode, number, 10).victims]
+        assert (len(victims), victims.count("jvm")) >= (60, 15)

@@ -23,7 +23,7 @@ NEEDED = [
     *dict.fromkeys(line for extra, lines in EXTRAS.items() if extra != "all" for line in lines),
 ]
 LOCKS = ["requirements.lock", "requirements-lowest.lock"]
-SIDE_GROUPS = ["connect", "packaging"]
+SIDE_GROUPS = ["connect", "packaging", "site"]
 
 
 def pins(lock: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,9 @@ class CountingStore(LocalStore):
         self.asked["exists"] += 1
         return super().exists(name)
 
-    def list(self, folder: str) -> list[str]:
-        self.asked[f"list {folder.split('/', maxsplit=1)[0]}"] += 1
-        return super().list(folder)
+    def names(self, folder: str) -> Sequence[str]:
+        self.asked[f"names {folder.split('/', maxsplit=1)[0]}"] += 1
+        return super().names(folder)
 
     def delete(self, name: str) -> None:
         self.asked["delete"] += 1
@@ -93,3 +94,14 @@ def test_a_segment_that_is_gone_stops_the_batch_that_needs_it(tmp_path: Path) ->
     assert [text for part in spool.read(0, 2) for _, text in part] == ["0-a", "0-b"]
     with pytest.raises(SpoolDamagedError, match="SPOOL_SEGMENT_DAMAGED"):
         spool.read(2, 4)
+
+
+def test_a_start_passes_over_names_in_the_inbox_that_are_no_segments(tmp_path: Path) -> None:
+    spool = filled(tmp_path / "spool", FEW)
+    (spool.root / "inbox/f0/probe").write_bytes(b"")
+    _, ledger = start(spool)
+    assert (spool.root / "inbox/f0/probe").exists()
+    assert len(ledger.state.segments) == FEW + 1
+    (spool.root / "inbox/f1/2.arrow").write_bytes(b"")
+    with pytest.raises(SpoolDamagedError, match=r"SPOOL_SEGMENT_DAMAGED.*missing"):
+        start(spool)
