@@ -29,7 +29,9 @@ _MARKS = {
 
 
 def doctor(
-    source: Annotated[str | None, typer.Option("--format", help="Also check this source: pubsub, kafka_py.")] = None,
+    source: Annotated[
+        str | None, typer.Option("--format", help="Also check this source: pubsub, kinesis, kafka_py.")
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source; may be repeated."),

@@ -112,7 +112,7 @@ def _table(view: QueryView) -> Table:
 def _cells(source: SourceView) -> list[Text]:
     return [
         Text(f"  {source.source} {source.kind}"),
-        Text(f"{source.records:,}"),
+        Text("-" if source.records is None else f"{source.records:,}"),
         Text(f"{source.seconds:,.1f}"),
         Text("-" if source.unread_bytes is None else f"{source.unread_bytes:,}"),
         Text("-" if source.oldest_seconds is None else f"{source.oldest_seconds:,.1f}"),

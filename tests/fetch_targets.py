@@ -51,6 +51,7 @@ class NumberTarget:
         self._pending = list(range(settings["total"]))[::-1]
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
+        context.orders.listen(lambda name, order: context.note([name, order]))
         if settings.get("fail") == "start":
             raise ImportError("a library is missing")
 
@@ -74,7 +75,9 @@ class NumberTarget:
         payloads = pa.array([b"x" * self._settings["bytes"]] * len(numbers), pa.binary())
         rows = pa.record_batch({"messageId": ids, "payload": payloads})
         sizes = np.full(len(numbers), self._settings["bytes"], np.int64)
-        return Block(rows, ids, sizes, (min(numbers), max(numbers)) if numbers else None, Token(numbers))
+        published = (min(numbers), max(numbers)) if numbers else None
+        notes = [list(numbers)] if self._settings.get("notes") else []
+        return Block(rows, None if notes else ids, sizes, published, Token(numbers), notes=notes)
 
     def on_durable(self, token: object) -> None:
         assert isinstance(token, Token)

@@ -1,7 +1,8 @@
-"""Makes the two lock files from pyproject.toml; run by ``./dev lock``.
+"""Makes the lock files from pyproject.toml; run by ``./dev lock``.
 
 ``requirements.lock`` has the newest versions that fit, ``requirements-lowest.lock`` the lower bound of everything
-that the package itself needs. Both name every file by its hash, and no registry: each machine asks its own.
+that the package itself needs; each other has a group for an environment beside .venv (`tools.side_environment`). All
+name every file by its hash, and no registry: each machine asks its own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+SIDE_GROUPS = ("connect", "packaging", "site")
 HEADER = "# Made by ./dev lock from pyproject.toml. Names no registry: each machine asks its own.\n"
 
 
@@ -27,23 +29,45 @@ def lower_bounds(project: dict[str, Any]) -> list[str]:
     return [f"{bound[1]}=={bound[2]}" for bound in bounds if bound]
 
 
+def pins(lock: str) -> list[str]:
+    """The packages of a lock file with their versions, as ``name==version``."""
+    return re.findall(r"^[\w.-]+==[^\s;]+", (ROOT / lock).read_text(), re.MULTILINE)
+
+
 def compile_lock(target: str, *options: str) -> None:
     """Resolve pyproject.toml for every Python and platform, and write one lock file."""
     command = (sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--all-extras", "--group", "dev")
+    _compile(target, *command, *options)
+
+
+def compile_side_lock(group: str) -> None:
+    """Resolve a group of pyproject.toml beside requirements.lock, and write what that has not."""
+    inner = pins("requirements.lock")
+    left_out = (word for pin in inner for word in ("--no-emit-package", pin.partition("==")[0]))
+    with NamedTemporaryFile("w", suffix=".txt") as constraints:
+        constraints.write("\n".join(inner))
+        constraints.flush()
+        command = (sys.executable, "-m", "uv", "pip", "compile", "--group", f"pyproject.toml:{group}")
+        _compile(f"requirements-{group}.lock", *command, *left_out, "--constraint", constraints.name)
+
+
+def _compile(target: str, *command: str) -> None:
     same = ("--universal", "--fork-strategy", "fewest", "--python-version", "3.11", "--generate-hashes")
     quiet = ("--no-header", "--no-annotate", "--quiet")
-    done = subprocess.run([*command, *same, *quiet, *options], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([*command, *same, *quiet], cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     (ROOT / target).write_text(HEADER + done.stdout)
 
 
 def main() -> None:
-    """Write both lock files."""
+    """Write all lock files."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     compile_lock("requirements.lock")
     with NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write("\n".join(lower_bounds(project)))
         constraints.flush()
         compile_lock("requirements-lowest.lock", "--constraint", constraints.name)
+    for group in SIDE_GROUPS:
+        compile_side_lock(group)
 
 
 if __name__ == "__main__":

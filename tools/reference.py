@@ -17,6 +17,8 @@ from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.write_options import PubSubWriteOptions
+from tools.reference_commands import commands_page
+from tools.reference_python import python_page, testing_page
 
 ROOT = Path(__file__).parent.parent
 
@@ -53,6 +55,9 @@ def pages() -> dict[Path, str]:
         Path("docs/reference/kafka.md"): _kafka(),
         Path("docs/reference/kinesis.md"): _kinesis(),
         Path("docs/reference/protobuf.md"): _protobuf(),
+        Path("docs/reference/command-line.md"): commands_page(),
+        Path("docs/reference/python.md"): python_page(),
+        Path("docs/reference/testing.md"): testing_page(),
     }
 
 

@@ -1,17 +1,17 @@
 """Kinesis itself: the only module of the connector that imports botocore, and only in functions.
 
-botocore finds credentials, signs and sends. It does not parse the answers of GetRecords, which takes it ten times as
-long as msgspec, and it does not retry: a retry of its own would not count against the calls that a shard allows, and
-could not be left when the query ends. Every error that leaves is a `ConnectorError`.
+botocore finds credentials, signs and sends. It neither parses the answers of GetRecords nor writes the requests of
+PutRecords, which takes it ten times as long as msgspec. It does not retry: a retry of its own would not count against
+the calls that a shard allows, and could not be left when the query ends. Every error that leaves is a `ConnectorError`.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from connectors.core.backoff import RetryPolicy, is_transient, retry
 from connectors.core.errors import SourceGoneError
 from connectors.kinesis.client_errors import NOT_FOUND, client_error, service_error
+from connectors.kinesis.client_hooks import BODY, exact_time, keep_body, note_time, put_body, take_body
 from connectors.kinesis.positions import Kind, Position
 from connectors.kinesis.shards import Listing, Shard
 
@@ -26,16 +27,13 @@ if TYPE_CHECKING:
     from connectors.kinesis.client_options import KinesisClientOptions
     from connectors.kinesis.records import Page
 
-__all__ = ["KinesisClient", "patiently", "shared_client"]
+__all__ = ["KinesisClient", "SignedRequest", "patiently", "shared_client"]
 
 T = TypeVar("T")
 
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 30
 _HOUR_MS: Final = 3_600_000
-_BODY: Final = "RawBody"
-_TIME: Final = "iterator_time"
-_OK: Final = 200
 _ITERATOR_TYPES: Final = {
     Kind.TRIM: "TRIM_HORIZON",
     Kind.TIME: "AT_TIMESTAMP",
@@ -85,6 +83,35 @@ class KinesisClient:
             raise client_error(name, where, error) from None
         answer["AnsweredAt"] = _answered_at(answer)
         return answer
+
+    def credentials(self) -> str:
+        """The way in which credentials are found, in botocore's words; a role is assumed once.
+
+        Raises:
+            CredentialsError: there are none.
+            ConnectorError: the role cannot be assumed.
+        """
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - see the top
+
+        try:
+            found = _session(self._options).get_credentials()
+            if found is None:
+                raise NoCredentialsError
+            found.get_frozen_credentials()
+        except ClientError as error:
+            raise service_error("AssumeRole", "sts", error.response) from None
+        except BotoCoreError as error:
+            raise client_error("Finding credentials", "kinesis", error) from None
+        return str(found.method)
+
+    def address(self) -> tuple[str, str]:
+        """Region and URL of the service.
+
+        Raises:
+            ConnectorError: no region is known.
+        """
+        meta = self._client().meta
+        return str(meta.region_name), str(meta.endpoint_url)
 
     def describe(self, stream: str) -> dict[str, Any]:
         """The summary of a stream, under the service's names.
@@ -160,7 +187,44 @@ class KinesisClient:
 
         named = _stream(stream) if stream.startswith("arn:") else {}
         answer = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
-        return parse_page(answer[_BODY], answer["AnsweredAt"])
+        return parse_page(answer[BODY], answer["AnsweredAt"])
+
+    def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
+        """The request that subscribes a consumer to a shard; botocore has made and signed it, and not sent it.
+
+        Args:
+            consumer: ARN of the consumer.
+            shard: id of the shard.
+            position: where to begin.
+
+        Raises:
+            ConnectorError: it cannot be signed.
+        """
+        start: dict[str, Any] = {"Type": _ITERATOR_TYPES[position.kind]}
+        if position.kind in {Kind.AFTER, Kind.AT}:
+            start["SequenceNumber"] = str(position.number)
+        if position.kind is Kind.TIME:
+            start["Timestamp"] = position.number / 1000
+        try:
+            self.call(
+                "subscribe_to_shard",
+                f"{consumer}, {shard}",
+                ConsumerARN=consumer,
+                ShardId=shard,
+                StartingPosition=start,
+            )
+        except _NotSent as made:
+            return made.request
+        raise AssertionError("a request that must not be sent was sent")
+
+    def put_records(self, stream: str, body: bytes) -> bytes:
+        """One PutRecords whose body is written already; gives the body of the answer.
+
+        Raises:
+            ConnectorError: the call failed.
+        """
+        answer: bytes = self.call("put_records", stream, **_stream(stream), **{BODY: body})[BODY]
+        return answer
 
     def _client(self) -> Any:
         with self._lock:
@@ -193,6 +257,29 @@ def patiently(
     return retry(attempt, policy, retryable=retryable, sleep=sleep)
 
 
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request of HTTP, with its signature; it is good for some minutes.
+
+    Attributes:
+        url: where to send it.
+        headers: the signature among them.
+        body: what to send.
+        certificates: a file with the authorities that botocore trusts; None for ``http:``.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes
+    certificates: str | None
+
+
+class _NotSent(Exception):  # noqa: N818 - it is no error: it takes a request out of botocore
+    def __init__(self, request: SignedRequest) -> None:
+        super().__init__("not sent")
+        self.request = request
+
+
 _clients: dict[tuple[int, KinesisClientOptions], KinesisClient] = {}
 
 
@@ -223,7 +310,7 @@ def _answered_at(answer: Mapping[str, Any]) -> int:
 def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
     """Refuse an answer whose end is missing: botocore would take it for one that says nothing.
 
-    Not one whose body was given out by `_keep_body`, which comes first: its own parser refuses it.
+    Not one whose body was given out by `keep_body`, which comes first: its own parser refuses it.
 
     Raises:
         IncompleteReadError: the connection was cut.
@@ -231,28 +318,26 @@ def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[s
     from botocore.exceptions import IncompleteReadError  # noqa: PLC0415 - see the top
 
     body, expected = response_dict["body"], response_dict["headers"].get("content-length")
-    whole = expected is None or _BODY in customized_response_dict or len(body) == int(expected)
+    whole = expected is None or BODY in customized_response_dict or len(body) == int(expected)
     if not whole:
         raise IncompleteReadError(actual_bytes=len(body), expected_bytes=expected)
 
 
-def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
-    """Give the body of an answer out as it is, and nothing to the parser; errors are left to it."""
-    if response_dict["status_code"] == _OK:
-        customized_response_dict[_BODY] = response_dict["body"]
-        response_dict["body"] = b"{}"
+def _do_not_send(request: Any, **_event: Any) -> None:
+    """Take a request that is signed out of botocore, which would send it by HTTP/1.1.
 
+    Raises:
+        _NotSent: with the request.
+    """
+    from botocore.httpsession import where  # noqa: PLC0415 - see the top
 
-def _note_time(params: Mapping[str, Any], context: dict[str, Any], **_event: Any) -> None:
-    """Keep the time that an iterator begins at: botocore cuts it to whole seconds."""
-    if "Timestamp" in params:
-        context[_TIME] = params["Timestamp"]
-
-
-def _exact_time(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
-    """Put that time into the request."""
-    if _TIME in context:
-        params["body"] = json.dumps(json.loads(params["body"]) | {"Timestamp": context[_TIME]}).encode()
+    texts = {
+        name: value.decode("latin-1") if isinstance(value, bytes) else str(value)
+        for name, value in request.headers.items()
+    }
+    body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
+    trusted = os.environ.get("AWS_CA_BUNDLE") or where()
+    raise _NotSent(SignedRequest(request.url, texts, body, trusted if request.url.startswith("https:") else None))
 
 
 def _open(options: KinesisClientOptions, connections: int) -> Any:
@@ -278,9 +363,14 @@ def _open(options: KinesisClientOptions, connections: int) -> Any:
     except BotoCoreError as error:
         raise client_error("Opening a client", "kinesis", error) from None
     client.meta.events.register("before-parse.kinesis", _refuse_part)
-    client.meta.events.register("before-parse.kinesis.GetRecords", _keep_body)
-    client.meta.events.register("before-parameter-build.kinesis.GetShardIterator", _note_time)
-    client.meta.events.register("before-call.kinesis.GetShardIterator", _exact_time)
+    client.meta.events.register("before-parse.kinesis.GetRecords", keep_body)
+    client.meta.events.register("before-send.kinesis.SubscribeToShard", _do_not_send)
+    client.meta.events.register("before-parse.kinesis.PutRecords", keep_body)
+    client.meta.events.register("before-parameter-build.kinesis.PutRecords", take_body)
+    client.meta.events.register("before-call.kinesis.PutRecords", put_body)
+    for operation in ("GetShardIterator", "SubscribeToShard"):
+        client.meta.events.register(f"before-parameter-build.kinesis.{operation}", note_time)
+        client.meta.events.register(f"before-call.kinesis.{operation}", exact_time)
     return client
 
 

@@ -16,10 +16,11 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 
-__all__ = ["EXPIRED_ITERATOR", "INVALID_ARGUMENT", "NOT_FOUND", "THROTTLED", "client_error", "service_error"]
+__all__ = ["EXPIRED_ITERATOR", "INVALID_ARGUMENT", "IN_USE", "NOT_FOUND", "THROTTLED", "client_error", "service_error"]
 
 EXPIRED_ITERATOR: Final = "KINESIS_ITERATOR_EXPIRED"
 INVALID_ARGUMENT: Final = "KINESIS_INVALID_ARGUMENT"
+IN_USE: Final = "KINESIS_IN_USE"
 NOT_FOUND: Final = "KINESIS_NOT_FOUND"
 THROTTLED: Final = "KINESIS_THROTTLED"
 
@@ -39,6 +40,7 @@ _THROTTLED: Final = _Kind(ServiceUnavailableError, THROTTLED, "Others may read t
 _UNAVAILABLE: Final = _Kind(ServiceUnavailableError, "KINESIS_UNAVAILABLE", "Try again later.")
 _EXPIRED: Final = _Kind(ServiceUnavailableError, EXPIRED_ITERATOR)
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
+_IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
 _DENIED: Final = _Kind(AccessDeniedError, "KINESIS_ACCESS_DENIED")
 _REFUSED: Final = _Kind(CredentialsError, "KINESIS_CREDENTIALS", "Check the keys, the profile or the role.")
@@ -51,6 +53,7 @@ _NAMES: Final = {
     "ServiceUnavailableException RequestTimeout RequestTimeoutException RequestExpired",
     _EXPIRED: "ExpiredIteratorException",
     _GONE: "ResourceNotFoundException",
+    _IN_USE: "ResourceInUseException",
     _INVALID: "InvalidArgumentException ValidationException",
     _DENIED: "AccessDenied AccessDeniedException KMSAccessDeniedException",
     _REFUSED: "UnrecognizedClientException InvalidClientTokenId InvalidSignatureException SignatureDoesNotMatch "

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from itertools import starmap
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, OptionError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql.types import StructType
 
 __all__ = ["BAD_ROW", "Columns", "Entry", "check_columns", "entries", "key_name"]
@@ -39,8 +43,7 @@ class Columns:
     explicit_hash_key: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A row that is to be put.
 
     Attributes:
@@ -105,27 +108,59 @@ def entries(batch: pa.RecordBatch, columns: Columns) -> Iterator[Entry]:
         ConnectorError: `BAD_ROW`: a row cannot be a record; names its key.
     """
     rows = batch.num_rows
-    keys = batch.column("partitionKey").to_pylist()
-    values = batch.column("data").to_pylist()
+    keys, data = batch.column("partitionKey"), batch.column("data").cast(pa.binary())
     streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
     hash_keys = batch.column("explicitHashKey").to_pylist() if columns.explicit_hash_key else [None] * rows
-    for stream, key, value, hash_key in zip(streams, keys, values, hash_keys, strict=True):
+    sizes = pc.add(pc.binary_length(keys), pc.binary_length(data))
+    each_row = zip(streams, keys.to_pylist(), data.to_pylist(), hash_keys, sizes.to_pylist(), strict=True)
+    if _all_legal(keys, data, streams, hash_keys):
+        return starmap(Entry, each_row)
+    return _checked(each_row)
+
+
+def _all_legal(keys: pa.Array, data: pa.Array, streams: Sequence[str | None], hash_keys: Sequence[str | None]) -> bool:
+    """Whether each row can be a record; if not, `_checked` says which cannot."""
+    lengths = pc.min_max(pc.utf8_length(keys))
+    return (
+        keys.null_count == data.null_count == 0
+        and len(keys) > 0
+        and lengths["min"].as_py() > 0
+        and lengths["max"].as_py() <= _LONGEST_KEY
+        and all(_is_stream(each) for each in set(streams))
+        and all(_is_hash_key(each) for each in set(hash_keys))
+    )
+
+
+def _is_stream(stream: str | None) -> bool:
+    return stream is not None and _STREAM.fullmatch(stream) is not None
+
+
+def _is_hash_key(key: str | None) -> bool:
+    return key is None or (_HASH_KEY.fullmatch(key) is not None and int(key) < _HASH_KEYS)
+
+
+def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
+    """The rows up to the first that cannot be a record.
+
+    Raises:
+        ConnectorError: `BAD_ROW`, at that one.
+    """
+    for stream, key, data, hash_key, size in rows:
         if not key or len(key) > _LONGEST_KEY:
             length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"
             raise _bad_row(f"A row has {length}", key or "", f"A key has 1 to {_LONGEST_KEY} characters.")
-        if value is None:
+        if data is None:
             raise _bad_row("A row has no data", key, "Filter out rows without data, or give them empty data.")
-        if stream is None or not _STREAM.fullmatch(stream):
+        if not _is_stream(stream):
             what = "A row has no stream" if stream is None else "A row has a stream that is neither a name nor an ARN"
             raise _bad_row(what, key, "Fill the column stream, or give the option streamName.")
-        if hash_key is not None and not (_HASH_KEY.fullmatch(hash_key) and int(hash_key) < _HASH_KEYS):
+        if not _is_hash_key(hash_key):
             raise _bad_row(
                 f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}",
                 key,
                 "It must be a whole number from 0 to 2^128-1 without leading zeros, or null.",
             )
-        data = value.encode() if isinstance(value, str) else value
-        yield Entry(stream, key, data, hash_key, len(data) + len(key.encode()))
+        yield Entry(stream, key, data, hash_key, size)
 
 
 def _bad_row(what: str, key: str, action: str) -> ConnectorError:

@@ -21,6 +21,7 @@ from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client import KinesisClient, patiently, shared_client
 from connectors.kinesis.client_errors import THROTTLED, service_error
 from connectors.kinesis.entries import BAD_ROW, Columns, Entry, entries, key_name
+from connectors.kinesis.put_requests import Result, put_body, put_results
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -219,11 +220,10 @@ class _ChunkedPut(_Put):
         while True:
             error: ConnectorError | None
             try:
-                answer = self.client.call("put_records", stream, **_named(stream), Records=[*map(_record, waiting)])
+                answer = self.client.put_records(stream, put_body(stream, waiting))
+                error, failed = _refused(stream, waiting, put_results(answer, len(waiting)))
             except ConnectorError as raised:
                 error, failed = raised, waiting
-            else:
-                error, failed = _refused(stream, waiting, answer["Records"])
             if error is None:
                 return
             rounds.wait(error, failed, progress=len(failed) < len(waiting))
@@ -231,19 +231,19 @@ class _ChunkedPut(_Put):
 
 
 def _refused(
-    stream: str, sent: Sequence[Entry], results: Sequence[dict[str, Any]]
+    stream: str, sent: Sequence[Entry], results: Sequence[Result]
 ) -> tuple[ConnectorError | None, Sequence[Entry]]:
     """The records of a request that are to be sent again, and why; None when there are none."""
-    refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if "ErrorCode" in result]
+    refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if result.ErrorCode is not None]
     if not refused:
         return None, ()
     return _worst(stream, [result for _, result in refused]), [entry for entry, _ in refused]
 
 
-def _worst(stream: str, results: Sequence[dict[str, Any]]) -> ConnectorError:
+def _worst(stream: str, results: Sequence[Result]) -> ConnectorError:
     """The error of refused records: one that waiting does not help, if there is one."""
     errors = [
-        service_error("PutRecords", stream, {"Error": {"Code": each["ErrorCode"], "Message": each.get("ErrorMessage")}})
+        service_error("PutRecords", stream, {"Error": {"Code": each.ErrorCode, "Message": each.ErrorMessage}})
         for each in results
     ]
     return next((error for error in errors if not error.transient), errors[0])

@@ -1,14 +1,19 @@
-"""The answers of GetRecords, parsed by msgspec: no dictionary for a record, and data decoded once."""
+"""Answers of GetRecords and events of SubscribeToShard, by msgspec: no dictionary for a record, data decoded once."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, TypeVar
 
 import msgspec
 
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["Page", "Record", "parse_page"]
+__all__ = ["MALFORMED", "Event", "Page", "Record", "decoded", "parse_event", "parse_page"]
+
+T = TypeVar("T")
+
+MALFORMED: Final = "KINESIS_ANSWER_MALFORMED"
 
 
 class Record(msgspec.Struct, gc=False):
@@ -36,7 +41,19 @@ class _Body(msgspec.Struct):
     MillisBehindLatest: int | None = None
 
 
+class _ChildShard(msgspec.Struct):
+    ShardId: str
+
+
+class _EventBody(msgspec.Struct):
+    Records: list[Record]
+    ContinuationSequenceNumber: str | None = None
+    MillisBehindLatest: int | None = None
+    ChildShards: list[_ChildShard] | None = None
+
+
 _DECODER = msgspec.json.Decoder(_Body)
+_EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +86,51 @@ def parse_page(body: bytes, at_ms: int) -> Page:
     Raises:
         ServiceUnavailableError: it is not one of GetRecords; a cut connection can leave such.
     """
-    try:
-        parsed = _DECODER.decode(body)
-    except msgspec.DecodeError as error:
-        what = f"The answer of GetRecords cannot be read: {error}"
-        raise ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", what, f"{len(body)} bytes") from None
+    parsed = decoded(_DECODER, body, "GetRecords")
     return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms, len(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event of SubscribeToShard.
+
+    Attributes:
+        records: in their order; none is normal, an idle shard has an event every few seconds.
+        continuation: the number after which to subscribe next; it need not be a record's. None at a shard's end.
+        behind_ms: how far the event is behind the newest record; 0 when nothing lies ahead.
+        ended: the shard is closed, and this is its last event.
+    """
+
+    records: list[Record]
+    continuation: int | None
+    behind_ms: int
+    ended: bool
+
+
+def parse_event(payload: bytes) -> Event:
+    """Parse an event.
+
+    Raises:
+        ServiceUnavailableError: it is none.
+    """
+    try:
+        parsed = _EVENT_DECODER.decode(payload)
+        continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
+    except (msgspec.DecodeError, ValueError) as error:
+        what = f"An event of SubscribeToShard cannot be read: {error}"
+        raise ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", what, f"{len(payload)} bytes") from None
+    ended = bool(parsed.ChildShards) or continuation is None
+    return Event(parsed.Records, continuation, parsed.MillisBehindLatest or 0, ended)
+
+
+def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str) -> T:
+    """An answer, decoded.
+
+    Raises:
+        ServiceUnavailableError: it is not one of this operation; a cut connection can leave such.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.DecodeError as error:
+        what = f"The answer of {operation} cannot be read: {error}"
+        raise ServiceUnavailableError(MALFORMED, what, f"{len(body)} bytes") from None

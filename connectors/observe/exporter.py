@@ -115,7 +115,8 @@ def _of_sources(newest: list[Measurement]) -> Iterator[Metric]:
         for number, source in enumerate(each.sources):
             for partition, lag in source.partitions.items():
                 values = [_name(each), str(number), source.kind, partition]
-                records.add_metric(values, lag.records)
+                if lag.records is not None:
+                    records.add_metric(values, lag.records)
                 seconds.add_metric(values, lag.milliseconds / 1000)
     yield from (records, seconds)
 

@@ -6,11 +6,12 @@ from those, and from the ledger of a spool, everything here is derived.
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
+
+from connectors.core.lag import PartitionLag, as_object
 
 __all__ = [
     "LagHistory",
@@ -23,23 +24,12 @@ __all__ = [
     "spool_lag",
 ]
 
-SourceLag = Callable[[Any, Any], Mapping[str, tuple[int, int]] | None]
-"""From the end and the latest offset of a source to (end, latest) by partition; None if they are not of its kind."""
+SourceLag = Callable[[Any, Any], Mapping[str, tuple[int, int]] | Mapping[str, PartitionLag] | None]
+"""From the end and the latest offset of a source to what lies between, by partition; None if they are not of its kind.
+
+That is (end, latest) where offsets count records, and a lag where they do not."""
 
 _REMEMBERED: Final = 512
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionLag:
-    """How far a partition is behind.
-
-    Attributes:
-        records: offsets between what the query has read and the newest.
-        milliseconds: so long ago, at least, the first of these was seen to be there; 0 without lag.
-    """
-
-    records: int
-    milliseconds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +67,7 @@ class SourceMeasurement:
     Attributes:
         kind: the format, ``spool`` for one that reads a spool, or ``unknown``.
         rows: input rows of the batch.
-        records: the lag of all partitions together.
+        records: the lag of all partitions together; None if it is not known of one.
         milliseconds: the largest lag in time.
         partitions: the lag by partition.
         spool: its spool, where that is watched.
@@ -85,7 +75,7 @@ class SourceMeasurement:
 
     kind: str
     rows: int
-    records: int
+    records: int | None
     milliseconds: int
     partitions: dict[str, PartitionLag] = field(default_factory=dict)
     spool: SpoolMeasurement | None = None
@@ -125,7 +115,8 @@ class Measurement:
         """The measurement as one line for a log."""
         parts = [f"query {self.name or self.query} batch {self.batch}: {self.rows:,} rows in {self.batch_ms:,} ms"]
         for number, source in enumerate(self.sources):
-            text = f"source {number} ({source.kind}) {source.records:,} records and {source.milliseconds:,} ms behind"
+            records = "" if source.records is None else f"{source.records:,} records and "
+            text = f"source {number} ({source.kind}) {records}{source.milliseconds:,} ms behind"
             if (spool := source.spool) is not None:
                 text += (
                     f", spool {spool.bytes:,} bytes unread, oldest {spool.oldest_unread_ms:,} ms, "
@@ -170,15 +161,6 @@ def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int]] | None:
     position = int(reached["position"])
     same = newest.get("spool") == reached["spool"]
     return {str(reached["spool"]): (position, int(newest["position"]) if same else position)}
-
-
-def as_object(offset: Any) -> Mapping[str, Any]:
-    """An offset as an object; progress reports hold it as text, as an object, or not at all."""
-    try:
-        value = json.loads(offset) if isinstance(offset, str) else offset
-    except ValueError:
-        value = None
-    return value if isinstance(value, Mapping) else {}
 
 
 def measure(
@@ -229,13 +211,20 @@ def _source(
     end, latest = source.get("endOffset"), source.get("latestOffset")
     read_by = ((kind, read(end, latest)) for kind, read in kinds.items())
     kind, found = next(((kind, found) for kind, found in read_by if found is not None), ("unknown", {}))
-    partitions = {name: history.lag(name, *offsets, now_ms) for name, offsets in found.items()}
+    partitions = {
+        name: lag if isinstance(lag, PartitionLag) else history.lag(name, *lag, now_ms) for name, lag in found.items()
+    }
     spool = next((spools[name] for name in found if kind == "spool" and name in spools), None)
     return SourceMeasurement(
         kind,
         rows,
-        sum(each.records for each in partitions.values()),
+        _sum([each.records for each in partitions.values()]),
         max([0 if spool is None else spool.oldest_unread_ms, *(each.milliseconds for each in partitions.values())]),
         partitions,
         spool,
     )
+
+
+def _sum(records: Sequence[int | None]) -> int | None:
+    known = [each for each in records if each is not None]
+    return sum(known) if len(known) == len(records) else None

@@ -89,8 +89,10 @@ def _summary(batches: Sequence[Mapping[str, Any]]) -> str:
         "rows": f"{sum(batch['rows'] for batch in batches):,}",
         "batch, median": f"{median(times):,.0f} ms",
         "batch, 95 of 100": f"{times[min(len(times) - 1, len(times) * 95 // 100)]:,} ms",
-        "largest lag": f"{max(_total(batch, 'records') for batch in batches):,} records",
+        "largest lag in time": f"{max(_largest(batch, 'milliseconds') for batch in batches):,} ms",
     }
+    if any(source["records"] is not None for batch in batches for source in batch["sources"]):
+        facts["largest lag"] = f"{max(_total(batch, 'records') for batch in batches):,} records"
     spools = [source["spool"] for source in batches[-1]["sources"] if source["spool"] is not None]
     if spools:
         facts["duplicates struck out"] = f"{sum(spool['duplicates'] for spool in spools):,}"
@@ -98,7 +100,11 @@ def _summary(batches: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _total(batch: Mapping[str, Any], key: str) -> int:
-    return int(sum(source[key] for source in batch["sources"]))
+    return int(sum(source[key] or 0 for source in batch["sources"]))
+
+
+def _largest(batch: Mapping[str, Any], key: str) -> int:
+    return max((int(source[key]) for source in batch["sources"]), default=0)
 
 
 def _plots(batches: Sequence[Mapping[str, Any]]) -> Iterable[_Plot]:

@@ -19,7 +19,7 @@ class SourceView:
 
     source: str
     kind: str
-    records: int
+    records: int | None
     seconds: float
     unread_bytes: int | None = None
     oldest_seconds: float | None = None
@@ -146,12 +146,18 @@ def views_of_metrics(text: str) -> list[QueryView]:
     return [_of_samples(name, found) for name, found in by_query.items()]
 
 
+def _records(samples: Mapping[str, list[float]]) -> int | None:
+    """The lag in records of a source; None if it is not known of each partition."""
+    known = samples.get("lag_records", [])
+    return int(sum(known)) if len(known) == len(samples["lag_seconds"]) else None
+
+
 def _of_samples(name: str, found: Mapping[str, Mapping[str, list[float]]]) -> QueryView:
     def one(source: str, sample: str) -> float | None:
         return next(iter(found.get(source, {}).get(sample, [])), None)
 
     sources = []
-    for source in sorted(each for each in found if each and "lag_records" in found[each]):
+    for source in sorted(each for each in found if each and "lag_seconds" in found[each]):
         number, _, kind = source.partition(" ")
         spool = f"{number} spool"
         unread, duplicates = one(spool, "spool_bytes"), one(spool, "spool_duplicates_total")
@@ -159,8 +165,8 @@ def _of_samples(name: str, found: Mapping[str, Mapping[str, list[float]]]) -> Qu
             SourceView(
                 number,
                 kind,
-                int(sum(found[source]["lag_records"])),
-                max(found[source].get("lag_seconds", [0.0])),
+                _records(found[source]),
+                max(found[source]["lag_seconds"]),
                 None if unread is None else int(unread),
                 one(spool, "spool_oldest_unread_seconds"),
                 None if duplicates is None else int(duplicates),

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -116,6 +117,8 @@ class FetcherChild:
         self.error: ConnectorError | None = None
         self.failed_starts = 0
         self.start_at = 0.0
+        self.orders: dict[str, Any] = {}
+        self._untold: deque[str] = deque()
         self._control = -1
         self._buffer = b""
         self._health: dict[str, Any] = {}
@@ -165,7 +168,9 @@ class FetcherChild:
         self._started_at = self._reported_at = time.monotonic()
         self._starts += 1
         self._allowance = share
-        self._tell({"plan": plan.to_json(), "index": self.index, "parent": os.getpid(), "allow": share})
+        self._untold.clear()
+        first = {"plan": plan.to_json(), "index": self.index, "parent": os.getpid(), "allow": share}
+        self._tell(first | ({"orders": self.orders} if self.orders else {}))
         os.set_blocking(self._control, False)
 
     def allow(self, share: int) -> None:
@@ -173,6 +178,24 @@ class FetcherChild:
         allowance = next_allowance(self.published_bytes, share, self._allowance)
         if self._control >= 0 and allowance is not None and self._tell({"allow": allowance}):
             self._allowance = allowance
+
+    def order(self, name: str, value: Any) -> None:
+        """Note what is wanted of whatever process is here; None withdraws it. It is told by `tell_orders`."""
+        if value is None:
+            self.orders.pop(name, None)
+        else:
+            self.orders[name] = value
+        if name not in self._untold:
+            self._untold.append(name)
+
+    def tell_orders(self) -> None:
+        """Tell the process what it was not told yet, as far as the pipe takes it."""
+        while self._control >= 0 and self._untold:
+            name = self._untold[0]
+            # A pipe takes a line of up to 4 kB whole or not at all.
+            if not self._tell({"order": [name, self.orders.get(name)]}):
+                return
+            self._untold.popleft()
 
     def hang_up(self) -> None:
         """Close its standard input: it ends by itself."""

@@ -21,7 +21,7 @@ import pyarrow as pa
 from connectors.core.failpoints import failpoint
 from connectors.spool.fetch_intake import Held, HeldIntake
 from connectors.spool.fetch_target import FetchPlan, FetchTarget
-from connectors.spool.keys import keys_of
+from connectors.spool.keys import keys_of, no_keys
 from connectors.spool.reserve import spare_the_reserve
 from connectors.spool.segment import SegmentInfo, SegmentWriter, segment_name
 from connectors.spool.store_errors import write_error
@@ -251,8 +251,9 @@ class Pipeline:
             if self._segment is None:
                 self._segment = self._begin(block.rows.schema)
                 self._segment_since = taken[0].received_at
-            keys = keys_of(block.ids, self._plan.hash_key, block.other_ids)
-            self._segment.append(block.rows, keys, block.sizes, block.published, dict(block.counters))
+            ids = block.ids
+            keys = no_keys(len(block.rows)) if ids is None else keys_of(ids, self._plan.hash_key, block.other_ids)
+            self._segment.append(block.rows, keys, block.sizes, block.published, dict(block.counters), block.notes)
         wire_bytes = sum(held.wire_bytes for held in taken)
         held = Held(block.token, wire_bytes, len(block.rows), taken[0].received_at, int(block.sizes.sum()))
         with self._intake.lock:

@@ -15,6 +15,7 @@ by `on_given_up`, in the order of arrival.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -33,6 +34,7 @@ __all__ = [
     "FetchPlan",
     "FetchTarget",
     "Intake",
+    "Orders",
     "TargetFactory",
     "TargetStatus",
 ]
@@ -76,6 +78,11 @@ class FetchPlan:
         max_held_bytes: bytes received and not durable at which reading pauses.
         max_held_rows: rows received and not durable at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
+        share_of: how many fetchers share ``max_spool_bytes`` and find in the ledger what they may fetch, because the
+            reader is elsewhere; 0 if the parent says what may be fetched.
+        max_spool_bytes: see there; only of those fetchers.
+        max_reader_age: seconds without a record in the ledger after which they pause.
+        ordered: the source keeps an order, so one process at a time fetches it (rule R3).
     """
 
     target: str
@@ -91,6 +98,10 @@ class FetchPlan:
     max_held_rows: int = 2_000_000
     compression: str = ""
     access: Mapping[str, Any] | None = field(default=None, repr=False)
+    share_of: int = 0
+    max_spool_bytes: int = 0
+    max_reader_age: float = 0.0
+    ordered: bool = False
 
     @property
     def store_access(self) -> StoreAccess | None:
@@ -113,21 +124,23 @@ class Block:
 
     Attributes:
         rows: always of the same schema.
-        ids: the id of each row, strings without nulls.
+        ids: the id of each row, strings without nulls; None where rows have none.
         sizes: bytes of each row as limits count them.
         published: lowest and highest publish time, microseconds since 1970; None without rows.
         token: stands for the deliveries that these rows came from; only the target reads it.
         counters: what to add to the counters of the segment.
         other_ids: values by which rows are copies as well, if there are any.
+        notes: JSON values that the segment keeps in its footer.
     """
 
     rows: pa.RecordBatch
-    ids: pa.Array
+    ids: pa.Array | None
     sizes: Sizes
     published: tuple[int, int] | None
     token: object
     counters: Mapping[str, int] = field(default_factory=dict)
     other_ids: OtherIds | None = None
+    notes: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +213,38 @@ class FetchTarget(Protocol):
         """Send the acks and nacks that wait, until `deadline` (`time.monotonic`) at most, then let go of all."""
 
 
+class Orders:
+    """What the reader wants of a fetcher just now, by name; see `connectors.spool.fetcher.FetcherGroup.order`.
+
+    Args:
+        given: the orders at the start of the process.
+    """
+
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        self._given = dict(given or {})
+        self._lock = threading.Lock()
+        self._listener: Callable[[str, Any], None] | None = None
+
+    def listen(self, listener: Callable[[str, Any], None]) -> None:
+        """Have a function called with each order there is, and then with each that is given or, by None, withdrawn.
+
+        It is called by one thread at a time, and must not wait.
+        """
+        with self._lock:
+            self._listener = listener
+            for name, order in self._given.items():
+                listener(name, order)
+
+    def give(self, name: str, order: Any) -> None:
+        """Note an order; None withdraws it."""
+        with self._lock:
+            self._given[name] = order
+            if order is None:
+                del self._given[name]
+            if self._listener is not None:
+                self._listener(name, order)
+
+
 @dataclass(frozen=True, slots=True)
 class FetchContext:
     """What the process gives to a target.
@@ -208,11 +253,15 @@ class FetchContext:
         index: place of this fetcher among those of the spool, from 0.
         changed: call it when `status` has changed in a way that cannot wait half a second.
         fail: call it with an error that a retry cannot mend: the whole query stops with it.
+        orders: what the reader wants, for targets that it tells more than their settings.
+        note: tells the reader a JSON value; it is lost if the reader does not read.
     """
 
     index: int
     changed: Callable[[], None]
     fail: Callable[[ConnectorError], None]
+    orders: Orders = field(default_factory=Orders)
+    note: Callable[[Any], None] = lambda _value: None
 
 
 TargetFactory = Callable[[Mapping[str, Any], FetchContext], FetchTarget]

@@ -42,6 +42,8 @@ class FetcherGroup:
         may_start: asked before each start; the start waits until it returns True. A subscription with message
             ordering uses it to wait until every earlier folder is unlocked and admitted (rule R3).
         free_bytes: as in `allow`; None for no limit.
+        on_note: called by the supervising thread with the place of a fetcher and what its target has noted; with None
+            when its process has ended, before another one starts.
     """
 
     def __init__(
@@ -52,11 +54,13 @@ class FetcherGroup:
         on_published: Callable[[str, int], None] = lambda _fetcher, _number: None,
         may_start: Callable[[], bool] = lambda: True,
         free_bytes: int | None = None,
+        on_note: Callable[[int, Any], None] = lambda _index, _value: None,
     ) -> None:
         self._plan = plan
         self._on_published = on_published
         self._may_start = may_start
         self._free_bytes = free_bytes
+        self._on_note = on_note
         self._published_since = 0
         self._children = [FetcherChild(index) for index in range(count)]
         self._lock = threading.Lock()
@@ -79,6 +83,17 @@ class FetcherGroup:
             self._free_bytes, self._published_since = free_bytes, 0
             for child in self._children:
                 child.allow(self._share(free_bytes))
+
+    def order(self, index: int, name: str, value: Any) -> None:
+        """Tell a fetcher, and each that follows in its place, what is wanted of it now.
+
+        Args:
+            index: its place.
+            name: an order replaces an earlier one of its name.
+            value: a JSON value of at most 4 kB; None withdraws the order.
+        """
+        with self._lock:
+            self._children[index].order(name, value)
 
     def status(self) -> list[FetcherStatus]:
         """How each of them stands, from memory."""
@@ -136,6 +151,9 @@ class FetcherGroup:
                     child.hang_up()
                 if now >= self._kill_at:
                     child.process.kill()
+            else:
+                with self._lock:
+                    child.tell_orders()
             if child.process.poll() is not None:
                 self._reap(selector, child)
         return not stopping or any(child.process is not None for child in self._children)
@@ -164,6 +182,7 @@ class FetcherGroup:
         if not self._stopping.is_set() and self._terminal is None:
             pause = child.start_at - time.monotonic()
             _log.warning("a fetcher ended with code %s; the next one starts in %.1f s", code, pause)
+        self._on_note(child.index, None)
         if fetcher is not None:
             self._clear_temporary(fetcher)
 
@@ -189,6 +208,8 @@ class FetcherGroup:
     def _take(self, child: FetcherChild, report: Mapping[str, Any]) -> None:
         if "published" in report and child.fetcher is not None:
             self._on_published(child.fetcher, report["published"]["number"])
+        if "note" in report:
+            self._on_note(child.index, report["note"])
         with self._lock:
             terminal = child.take(report)
             if terminal is not None and self._terminal is None:

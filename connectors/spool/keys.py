@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of"]
+__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys"]
 
 HASH_BYTES = 16
 HASH_TYPE = np.dtype("S16")
@@ -112,6 +112,11 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
     if other is not None:
         hashes[by_value] = _hashes(other.values.drop_null(), hash_key, _space_of(other.attribute))
     return IdKeys(numbers, hash_rows, hashes)
+
+
+def no_keys(rows: int) -> IdKeys:
+    """The keys of rows that have no ids: all the same, so that they take next to no room."""
+    return IdKeys(np.zeros(rows, np.uint64), np.empty(0, np.int64), np.empty(0, HASH_TYPE))
 
 
 def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:

@@ -13,8 +13,9 @@ Footer and index are checked when a segment is admitted, and each block when it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +113,7 @@ class SegmentWriter:
         self._sizes: list[Sizes] = []
         self._published: tuple[int, int] | None = None
         self._counters: dict[str, int] = {}
+        self._notes: list[Any] = []
         self.rows = 0
         self.bytes = 0
         self._file = SealedWriter(store, segment_name(fetcher, number), SEGMENT)
@@ -124,6 +126,7 @@ class SegmentWriter:
         sizes: Sizes,
         published: tuple[int, int] | None,
         counters: dict[str, int] | None = None,
+        notes: Sequence[Any] = (),
     ) -> None:
         """Append one block.
 
@@ -133,6 +136,7 @@ class SegmentWriter:
             sizes: bytes of each row.
             published: lowest and highest publish time among them, microseconds.
             counters: what to add to the segment's counters.
+            notes: JSON values that the connector keeps in the footer, in the order of the blocks.
 
         Raises:
             OSError: the disk refused; the segment can only be discarded.
@@ -148,6 +152,7 @@ class SegmentWriter:
             self._published = (min(low, published[0]), max(high, published[1]))
         for name, count in (counters or {}).items():
             self._counters[name] = self._counters.get(name, 0) + count
+        self._notes += notes
 
     def publish(self) -> SegmentInfo:
         """Finish the file and give it its name, durably.
@@ -169,6 +174,7 @@ class SegmentWriter:
                 "bytes": self.bytes,
                 "published": self._published,
                 "counters": self._counters,
+                **({"notes": self._notes} if self._notes else {}),
             }
         )
         if digest is None:
@@ -212,6 +218,7 @@ class SegmentReader:
         footer = self._file.footer
         published = footer["published"]
         self.spool: str = footer["spool"]
+        self.notes: list[Any] = footer.get("notes", [])
         self.info = SegmentInfo(
             footer["fetcher"],
             footer["number"],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from connectors.testing.pubsub_client import PubSubTestClient
 from connectors.testing.pubsub_knobs import PubSubKnobs
 from tests.chaos import _processes
 from tests.chaos._sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
-from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs
+from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 
 VICTIMS = ("source_runner", "fetcher", "worker")
 """Who is killed in each trial, in an order that follows from its seed; and one of `DRIVERS`."""
@@ -43,7 +42,6 @@ _PORTION = 250
 _PUBLISH_PAUSE = 0.08
 _REDELIVERY_DELAY = 0.3
 _ACK_DEADLINE = 10
-_SHOWN = 200
 _OUR_ERRORS = "connectors.core.errors"
 
 
@@ -309,7 +307,7 @@ class KillTrial:
                 **asdict(findings),
                 "left_behind": len(self._left_behind),
             },
-            "query_errors": [_first_line(error) for error in self._query_errors],
+            "query_errors": [first_line(error) for error in self._query_errors],
         }
 
     def _faults(self, findings: Findings) -> list[str]:
@@ -318,11 +316,7 @@ class KillTrial:
         faults += [f"left behind: {process}" for process in self._left_behind.values()]
         allowed = sum(moment.victim == "source_runner" for moment in self._plan.moments)
         ours = [error for error in self._query_errors if _OUR_ERRORS in error]
-        faults += [f"the source raised: {_first_line(error)}" for error in ours]
+        faults += [f"the source raised: {first_line(error)}" for error in ours]
         if len(self._query_errors) > allowed:
             faults.append(f"the query ended {len(self._query_errors)} times")
         return faults
-
-
-def _first_line(error: str) -> str:
-    return re.sub(r" Query \[id = .*?\]", " Query", error.strip().splitlines()[0])[:_SHOWN]

@@ -80,9 +80,9 @@ def sink_rows(folder: Path) -> list[dict[str, Any]]:
 def examine(
     rows: Iterable[Mapping[str, Any]],
     runs: Iterable[Mapping[str, Any]],
-    published: Mapping[str, Mapping[str, Any]],
+    published: Mapping[Any, Mapping[str, Any]],
     key: str,
-    position: str,
+    position: str | None = None,
 ) -> Findings:
     """Compare a sink with what was published.
 
@@ -91,7 +91,7 @@ def examine(
         runs: every run of a batch, as `attempts` gives them.
         published: by id, the columns that its row must have.
         key: name of the column with the id.
-        position: name of the column with the position.
+        position: name of the column with the position; None for a source whose rows have none.
     """
     rows = list(rows)
     found = Counter(row[key] for row in rows)
@@ -108,7 +108,7 @@ def examine(
         doubled=sum(count - 1 for identity, count in found.items() if identity in published),
         phantom=sum(count for identity, count in found.items() if identity not in published),
         altered=sum(_differs(row, published.get(row[key])) for row in rows),
-        misplaced=sum(row[position] != number for number, row in enumerate(rows)),
+        misplaced=0 if position is None else sum(row[position] != number for number, row in enumerate(rows)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ GONE_SECONDS = 10.0
 
 _POLL_SECONDS = 0.02
 _LOG_SHOWN = 3000
+_ERROR_SHOWN = 200
 
 
 class SparkJob:
@@ -175,3 +177,8 @@ class SparkJobs:
         """Kill the process that lives, if there is one: nobody knows what state it is in."""
         if self._job is not None:
             self._job.kill()
+
+
+def first_line(error: str) -> str:
+    """What the error of a query says first, without the ids of the query."""
+    return re.sub(r" Query \[id = .*?\]", " Query", error.strip().splitlines()[0])[:_ERROR_SHOWN]

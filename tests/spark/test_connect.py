@@ -1,7 +1,8 @@
 """Spark Connect: a client without Java registers the pack and uses it on a server of the pip package.
 
-Such a client needs pandas and zstandard. They are no part of the tests' environment, where pyarrow would import pandas
-in every process: install them (``pip install 'pandas<3' zstandard``), then ``./dev chaos long -k connect``.
+Such a client needs pandas and zstandard, which are no part of the tests' environment, where pyarrow would import pandas
+in every process. So the client has an environment of its own, with the group ``connect`` of pyproject.toml; the server
+and its workers have the tests' one. ``./dev chaos connect`` runs this.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +23,7 @@ from connectors.testing.processes import start_bound_process
 from connectors.testing.pubsub import PubSubServer
 from tests import connect_client
 from tools.protos import SOURCES, compile_set
+from tools.side_environment import side_environment
 
 pytestmark = pytest.mark.long
 
@@ -39,7 +40,6 @@ def answers(port: int) -> bool:
 @pytest.fixture
 def remote(tmp_path: Path) -> Iterator[str]:
     """The URL of a Spark Connect server in a process of its own."""
-    pytest.importorskip("pandas", reason="a client of Spark Connect needs pandas")
     port = free_port()
     settings = {
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -70,7 +70,15 @@ def remote(tmp_path: Path) -> Iterator[str]:
         process.wait()
 
 
-def test_a_client_of_spark_connect_reads_each_message_once_and_decodes_protobuf(remote: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def client_python() -> Path:
+    """The Python of the client's environment."""
+    return side_environment("connect")
+
+
+def test_a_client_of_spark_connect_reads_each_message_once_and_decodes_protobuf(
+    client_python: Path, remote: str, tmp_path: Path
+) -> None:
     descriptor_set = tmp_path / "event.desc"
     compile_set(SOURCES / "event.proto", descriptor_set, SOURCES)
     with PubSubServer() as server:
@@ -89,7 +97,7 @@ def test_a_client_of_spark_connect_reads_each_message_once_and_decodes_protobuf(
             },
         }
         environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
-        command = [sys.executable, "-m", connect_client.__name__, json.dumps(told)]
+        command = [str(client_python), "-m", connect_client.__name__, json.dumps(told)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])

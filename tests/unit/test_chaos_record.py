@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.chaos._kinesis_kills import MODES, KillPlan
+from tests.chaos._kinesis_load import keys_out_of_order
 from tests.chaos._record import Record, RecordMismatchError, upper_bound
 from tests.chaos._sink import Findings, examine
 
@@ -113,3 +115,16 @@ def test_each_fault_of_a_sink_is_counted_as_what_it_is(
     rows: list[dict[str, Any]], runs: list[dict[str, Any]], fault: dict[str, int]
 ) -> None:
     assert count(rows, runs).faults == fault
+
+
+def test_rows_of_a_key_that_stand_in_another_order_are_seen() -> None:
+    published = [b"1", b"2", b"3", b"4"]
+    rows = [{"partitionKey": key, "data": data} for key, data in (("a", b"1"), ("b", b"3"), ("a", b"4"), ("b", b"2"))]
+    assert keys_out_of_order(rows, published) == ["b"]
+    assert keys_out_of_order(rows[:3], published) == []
+
+
+def test_a_sixty_of_kills_of_kinesis_has_fifteen_of_the_jvm_in_each_mode() -> None:
+    for mode in MODES:
+        victims = [victim for number in range(6) for victim in KillPlan.make(number, mode, number, 10).victims]
+        assert (len(victims), victims.count("jvm")) >= (60, 15)

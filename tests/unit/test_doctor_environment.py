@@ -232,7 +232,8 @@ import sys
 
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"numpy", "grpc", "google", "ptars", "xxhash", "confluent_kafka", "pyspark"}:
+        absent = {"numpy", "grpc", "google", "ptars", "xxhash", "confluent_kafka", "pyspark", "botocore", "msgspec"}
+        if name.partition(".")[0] in absent:
             raise ModuleNotFoundError("No module named " + name, name=name)
 
 sys.meta_path.insert(0, Absent())
@@ -241,7 +242,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("source", ["pubsub", "kafka_py"])
+@pytest.mark.parametrize("source", ["pubsub", "kinesis", "kafka_py"])
 def test_the_doctor_needs_no_extra_and_no_spark_to_say_that_they_are_absent(tmp_path: Path, source: str) -> None:
     environ = environment(PYSPARK_PYTHON=str(tmp_path / "python9"), JAVA_HOME=str(tmp_path), PYTHONPATH=str(ROOT))
     command = [sys.executable, "-c", BLOCKED, "doctor", "--format", source]

@@ -111,6 +111,36 @@ def test_everything_received_is_published_in_order_with_numbers_without_gaps(spo
     assert list((spool.root / "tmp").iterdir()) == []
 
 
+def test_a_segment_keeps_the_notes_of_its_blocks_and_needs_no_ids(spool: Spool) -> None:
+    spool.start(spool.plan(total=50, notes=True))
+    wait_for(lambda: len(spool.numbers("ack")) == 50)
+    (fetcher,) = spool.fetchers()
+    assert spool.rows(fetcher) == list(range(50))
+    store = LocalStore(str(spool.root), "test")
+    readers = [SegmentReader(store, f"inbox/{fetcher}/{number}.arrow") for number in spool.segments(fetcher)]
+    assert [number for reader in readers for note in reader.notes for number in note] == list(range(50))
+    assert [len(reader.index()[0]) for reader in readers] == [reader.info.rows for reader in readers]
+
+
+def test_orders_reach_a_fetcher_and_each_that_follows_it_and_its_notes_come_back(spool: Spool) -> None:
+    noted: list[tuple[int, Any]] = []
+    group = FetcherGroup(spool.plan(), 1, on_note=lambda index, value: noted.append((index, value)))
+    spool.groups.append(group)
+    group.order(0, "first", {"a": 1})
+    group.start()
+    wait_for(lambda: (0, ["first", {"a": 1}]) in noted)
+    for number in range(2000):  # more than the pipe holds at once
+        group.order(0, f"later-{number}", "x" * 100)
+    wait_for(lambda: (0, ["later-1999", "x" * 100]) in noted)
+    group.order(0, "first", None)
+    wait_for(lambda: (0, ["first", None]) in noted)
+    noted.clear()
+    os.kill(ready(group).pid or 0, signal.SIGKILL)
+    wait_for(lambda: (0, ["later-1999", "x" * 100]) in noted)
+    assert noted[0] == (0, None), "its end is told before the next one starts"
+    assert [value[0] for _, value in noted[1:]] == [f"later-{number}" for number in range(2000)]
+
+
 def test_a_first_row_is_published_at_once_and_later_ones_once_a_period(spool: Spool) -> None:
     group = spool.start(replace(spool.plan(total=100, rows=10, gap=0.02), publish_period=60.0))
     wait_for(lambda: len(spool.numbers("receive")) == 100)

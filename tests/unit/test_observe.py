@@ -67,6 +67,14 @@ def test_the_lag_in_time_is_the_age_of_the_first_look_that_saw_an_unread_record(
     assert ages == [0, 0, 2 * SECONDS, 1 * SECONDS, 0, 0]
 
 
+def test_a_source_that_counts_no_records_says_how_far_it_is_behind_in_time() -> None:
+    kinds = {"other": lambda _end, _latest: {"s/0": PartitionLag(None, 1200), "s/1": PartitionLag(0, 0)}}
+    found = measure(progress({"numInputRows": 1}), 0, kinds, {}, {})
+    [source] = found.sources
+    assert (source.records, source.milliseconds) == (None, 1200)
+    assert found.line().endswith("source 0 (other) 1,200 ms behind")
+
+
 def test_a_stream_that_stands_still_for_long_keeps_its_age_and_little_memory() -> None:
     history = LagHistory()
     for now in range(5000):

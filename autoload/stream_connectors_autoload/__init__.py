@@ -1,0 +1,50 @@
+"""What the modules ``pyspark_*`` of this distribution share; not called by users."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, ClassVar
+
+from pyspark.sql.datasource import DataSource
+
+__all__ = ["StandIn", "__version__"]
+
+__version__ = "0.1.0"
+
+
+class StandIn(DataSource):
+    """A data source by name only: to make one makes the source of the pack, which is imported then.
+
+    Spark pickles the class where it looks for sources, and calls it, with the options, in each process that needs one.
+    """
+
+    short_name: ClassVar[str]
+    """The name of the format."""
+    stands_for: ClassVar[str]
+    """The class of the pack, in dotted form."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return cls.short_name
+
+    def __new__(cls, options: dict[str, str]) -> Any:
+        """The source of the pack.
+
+        Args:
+            options: of the source.
+
+        Raises:
+            ImportError: the pack, or what this source needs, cannot be imported in this process.
+        """
+        module, _, name = cls.stands_for.rpartition(".")
+        try:
+            source = getattr(importlib.import_module(module), name)
+        except ImportError as error:
+            extra = module.split(".")[1]
+            raise ImportError(
+                f"[AUTOLOAD_SOURCE_UNAVAILABLE] The format {cls.short_name} cannot be loaded: {error}. "
+                f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor; "
+                "`connectors doctor` finds what else it may be."
+            ) from error
+        return source(options)

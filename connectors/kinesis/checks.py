@@ -1,0 +1,25 @@
+"""The checks of ``connectors doctor --format kinesis``; see `connectors.core.checks.SourceChecks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from connectors.core.checks import Finding, Steps, packages
+
+__all__ = ["FORMAT", "check"]
+
+FORMAT: Final = "kinesis"
+
+_PACKAGES: Final = ("boto3", "botocore", "msgspec")
+
+
+def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
+    """Look at packages, options, credentials, network, log-in, what is read, and where the query would begin."""
+    steps = Steps(FORMAT)
+    yield packages(steps, "kinesis", _PACKAGES)
+    if not steps.failed:
+        from connectors.kinesis.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
+
+        yield from diagnose(raw, environ, checkpoint, steps)

@@ -1,0 +1,54 @@
+"""What is done to botocore's requests and answers on their way; see `connectors.kinesis.client` for why.
+
+Each function is a handler of one of botocore's events, and is called with what that event has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["BODY", "exact_time", "keep_body", "note_time", "put_body", "take_body"]
+
+BODY: Final = "RawBody"
+"""Under this name a body passes botocore by: of an answer to the caller, of a request from it."""
+
+_TIME: Final = "iterator_time"
+_OK: Final = 200
+_VALID_RECORDS: Final = [{"Data": b"", "PartitionKey": "0"}]
+
+
+def keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
+    """Give the body of an answer out as it is, and nothing to the parser; errors are left to it."""
+    if response_dict["status_code"] == _OK:
+        customized_response_dict[BODY] = response_dict["body"]
+        response_dict["body"] = b"{}"
+
+
+def take_body(params: dict[str, Any], context: dict[str, Any], **_event: Any) -> None:
+    """Keep the body of a request that is written already, and leave the least that botocore takes for valid."""
+    if BODY in params:
+        context[BODY] = params.pop(BODY)
+        params["Records"] = _VALID_RECORDS
+
+
+def put_body(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
+    """Put that body into the request, before it is signed."""
+    if BODY in context:
+        params["body"] = context[BODY]
+
+
+def note_time(params: Mapping[str, Any], context: dict[str, Any], **_event: Any) -> None:
+    """Keep the time that an iterator or a subscription begins at: botocore cuts it to whole seconds."""
+    place = params.get("StartingPosition", params)
+    if "Timestamp" in place:
+        context[_TIME] = place["Timestamp"]
+
+
+def exact_time(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
+    """Put that time into the request."""
+    if _TIME in context:
+        body = json.loads(params["body"])
+        body.get("StartingPosition", body)["Timestamp"] = context[_TIME]
+        params["body"] = json.dumps(body).encode()

@@ -1,0 +1,258 @@
+"""How SubscribeToShard travels: messages of the event stream, requests that botocore signs, answers by HTTP/2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import zlib
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from botocore.eventstream import EventStreamBuffer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.core.errors import ServiceUnavailableError
+from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.eventstream import Message, MessageBuffer
+from connectors.kinesis.http2 import Answer, Http2Client
+from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.positions import TRIM, Position, after, at, at_time
+from connectors.kinesis.records import Event, parse_event
+from connectors.testing.kafka_certificates import make_certificates
+from connectors.testing.kinesis import KinesisServer
+from connectors.testing.kinesis_eventstream import event_message, exception_message
+from tests.kinesis_calls import kinesis_client
+
+SHARD = "shardId-000000000000"
+SECONDS = 30.0
+
+
+# Messages
+
+
+@given(st.lists(st.binary(max_size=300), max_size=4), st.integers(1, 50))
+def test_messages_are_the_same_in_pieces_of_any_size_as_for_botocore(payloads: list[bytes], size: int) -> None:
+    sent = b"".join(event_message("SubscribeToShardEvent", each) for each in payloads)
+    buffer, theirs = MessageBuffer(), EventStreamBuffer()
+    found: list[Message] = []
+    for begin in range(0, len(sent), size):
+        found += buffer.feed(sent[begin : begin + size])
+    theirs.add_data(sent)
+    assert [(each.headers, each.payload) for each in found] == [(each.headers, each.payload) for each in theirs]
+    assert buffer.is_empty
+
+
+def test_an_error_inside_of_a_stream_says_its_kind() -> None:
+    (message,) = MessageBuffer().feed(exception_message("ResourceInUseException", "taken"))
+    assert message.headers[":message-type"] == "exception"
+    assert message.headers[":exception-type"] == "ResourceInUseException"
+    assert json.loads(message.payload) == {"message": "taken"}
+
+
+def test_headers_of_every_type_are_passed_over() -> None:
+    values = [(0, b""), (1, b""), (2, b"1"), (3, b"12"), (4, b"1234"), (5, b"12345678"), (6, b"\0\3abc")]
+    values += [(7, b"\0\2hi"), (8, b"12345678"), (9, b"1" * 16)]
+    headers = b"".join(bytes([1]) + b"%d" % kind + bytes([kind]) + value for kind, value in values)
+    prelude = struct.pack("!II", 16 + len(headers) + 2, len(headers))
+    message = prelude + struct.pack("!I", zlib.crc32(prelude)) + headers + b"ok"
+    (found,) = MessageBuffer().feed(message + struct.pack("!I", zlib.crc32(message)))
+    assert (found.headers, found.payload) == ({"7": "hi"}, b"ok")
+
+
+@pytest.mark.parametrize("place", range(0, 100, 3))
+def test_a_message_with_a_wrong_byte_is_refused(place: int) -> None:
+    sent = bytearray(event_message("SubscribeToShardEvent", b'{"Records":[]}' + b" " * 20))
+    sent[place % len(sent)] ^= 1
+    with pytest.raises(ServiceUnavailableError, match="KINESIS_EVENT_DAMAGED"):
+        list(MessageBuffer().feed(bytes(sent)))
+
+
+def test_an_event_says_where_to_go_on_and_whether_the_shard_ends() -> None:
+    record = {"SequenceNumber": "7", "Data": "aGk=", "PartitionKey": "k", "ApproximateArrivalTimestamp": 1.5}
+    event = parse_event(json.dumps({"Records": [record], "ContinuationSequenceNumber": "9"}).encode())
+    assert [(each.number, each.Data, each.arrival_ms) for each in event.records] == [(7, b"hi", 1500)]
+    assert (event.continuation, event.ended) == (9, False)
+    children = [{"ShardId": "a", "ParentShards": ["b"], "HashKeyRange": {}}]
+    assert parse_event(json.dumps({"Records": [], "ChildShards": children}).encode()).ended
+    assert parse_event(b'{"Records":[],"MillisBehindLatest":0}').ended
+    for bad in (b"{}", b'{"Records":[],"ContinuationSequenceNumber":"x"}', b"no"):
+        with pytest.raises(ServiceUnavailableError, match="KINESIS_ANSWER_MALFORMED"):
+            parse_event(bad)
+
+
+# Subscriptions
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_certificates(tmp_path_factory.mktemp("http2") / "tls")
+
+
+@pytest.fixture
+def server(certificates: Path) -> Iterator[KinesisServer]:
+    with KinesisServer(certificates=certificates) as running:
+        running.set_takeover(0)
+        running.create_stream("orders", 1)
+        yield running
+
+
+@pytest.fixture
+def consumer(server: KinesisServer) -> str:
+    client = kinesis_client(server.url)
+    arn = client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    made = client.register_stream_consumer(StreamARN=arn, ConsumerName="test")
+    client.close()
+    return str(made["Consumer"]["ConsumerARN"])
+
+
+def request(url: str, consumer: str, position: Position = TRIM, certificates: Path | None = None) -> SignedRequest:
+    raw = {"streamName": "orders", "endpointUrl": url, "awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
+    made = KinesisClient(parse_read_options(raw, {})).subscription(consumer, SHARD, position)
+    return SignedRequest(made.url, made.headers, made.body, str(certificates / "ca.pem") if certificates else None)
+
+
+def run(work: Callable[[Http2Client], Awaitable[None]]) -> None:
+    async def all_of_it() -> None:
+        client = Http2Client()
+        try:
+            async with asyncio.timeout(SECONDS):
+                await work(client)
+        finally:
+            await client.close()
+
+    asyncio.run(all_of_it())
+
+
+async def subscribe(client: Http2Client, signed: SignedRequest) -> Answer:
+    answer = await client.post(signed.url, signed.headers, signed.body, signed.certificates)
+    await answer.begin()
+    return answer
+
+
+async def events(answer: Answer, buffer: MessageBuffer) -> list[Event]:
+    """The events of the next piece that has any."""
+    while True:
+        messages = list(buffer.feed(await answer.read()))
+        found = [each for each in messages if each.headers[":event-type"] == "SubscribeToShardEvent"]
+        if found:
+            return [parse_event(each.payload) for each in found]
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_records_are_pushed_by_http2_signed_by_botocore(
+    server: KinesisServer, consumer: str, certificates: Path, secure: bool
+) -> None:
+    server.put("orders", [("key", b"0"), ("key", b"1")])
+    signed = request(server.tls_url if secure else server.url, consumer, TRIM, certificates)
+    signed = signed if secure else SignedRequest(signed.url, signed.headers, signed.body, None)
+
+    async def work(client: Http2Client) -> None:
+        async with await subscribe(client, signed) as answer:
+            assert answer.status == 200
+            assert answer.headers["content-type"] == "application/vnd.amazon.eventstream"
+            assert "date" in answer.headers
+            (event,) = await events(answer, MessageBuffer())
+            assert [each.Data for each in event.records] == [b"0", b"1"]
+
+    run(work)
+    (call,) = server.calls("SubscribeToShard")
+    assert (call.stream, call.shard) == ("orders", SHARD)
+    assert "Signature=" not in repr(signed)
+
+
+def test_every_start_is_told_exactly(server: KinesisServer, consumer: str) -> None:
+    placed = server.put("orders", [("key", b"%d" % number) for number in range(3)])
+    moment = round(server.records("orders")[1].arrival * 1000)
+    starts = [(after(placed[1][1]), [b"2"]), (at(placed[1][1]), [b"1", b"2"]), (at_time(moment + 1), [])]
+
+    async def work(client: Http2Client) -> None:
+        for position, expected in starts:
+            async with await subscribe(client, request(server.url, consumer, position)) as answer:
+                (event,) = await events(answer, MessageBuffer())
+                assert [each.Data for each in event.records] == expected, position
+
+    run(work)
+
+
+def test_a_refused_request_has_the_errors_name(server: KinesisServer, consumer: str) -> None:
+    async def work(client: Http2Client) -> None:
+        async with await subscribe(client, request(server.url, consumer + "0")) as answer:
+            assert answer.status == 400
+            assert b"ResourceNotFoundException" in await answer.read()
+
+    run(work)
+
+
+@pytest.mark.parametrize("kind", [None, "InternalFailureException"])
+def test_a_cut_is_told_and_an_end_is_an_end(server: KinesisServer, consumer: str, kind: str | None) -> None:
+    async def work(client: Http2Client) -> None:
+        async with await subscribe(client, request(server.url, consumer)) as answer:
+            await events(answer, MessageBuffer())
+            server.end_subscriptions("orders", kind=kind)
+            if kind is None:
+                with pytest.raises(ServiceUnavailableError, match="KINESIS_SUBSCRIPTION_CUT"):
+                    await answer.read()
+            else:
+                rest = [await answer.read(), await answer.read()]
+                assert b"made to fail" in rest[0]
+                assert rest[1] == b""
+        async with await subscribe(client, request(server.url, consumer)) as again:
+            assert len(await events(again, MessageBuffer())) == 1
+
+    run(work)
+
+
+def test_many_answers_share_a_connection_and_one_that_is_not_read_stops_no_other(
+    server: KinesisServer, consumer: str
+) -> None:
+    server.fill("orders", 12_000, 1000)
+    client_of_consumers = kinesis_client(server.url)
+    arn = client_of_consumers.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]["StreamARN"]
+    other = client_of_consumers.register_stream_consumer(StreamARN=arn, ConsumerName="other")["Consumer"]["ConsumerARN"]
+    client_of_consumers.close()
+
+    async def count(answer: Answer) -> int:
+        found, buffer = 0, MessageBuffer()
+        while found < 12_000:
+            found += sum(len(event.records) for event in await events(answer, buffer))
+        return found
+
+    async def work(client: Http2Client) -> None:
+        async with (
+            await subscribe(client, request(server.url, consumer)) as slow,
+            await subscribe(client, request(server.url, other)) as quick,
+        ):
+            assert await count(quick) == 12_000
+            await asyncio.sleep(0.2)
+            held = sum(len(piece) for piece in slow._pieces)
+            assert held <= 4 << 20, "what is not read is not sent either"
+            assert await count(slow) == 12_000
+        assert len(client._connections) == 1
+        assert [len(each) for each in client._connections.values()] == [1]
+
+    run(work)
+
+
+def test_leaving_an_answer_ends_the_subscription(server: KinesisServer, consumer: str) -> None:
+    async def work(client: Http2Client) -> None:
+        async with await subscribe(client, request(server.url, consumer)) as answer:
+            await events(answer, MessageBuffer())
+            assert len(server.subscriptions("orders")) == 1
+        while server.subscriptions("orders"):  # noqa: ASYNC110 - the server has no event for this
+            await asyncio.sleep(0.01)
+
+    run(work)
+
+
+def test_no_server_and_a_server_without_http2_are_told(server: KinesisServer, consumer: str) -> None:
+    signed = request(server.url, consumer)
+    server.stop()
+
+    async def work(client: Http2Client) -> None:
+        with pytest.raises(ServiceUnavailableError, match="KINESIS_SUBSCRIPTION_CUT"):
+            await subscribe(client, signed)
+
+    run(work)

@@ -1,0 +1,1 @@
+"""What `./dev` runs: lock files, descriptor sets, pages of the reference."""
