@@ -12,8 +12,8 @@ toArrow, by one clock. Beside it Google's high-level client, which writes nothin
 server, client and machine. p50 below 400 ms is asked for. `latency-file-manager`: the same with the setting of Spark
 that docs/how-to/latency.md advises (`FILE_MANAGER`). `latency-emulator`: on the official emulator, which adds delays.
 
-Latency ratios are the client's p50 divided by ours; as everywhere, more is better. Beside the figures by the clock stands
-the processor time of each kind of process, which says more on a machine that has other work too.
+Latency ratios are the client's p50 divided by ours; as everywhere, more is better. Beside the figures by the clock
+stands the processor time of each kind of process, which says more on a machine that has other work too.
 """
 
 from __future__ import annotations
