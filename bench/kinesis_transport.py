@@ -26,13 +26,14 @@ from urllib.parse import urlsplit
 
 from _common import Benchmark, Side, interleaved, parser, version
 
-from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.client_options import client_options
 from connectors.kinesis.eventstream import MessageBuffer
 from connectors.kinesis.http2 import Http2Client
 from connectors.kinesis.options import parse_read_options
 from connectors.kinesis.positions import TRIM
 from connectors.kinesis.records import parse_event
+from connectors.kinesis.signed_request import SignedRequest
 from connectors.testing.kafka_certificates import make_certificates
 
 SIZES = ("100", "1024")

@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -22,12 +21,13 @@ from connectors.kinesis.client_errors import NOT_FOUND, client_error, service_er
 from connectors.kinesis.client_hooks import BODY, exact_time, keep_body, note_time, put_body, take_body
 from connectors.kinesis.positions import Kind, Position
 from connectors.kinesis.shards import Listing, Shard
+from connectors.kinesis.signed_request import SignedRequest
 
 if TYPE_CHECKING:
     from connectors.kinesis.client_options import KinesisClientOptions
     from connectors.kinesis.records import Page
 
-__all__ = ["KinesisClient", "SignedRequest", "patiently", "shared_client"]
+__all__ = ["KinesisClient", "patiently", "shared_client"]
 
 T = TypeVar("T")
 
@@ -255,23 +255,6 @@ def patiently(
 
     policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
     return retry(attempt, policy, retryable=retryable, sleep=sleep)
-
-
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
-    """A request of HTTP, with its signature; it is good for some minutes.
-
-    Attributes:
-        url: where to send it.
-        headers: the signature among them.
-        body: what to send.
-        certificates: a file with the authorities that botocore trusts; None for ``http:``.
-    """
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes
-    certificates: str | None
 
 
 class _NotSent(Exception):  # noqa: N818 - it is no error: it takes a request out of botocore

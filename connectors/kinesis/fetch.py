@@ -21,12 +21,13 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
-from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.client_options import client_from_json
 from connectors.kinesis.columns import ARROW_SCHEMA, columns
 from connectors.kinesis.extents import Extent, ShardKey
 from connectors.kinesis.http2 import Http2Client
 from connectors.kinesis.positions import Kind, Position, after
+from connectors.kinesis.signed_request import SignedRequest
 from connectors.kinesis.subscription import Fetched, Order, ShardSubscription
 from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
 

@@ -18,13 +18,13 @@ import msgspec
 
 from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.kinesis.client import SignedRequest
 from connectors.kinesis.client_errors import IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
 from connectors.kinesis.eventstream import Message, MessageBuffer
 from connectors.kinesis.extents import ShardKey
 from connectors.kinesis.http2 import Answer, Http2Client
 from connectors.kinesis.positions import Kind, Position, after
 from connectors.kinesis.records import Event, Record, parse_event
+from connectors.kinesis.signed_request import SignedRequest
 
 __all__ = ["Fetched", "Order", "ShardSubscription", "SubscriptionHost"]
 

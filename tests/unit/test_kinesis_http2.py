@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.eventstream import Message, MessageBuffer
 from connectors.kinesis.http2 import Answer, Http2Client
 from connectors.kinesis.options import parse_read_options
 from connectors.kinesis.positions import TRIM, Position, after, at, at_time
 from connectors.kinesis.records import Event, parse_event
+from connectors.kinesis.signed_request import SignedRequest
 from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.kinesis_eventstream import event_message, exception_message
