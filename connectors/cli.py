@@ -1,4 +1,4 @@
-"""The command line: ``connectors demo``, ``doctor``, ``watch``, ``report`` and ``spool``."""
+"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report`` and ``spool``."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ app.command()(report)
 def _add_spool_commands() -> None:
     """Spools need packages of the extras; `doctor` says which, so it has to run without them."""
     try:
+        from connectors.fetch_cli import fetch  # noqa: PLC0415 - see above
         from connectors.spool_cli import spool_commands  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("connectors"):
@@ -39,8 +40,10 @@ def _add_spool_commands() -> None:
         missing = error.name
     else:
         app.add_typer(spool_commands, name="spool")
+        app.command()(fetch)
         return
 
+    @app.command("fetch", hidden=True, context_settings={"ignore_unknown_options": True})
     @app.command("spool", hidden=True, context_settings={"ignore_unknown_options": True})
     def spool(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:  # noqa: ARG001 - any
         text = f"[PACKAGES_MISSING] {missing} is not installed. pip install 'pyspark-stream-connectors[pubsub]'"

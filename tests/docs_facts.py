@@ -48,7 +48,8 @@ OPTIONS: dict[tuple[str, str], type] = {
     ("kafka_py", "write"): KafkaWriteOptions,
 }
 SPARK_OPTIONS = {"checkpointLocation", "path", "queryName"}
-# Those of the JVM that a page about moving may show beside ours.
+SPARK_OPTIONS |= {"asyncProgressTrackingEnabled", "asyncProgressTrackingCheckpointIntervalMs"}
+# Those of Spark itself and of jars, which have options of their own.
 FOREIGN_FORMATS = {"kafka", "parquet", "delta", "jdbc", "memory", "console", "noop", "rate"}
 
 
@@ -200,9 +201,10 @@ def is_option(name: str, legal: set[str]) -> bool:
 
 def command_violations(page: Page) -> Iterator[str]:
     """Commands of the pack, verbs of ./dev and modules that cannot be run, or not with these arguments."""
+    saved = set(re.findall(r"[Ss]ave\s+this\s+as\s+`([^`]+)`", page.text))
     for words in page.command_lines:
         check = _CHECKS.get(words[0])
-        if check is not None and len(words) > 1:
+        if check is not None and len(words) > 1 and words[1] not in saved:
             yield from (f"{page.path}: {' '.join(words)}: {text}" for text in check(page.tree, words[1:]))
 
 
@@ -344,8 +346,9 @@ def known_names() -> frozenset[str]:
     spark = (DataFrame, DataStreamReader, DataStreamWriter, SparkSession, SparkSession.Builder)
     methods = {name for kind in spark for name in dir(kind)} | {"availableNow", "processingTime"}
     protobuf = {one.name for kind in (ProtobufOptions, RegistryOptions) for one in declared_options(kind).values()}
-    explicit = {"explicitHashKey"}  # a column that only the sink has
-    return frozenset(option_names() | columns | parameters | methods | protobuf | explicit)
+    others = {"explicitHashKey"}  # a column that only the sink has
+    others |= {"txnAppId", "txnVersion"}  # Delta's
+    return frozenset(option_names() | columns | parameters | methods | protobuf | others)
 
 
 def public_names() -> list[tuple[str, str]]:

@@ -91,6 +91,9 @@ class PubSubRig:
             **arguments,
         )
 
+    def before_crash(self, failpoints: str, options: dict[str, str]) -> None:
+        """Nothing: the fetchers have the failpoints of the query's reader, which starts them."""
+
     def publish(self, count: int, size: int = 20, attributes: Mapping[str, str] | None = None) -> list[str]:
         """Publish messages whose payloads number all that the rig has published; their ids."""
         first = len(self.published)

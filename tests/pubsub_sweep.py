@@ -121,12 +121,15 @@ def sweep(rig: PubSubRig, crashes: Sequence[Crash]) -> list[Crash]:
     with rig.query(_OPTIONS) as query:
         for number, crash in enumerate(crashes):
             flag = rig.folder / f"crash-{number}"
-            query.restart(reader_environment={"CONNECTORS_FAILPOINTS": crash.failpoints(flag)})
+            failpoints = crash.failpoints(flag)
+            rig.before_crash(failpoints if crash.role == "fetcher" else "", _OPTIONS)
+            query.restart(reader_environment={"CONNECTORS_FAILPOINTS": failpoints})
             _run_into(rig, query, crash, flag)
             if not flag.exists():
                 missed.append(crash)
             # What a dead fetcher held comes again at its deadline.
             rig.server.jump(15)
+        rig.before_crash("", _OPTIONS)
         query.restart(reader_environment={"CONNECTORS_FAILPOINTS": ""})
         rig.run_until_all(query, _TIMEOUT)
         query.idle(3)

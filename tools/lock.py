@@ -16,7 +16,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-SIDE_GROUPS = ("connect", "packaging")
+SIDE_GROUPS = ("connect", "packaging", "site")
 HEADER = "# Made by ./dev lock from pyproject.toml. Names no registry: each machine asks its own.\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 import importlib
 import inspect
@@ -17,6 +18,7 @@ PUBLIC_MODULES = (
     "connectors.protobuf",
     "connectors.observe",
     "connectors.spool",
+    "connectors.executors",
     "connectors.kafka.lag",
     "connectors.doctor",
     "connectors.core.errors",
@@ -197,4 +199,12 @@ def _fenced(block: list[str]) -> list[str]:
         return []
     while block and not block[-1]:
         block.pop()
-    return ["```python", *block, "```", ""]
+    return ["```python" if _is_python("\n".join(block)) else "```text", *block, "```", ""]
+
+
+def _is_python(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except SyntaxError:
+        return False
+    return True

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["Finding", "Outcome", "SourceChecks", "Steps", "packages"]
+__all__ = ["Finding", "Outcome", "SourceChecks", "Steps", "installed", "packages"]
 
 
 class Outcome(StrEnum):
@@ -118,7 +118,7 @@ def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
     """
 
     def look() -> str | Finding:
-        missing = [name for name in names if not _installed(name)]
+        missing = [name for name in names if not installed(name)]
         if missing:
             mend = f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor."
             found = f"not installed: {', '.join(missing)}"
@@ -128,7 +128,8 @@ def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
     return steps.step("packages", look)
 
 
-def _installed(name: str) -> bool:
+def installed(name: str) -> bool:
+    """Whether a module is installed; it is not imported."""
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # of the package that it is in

@@ -17,9 +17,10 @@ from typing import Final
 
 import connectors
 from connectors.core.checks import Finding
+from connectors.doctor.machine import check_connect, check_machine
 from connectors.doctor.workers import check_workers, dotted, numbers
 
-__all__ = ["check_environment", "check_java", "check_spark"]
+__all__ = ["check_environment", "check_java", "check_spark", "spark_settings"]
 
 _SECONDS: Final = 60
 _OLDEST_PYTHON: Final = (3, 11)
@@ -36,6 +37,8 @@ def check_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield _driver()
     yield from check_workers(environ)
     yield from check_spark(environ)
+    yield from check_connect(environ)
+    yield from check_machine(environ, spark_settings(environ))
     yield from check_java(environ)
 
 
@@ -112,8 +115,12 @@ def _version_in(home: Path) -> str:
     return ""
 
 
-def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What ``spark-defaults.conf`` and the arguments of the shell say; a session's own settings are not seen here."""
+def spark_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """What ``spark-defaults.conf`` and the arguments of the shell say; a session's own settings are not seen here.
+
+    Args:
+        environ: the environment of the driver.
+    """
     home = environ.get("SPARK_HOME") or ""
     folder = environ.get("SPARK_CONF_DIR") or (str(Path(home) / "conf") if home else "")
     settings: dict[str, str] = {}
@@ -126,6 +133,11 @@ def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     settings |= dict(
         re.findall(r"--conf[ =]+['\"]?(spark\.[\w.]+)=(\S+?)['\"]?(?:\s|$)", environ.get("PYSPARK_SUBMIT_ARGS", ""))
     )
+    return settings
+
+
+def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
+    settings = spark_settings(environ)
     if settings.get("spark.python.worker.reuse", "true").lower() == "false":
         yield Finding.warning(
             "spark",
@@ -133,6 +145,15 @@ def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
             "spark.python.worker.reuse is false: each task starts a Python, about a second for each batch",
             "Take spark.python.worker.reuse out of spark-defaults.conf.",
             "SPARK_WORKER_REUSE",
+        )
+    other = settings.get("spark.pyspark.python")
+    if other and other != (environ.get("PYSPARK_PYTHON") or "python3"):
+        yield Finding.warning(
+            "spark",
+            "workers' Python",
+            f"spark.pyspark.python is {other}: spark-submit takes it for the workers, and not PYSPARK_PYTHON",
+            f"Take spark.pyspark.python out of spark-defaults.conf, or: export PYSPARK_PYTHON={other}",
+            "SPARK_PYTHON_SETTING",
         )
     if settings.get("spark.speculation", "false").lower() == "true":
         yield Finding.warning(

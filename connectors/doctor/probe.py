@@ -5,9 +5,13 @@ is: so it imports nothing of this pack by itself, and keeps to what older Python
 """
 
 import importlib
+import importlib.machinery
 import json
 import pkgutil
 import sys
+from pathlib import Path
+
+NEEDED = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "google", "grpc", "boto3", "confluent_kafka", "ptars")
 
 
 def version_of(name: str) -> object:
@@ -33,6 +37,16 @@ def neighbours() -> object:
     return found
 
 
+def shadows() -> object:
+    """The modules of the working folder that have the name of a package which Spark or a source of the pack needs."""
+    found = {}
+    for name in NEEDED:
+        spec = importlib.machinery.PathFinder.find_spec(name, [str(Path.cwd())])
+        if spec is not None and spec.origin is not None and "site-packages" not in spec.origin:
+            found[name] = spec.origin
+    return found
+
+
 if __name__ == "__main__":
     packages = {name: version_of(name) for name in ("pyspark", "pyarrow", "pandas", "connectors")}
     seen = {
@@ -40,5 +54,6 @@ if __name__ == "__main__":
         "executable": sys.executable,
         "packages": packages,
         "neighbours": neighbours(),
+        "shadows": shadows(),
     }
     sys.stdout.write("\n" + json.dumps(seen) + "\n")

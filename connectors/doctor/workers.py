@@ -67,6 +67,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield _arrow(packages["pyarrow"], mend, environ)
     yield _pandas(packages["pandas"])
     yield _pack(packages["connectors"], seen["executable"])
+    yield from _shadows(seen.get("shadows", {}))
     yield from _neighbours(seen["neighbours"])
 
 
@@ -176,6 +177,18 @@ def _pack(package: Mapping[str, Any], python: str) -> Finding:
         "Rename that module, or take its folder out of PYTHONPATH and do not start from there.",
         "PACK_SHADOWED",
     )
+
+
+def _shadows(found: Mapping[str, str]) -> Iterator[Finding]:
+    """A program of one's own called ``pyspark.py`` is found before the package, by itself and by what is beside it."""
+    for name, file in found.items():
+        yield Finding.failure(
+            "python",
+            "working folder",
+            f"{file} is found instead of the package {name}",
+            "Rename it, and delete the folder __pycache__ beside it; or start from another folder.",
+            "PACKAGE_SHADOWED",
+        )
 
 
 def _neighbours(found: list[dict[str, Any]]) -> Iterator[Finding]:

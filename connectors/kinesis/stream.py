@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,7 +56,7 @@ class KinesisStream:
 
     def __init__(self, options: KinesisReadOptions) -> None:
         self._options = options
-        self._watch = ShardWatch(options)
+        self._watch = _watch(options)
         self._resolved: Streams | None = None
         self._called = False
         self._checked: set[tuple[ShardKey, ShardState]] = set()
@@ -70,6 +71,7 @@ class KinesisStream:
     def prepare_for_available_now(self) -> None:
         """From now on nothing is read that is newer than the next call of `latest_offset`."""
         self._available_now = True
+        self._watch.bounded()
         self._targets = None
 
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
@@ -93,6 +95,8 @@ class KinesisStream:
     def _latest(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         if self._available_now:
             return self._end(start, self._bounded(start), self._listings, everything=everything)
+        if everything:
+            self._watch.bounded()
         fresh = everything or not self._called
         again = not fresh and self._answered is not None and self._answered[0] == start
         if again:
@@ -280,10 +284,20 @@ class KinesisStream:
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
             same_stream(state, listing)
             found = shard_ranges(listing.stream, listing.name, begin.get(arn), state, listing.retention_ms)
+            found = [self._with_pieces(arn, state.created_ms, each) for each in found]
             busy += [(arn, each.shard) for each in found]
             ranges += found
         self._watch.busy(busy)
         return ranges
+
+    def _with_pieces(self, arn: str, created_ms: int, part: ShardRange) -> ShardRange:
+        """A range, with what is there of it without asking the service."""
+        return replace(part, pieces=self._watch.pieces((arn, part.shard), created_ms, part.begin, part.end))
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Batches up to an offset are never planned again."""
+        if not is_sentinel(end):
+            self._watch.forget(read_offset(end))
 
     def _report(self, kind: str, reason: str, where: str) -> None:
         report_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
@@ -291,6 +305,14 @@ class KinesisStream:
     def stop(self) -> None:
         """End the threads."""
         self._watch.stop()
+
+
+def _watch(options: KinesisReadOptions) -> ShardWatch:
+    if not options.consumers:
+        return ShardWatch(options)
+    from connectors.kinesis.fanout import FanOutWatch  # noqa: PLC0415 - polling needs no spool
+
+    return FanOutWatch(options)
 
 
 def same_stream(state: StreamState, listing: Listing) -> None:

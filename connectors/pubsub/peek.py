@@ -18,12 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.options import conflict
-from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.fetch import PubSubFetch
-from connectors.pubsub.start import fetch_plan
-from connectors.pubsub.subscription import SubscriptionInfo, require_readable
+from connectors.pubsub.start import fetch_plan, look_at
 from connectors.spool.fence import spark_pid
 from connectors.spool.fetch_target import FetchContext
 from connectors.spool.fetcher import FetcherGroup
@@ -34,6 +32,7 @@ from connectors.spool.store import LocalStore
 if TYPE_CHECKING:
     from connectors.pubsub.leases import Received
     from connectors.pubsub.read_options import PubSubReadOptions
+    from connectors.pubsub.subscription import SubscriptionInfo
     from connectors.spool.ledger import Ledger
 
 __all__ = ["PubSubPeek", "peek"]
@@ -83,7 +82,7 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
             "a peek keeps what it saw in a folder beside the spool, which has to be a file system for that",
             "Give a spoolLocation on a shared file system, or leave it out, for this read.",
         )
-    info = _look_at(options)
+    info = look_at(options)
     _remove_old(options.spool_folder)
     root = f"{options.spool_folder}.peek-{spark_pid()}-{secrets.token_hex(_NONCE_BYTES)}"
     store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
@@ -92,17 +91,6 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
     _fetch(options, info, ledger)
     _warn(options, info, ledger.state.counters.get("delivered", 0))
     return root, min(ledger.state.head, options.peek_max_rows)
-
-
-def _look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
-    """What the service tells about the subscription; None when the role for that is missing."""
-    with PubSubClient(options.transport, options.credentials) as client:
-        try:
-            info = client.get_subscription(options.subscription)
-        except AccessDeniedError:
-            return None
-    require_readable(info)
-    return info
 
 
 def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Ledger) -> None:

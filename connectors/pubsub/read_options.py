@@ -22,7 +22,7 @@ from connectors.pubsub.options import (
 )
 from connectors.pubsub.schema import SchemaMode
 
-__all__ = ["BatchMode", "PubSubReadOptions", "SegmentCompression", "parse_read_options"]
+__all__ = ["BatchMode", "FetchMode", "PubSubReadOptions", "SegmentCompression", "parse_read_options"]
 
 _CONNECTOR: Final = "pubsub"
 _LONGEST_ATTRIBUTE: Final = 256
@@ -35,6 +35,13 @@ class SegmentCompression(StrEnum):
 
     NONE = "none"
     LZ4 = "lz4"
+
+
+class FetchMode(StrEnum):
+    """Who fetches what a stream reads."""
+
+    DRIVER = "driver"
+    EXTERNAL = "external"
 
 
 class BatchMode(StrEnum):
@@ -95,6 +102,23 @@ class PubSubReadOptions(PubSubStreamOptions):
         "How the rows in the spool are compressed: lz4 makes text smaller by half or more, and costs the fetchers and "
         "the tasks some processor time. May be changed: each segment says how it was written.",
         default="none",
+    )
+    fetch: FetchMode = option(
+        "fetch",
+        choice(FetchMode),
+        "Who fetches: driver starts the fetchers beside the reader, on the driver. With external the reader starts "
+        "none, and only admits what others publish into the spool: fetchers on the executors "
+        "(connectors.executors.fetch_on_executors), or connectors fetch outside of Spark, with the same options.",
+        default="driver",
+    )
+    max_reader_age: float = option(
+        "maxReaderAge",
+        DURATION,
+        "With fetch=external: fetchers pause when the newest record of the ledger is older than this, by the times of "
+        "the file system or object store itself. A reader that runs writes one in a quarter of it, or each minute.",
+        default="10m",
+        minimum="1s",
+        maximum="1d",
     )
     batch_mode: BatchMode = option(
         "batchMode",

@@ -8,13 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.core.errors import OptionError
+from connectors.core.errors import AccessDeniedError, OptionError
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
-from connectors.pubsub.read_options import SegmentCompression
-from connectors.pubsub.subscription import ensure_subscription
+from connectors.pubsub.read_options import FetchMode, SegmentCompression
+from connectors.pubsub.subscription import ensure_subscription, require_readable
 from connectors.spool.admission import Started
+from connectors.spool.external import ExternalFetching
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.fetcher import FetcherGroup
 from connectors.spool.fetcher_groups import FetcherGroups
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from connectors.spool.identity import SpoolIdentity
     from connectors.spool.ledger import Ledger
 
-__all__ = ["fetch_plan", "open_stream"]
+__all__ = ["fetch_plan", "fetcher_count", "look_at", "open_stream"]
 
 _log = logging.getLogger(__name__)
 _SHORTEST_DEADLINE = 10
@@ -80,13 +81,16 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
     with PubSubClient(options.transport, options.credentials) as client:
         found = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
         _seek(client, options, ledger)
+    horizon = max(state.horizon.seconds for state in found)
+    for warning in (warning for state in found for warning in state.warnings):
+        _log.warning("%s", warning)
+    if options.fetch is FetchMode.EXTERNAL:
+        return Started(ExternalFetching(ledger, options.max_reader_age), horizon)
     groups = FetcherGroups()
     for source, (one, state) in enumerate(zip(alone, found, strict=True)):
-        for warning in state.warnings:
-            _log.warning("%s", warning)
         groups.add(_group(one, state, source, ledger, wake, groups))
     groups.start()
-    return Started(groups, max(state.horizon.seconds for state in found))
+    return Started(groups, horizon)
 
 
 def _group(
@@ -105,7 +109,7 @@ def _group(
 
     group = FetcherGroup(
         replace(fetch_plan(options, found.info, ledger.identity), source=source),
-        _fetcher_count(options, found),
+        fetcher_count(options, found.info),
         on_published=lambda _fetcher, _number: wake(),
         may_start=may_start,
         free_bytes=0,
@@ -131,15 +135,17 @@ def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> N
         )
 
 
-def _fetcher_count(options: PubSubReadOptions, found: SubscriptionState) -> int:
-    """One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
+def fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> int:
+    """How many processes fetch a subscription.
+
+    One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
 
     Raises:
         OptionError: more than one fetcher was asked for on a subscription with message ordering.
     """
-    if options.fetchers == 1 or (found.info is not None and not found.info.message_ordering):
+    if options.fetchers == 1 or (info is not None and not info.message_ordering):
         return options.fetchers
-    if found.info is None:
+    if info is None:
         _log.warning(
             "[PUBSUB_ONE_FETCHER] Whether %s keeps an order is not known, so one process fetches it instead of %d.",
             options.subscription,
@@ -153,6 +159,22 @@ def _fetcher_count(options: PubSubReadOptions, found: SubscriptionState) -> int:
         options.subscription,
         "Leave fetchers out, or raise streams.",
     )
+
+
+def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """What the service tells about the subscription; None when the role for that is missing.
+
+    Raises:
+        SourceGoneError: it does not exist, or delivers nothing any more.
+        OptionError: it delivers by itself to somewhere else.
+    """
+    with PubSubClient(options.transport, options.credentials) as client:
+        try:
+            info = client.get_subscription(options.subscription)
+        except AccessDeniedError:
+            return None
+    require_readable(info)
+    return info
 
 
 def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool: SpoolIdentity) -> FetchPlan:
@@ -189,6 +211,7 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
         publish_period=options.max_fetch_period,
         segment_bytes=options.segment_bytes,
         max_held_bytes=options.max_outstanding_bytes,
+        ordered=settings.ordered,
         compression="" if options.segment_compression is SegmentCompression.NONE else options.segment_compression.value,
         **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
         **({} if count is None else {"max_held_rows": count}),

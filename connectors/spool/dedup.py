@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.spool.keys import IdKeys
-from connectors.spool.runs import IdRun, RunEntry, union, write_run
+from connectors.spool.runs import IdRun, RunEntry, distinct, union, write_run
 from connectors.spool.search import Guide, guide_of, places_of
 from connectors.spool.stores import Store
 
@@ -52,8 +52,10 @@ class RecentIds:
 
     def add(self, keys: IdKeys, published: Published) -> None:
         """Add the keys of a segment, whose messages were published between the two times."""
-        _push(self.numbers, union([keys.numbers[keys.numbered()]]))
-        _push(self.hashes, union([keys.hashes]))
+        numbers = keys.numbers if not len(keys.hash_rows) else keys.numbers[keys.numbered()]
+        # In no order as they come, so sorting must not look for one first, as `union` does.
+        _push(self.numbers, distinct(np.sort(numbers)))
+        _push(self.hashes, distinct(np.sort(keys.hashes)))
         self._widen(published)
 
     def absorb(self, other: RecentIds) -> None:
@@ -188,15 +190,18 @@ def _is_before(published: Published, time: int | None) -> bool:
 
 def _repeated(keys: _Keys, known: Sequence[_Known]) -> Mask:
     """Which of these keys are known, or repeat an earlier one among them."""
-    order = np.argsort(keys, kind="stable")
-    ascending = keys[order]
+    # Values are sorted four times faster than their order is found, and that is needed only where one is repeated.
+    ascending = np.sort(keys)
     found = np.zeros(len(keys), np.bool_)
     found[1:] = ascending[1:] == ascending[:-1]
     for array, guide in known:
         if len(array) and len(ascending) and ascending[-1] >= array[0] and ascending[0] <= array[-1]:
             _mark(found, ascending, array, guide)
+    if not found.any():
+        return found
     struck = np.empty(len(keys), np.bool_)
-    struck[order] = found
+    # Stable: of the rows with one key the first is kept.
+    struck[np.argsort(keys, kind="stable")] = found
     return struck
 
 

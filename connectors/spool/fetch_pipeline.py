@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import secrets
 import threading
 import time
@@ -128,6 +129,7 @@ class Pipeline:
         intake.wake_at(self._block_bytes)
         self._segment: SegmentWriter | None = None
         self._segment_since = 0.0
+        self._rolled_at = -math.inf
         self._to_publish: SegmentWriter | None = None
         self._publish_error: OSError | None = None
         self._published = 0
@@ -217,7 +219,7 @@ class Pipeline:
                 oldest = self._oldest()
                 idle = not intake.publishing
                 # While the one before is being published a segment may grow beyond its time: it could not go anyway.
-                wait = None if oldest is None or not idle else oldest + self._plan.publish_period - time.monotonic()
+                wait = None if oldest is None or not idle else self._due_at(oldest) - time.monotonic()
                 if wait is not None and (wait <= 0 or intake.full):
                     return intake.take(self._block_bytes), True
                 if intake.queued_bytes >= self._block_bytes:
@@ -228,6 +230,10 @@ class Pipeline:
             if self._publish_error is not None or self._abandoned:
                 return [], False
             return intake.take(self._block_bytes), not intake.queue
+
+    def _due_at(self, oldest: float) -> float:
+        """When a segment is published whose oldest row came then: at once, but no more often than the period says."""
+        return max(oldest, self._rolled_at + self._plan.publish_period)
 
     def _oldest(self) -> float | None:
         """When the oldest row that is not in a closed segment arrived."""
@@ -273,6 +279,7 @@ class Pipeline:
                 raise self._publish_error
             if not self._abandoned:
                 self._intake.hand_over()
+                self._rolled_at = time.monotonic()
                 self._to_publish, self._segment = segment, None
                 self._intake.work.notify_all()
 

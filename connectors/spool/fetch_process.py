@@ -12,6 +12,7 @@ seconds, whatever hangs.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import logging
@@ -28,7 +29,8 @@ from connectors.spool.fetch_intake import HeldIntake
 from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget, Orders
-from connectors.spool.segment import SegmentInfo
+from connectors.spool.reader_watch import NO_READER, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.segment import SegmentInfo, segment_name
 from connectors.spool.store_errors import write_error
 
 __all__ = ["FetchProcess", "main"]
@@ -46,6 +48,7 @@ _CLOSE_LIMIT = 4.0
 
 _TICK = 0.5
 _SOONEST_HEALTH = 0.02
+_SOONEST_LOOK = 1.0
 
 
 class FetchProcess:
@@ -63,6 +66,8 @@ class FetchProcess:
         self._disk_error: OSError | None = None
         self._next_health = 0.0
         self._published_bytes = 0
+        self._totals: list[int] = []
+        self._reader_error: ConnectorError | None = None
 
     def run(self) -> int:
         """Live until the parent wants no more; the exit code."""
@@ -74,7 +79,8 @@ class FetchProcess:
         self._parent = int(start["parent"])
         self._root = plan.root
         self._orders = Orders(start.get("orders"))
-        self._intake = HeldIntake(plan.max_held_bytes, plan.max_held_rows, start["allow"])
+        # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
+        self._intake = HeldIntake(plan.max_held_bytes, plan.max_held_rows, 0 if plan.share_of else start["allow"])
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
         try:
@@ -89,6 +95,9 @@ class FetchProcess:
     def _fetch(self, plan: FetchPlan, folder: FetcherFolder, target: FetchTarget) -> int:
         pipeline = Pipeline(plan, folder, target, self._intake, self)
         pipeline.start()
+        if plan.share_of:
+            watching = threading.Thread(target=self._watch_reader, args=(plan, folder), name="reader", daemon=True)
+            watching.start()
         self._reporter.send("ready", {"fetcher": folder.fetcher, "pid": os.getpid()})
         fault: BaseException | None = None
         try:
@@ -101,6 +110,10 @@ class FetchProcess:
         if isinstance(fault, FetcherEndedError) or not pipeline.close(began + _PUBLISH_LIMIT):
             pipeline.abandon()
         target.close(began + _CLOSE_LIMIT)
+        if plan.share_of:
+            # Nobody else sees that this process has ended.
+            with contextlib.suppress(OSError):
+                folder.release()
         self._report_health(target)
         return 0 if fault is None else self._report_fault(fault)
 
@@ -187,11 +200,45 @@ class FetchProcess:
             note=lambda value: self._reporter.send("note", value),
         )
 
+    # What the reader allows, when it is elsewhere.
+
+    def _watch_reader(self, plan: FetchPlan, folder: FetcherFolder) -> None:
+        """Look at the ledger now and then, and pause while there is no room, or no reader."""
+        try:
+            watch = ReaderWatch(folder.store, plan, folder.fetcher)
+            while True:
+                time.sleep(self._look_at_reader(plan, folder, watch))
+        except (ConnectorError, FetcherEndedError) as error:
+            kind = "fail" if isinstance(error, ConnectorError) else "fault"
+            self._events.put((kind, error))
+        except Exception as error:  # noqa: BLE001 - it is reported, and ends this process life
+            self._events.put(("fault", error))
+
+    def _look_at_reader(self, plan: FetchPlan, folder: FetcherFolder, watch: ReaderWatch) -> float:
+        """Look once; seconds until the next look."""
+        soon = min(_SOONEST_LOOK, heartbeat_seconds(plan.max_reader_age))
+        try:
+            seen = watch.look(self._totals)
+            if folder.store.is_closed(segment_name(folder.fetcher, len(self._totals))):
+                raise FetcherEndedError("its folder in the spool was closed")
+        except OSError as error:
+            _log.warning("the ledger cannot be looked at now: %s", error)
+            return soon
+        gone = seen.age > plan.max_reader_age
+        if gone != (self._reader_error is not None):
+            self._reader_error = _no_reader(plan) if gone else None
+            _log.warning("%s", self._reader_error or "the reader is back: fetching goes on")
+            self._events.put(("changed", None))
+        self._intake.allow(0 if gone else seen.allowance)
+        near = gone or seen.allowance - self._published_bytes <= share_of(plan.max_spool_bytes, plan.share_of) // 2
+        return soon if near else max(folder.store.look_seconds, soon)
+
     # Reports.
 
     def published(self, segment: SegmentInfo) -> None:
         """See `PipelineObserver.published`."""
         self._published_bytes += segment.bytes
+        self._totals.append(self._published_bytes)
         self._reporter.send(
             "published",
             {
@@ -219,6 +266,7 @@ class FetchProcess:
     def _health(self, target: FetchTarget | None) -> dict[str, Any]:
         status = None if target is None else target.status()
         error = None if status is None else status.error
+        error = error or self._reader_error
         if self._disk_error is not None:
             error = write_error(self._disk_error, self._root)
         last = None if status is None else status.last_response
@@ -259,6 +307,15 @@ class FetchProcess:
 
 class _FaultError(Exception):
     """Raised for a thread of the pipeline that failed; its cause is what that thread raised."""
+
+
+def _no_reader(plan: FetchPlan) -> ConnectorError:
+    return ServiceUnavailableError(
+        NO_READER,
+        f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s), so nothing is fetched",
+        plan.root,
+        "Start the query; fetching goes on by itself then.",
+    )
 
 
 def _load(name: str) -> Any:

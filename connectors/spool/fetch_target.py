@@ -72,12 +72,17 @@ class FetchPlan:
         source: index of the subscription or stream in the spool's list of sources.
         access: how to reach the object store that the spool is on, as `StoreAccess` writes it; secrets too.
         settings: what the target needs, secrets too: it is never shown.
-        publish_period: seconds after the arrival of its first row at which a segment is published.
+        publish_period: a segment is published as soon as it has a row, but only so many seconds after the one before.
         segment_bytes: bytes of rows at which a segment is published at once.
         segment_rows: rows at which a segment is published at once.
         max_held_bytes: bytes received and not durable at which reading pauses.
         max_held_rows: rows received and not durable at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
+        share_of: how many fetchers share ``max_spool_bytes`` and find in the ledger what they may fetch, because the
+            reader is elsewhere; 0 if the parent says what may be fetched.
+        max_spool_bytes: see there; only of those fetchers.
+        max_reader_age: seconds without a record in the ledger after which they pause.
+        ordered: the source keeps an order, so one process at a time fetches it (rule R3).
     """
 
     target: str
@@ -93,6 +98,10 @@ class FetchPlan:
     max_held_rows: int = 2_000_000
     compression: str = ""
     access: Mapping[str, Any] | None = field(default=None, repr=False)
+    share_of: int = 0
+    max_spool_bytes: int = 0
+    max_reader_age: float = 0.0
+    ordered: bool = False
 
     @property
     def store_access(self) -> StoreAccess | None:

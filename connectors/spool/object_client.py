@@ -199,14 +199,23 @@ class ObjectClient:
 
     def names(self, folder: str) -> dict[str, int | None]:
         """What is directly in a folder: names of objects with their lengths, names of folders with None."""
+        found = self._list(folder)
+        objects = {each["path"].rpartition("/")[2]: int(each["size"]) for each in found["objects"]}
+        return objects | {path.rstrip("/").rpartition("/")[2]: None for path in found["common_prefixes"]}
+
+    def written(self, folder: str) -> dict[str, float]:
+        """The objects directly in a folder, and when each was written, in the store's seconds since 1970."""
+        objects = self._list(folder)["objects"]
+        return {each["path"].rpartition("/")[2]: each["last_modified"].timestamp() for each in objects}
+
+    def _list(self, folder: str) -> Any:
+        """Objects and prefixes directly in a folder, as obstore gives them."""
         try:
-            found = self._obstore.list_with_delimiter(self._bucket, folder)
+            return self._obstore.list_with_delimiter(self._bucket, folder)
         except FileNotFoundError:
             self._no_bucket()
         except self._exceptions.BaseError as error:
             self._failed(error, folder)
-        objects = {each["path"].rpartition("/")[2]: int(each["size"]) for each in found["objects"]}
-        return objects | {path.rstrip("/").rpartition("/")[2]: None for path in found["common_prefixes"]}
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens if there is none."""

@@ -20,7 +20,7 @@ from connectors.spool.sealed import SealedKind, SealedReader, SealedWriter
 from connectors.spool.search import Guide, guide_of
 from connectors.spool.stores import Store
 
-__all__ = ["RUN", "IdRun", "RunEntry", "merge_runs", "run_name", "union", "write_run"]
+__all__ = ["RUN", "IdRun", "RunEntry", "distinct", "merge_runs", "run_name", "union", "write_run"]
 
 RUN = SealedKind(
     b"SPOOLIDS",
@@ -180,10 +180,14 @@ def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         return np.empty(0, np.uint64)
     merged = np.concatenate(arrays)
     merged.sort(kind="stable")
-    keep = np.ones(len(merged), np.bool_)
-    keep[1:] = merged[1:] != merged[:-1]
-    unique: npt.NDArray[Any] = merged[keep]
-    return unique
+    return distinct(merged)
+
+
+def distinct(ascending: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Sorted keys, each once."""
+    keep = np.ones(len(ascending), np.bool_)
+    keep[1:] = ascending[1:] != ascending[:-1]
+    return ascending if keep.all() else ascending[keep]
 
 
 def _write_chunks(file: SealedWriter, kind: str, chunks: Iterable[npt.NDArray[Any]]) -> int:

@@ -279,6 +279,22 @@ class LocalStore:
         os.close(descriptor)
         return False
 
+    def held_elsewhere(self, name: str) -> bool:  # noqa: ARG002 - as object stores have it
+        """Never: locks are seen on every machine that shares the file system."""
+        return False
+
+    def is_closed(self, name: str) -> bool:  # noqa: ARG002 - as object stores have it
+        """Never: no name is taken to close a folder."""
+        return False
+
+    def written(self, folder: str) -> dict[str, float]:
+        """When each name in a folder was written, in the file system's seconds since 1970; empty without a folder."""
+        try:
+            with self.folder(folder) as descriptor, os.scandir(descriptor) as entries:
+                return {entry.name: entry.stat(follow_symlinks=False).st_mtime for entry in entries}
+        except FileNotFoundError:
+            return {}
+
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and no living process holds its lock."""
         with contextlib.suppress(FileNotFoundError):

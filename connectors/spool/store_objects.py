@@ -165,13 +165,22 @@ class ObjectStore:
     def hold_folder(self, name: str) -> HeldFolder:
         """Hold a folder: say who does."""
         self.client.put(f"{_FOLDERS}/{name}", json.dumps(Holder.this_process().to_json()).encode())
-        return HeldFolder(self)
+        return HeldFolder(self, name)
 
     def is_locked(self, name: str) -> bool:
         """Whether a process of this machine that lives holds a folder; what others do cannot be seen."""
+        holder = self._holder(name)
+        return holder is not None and holder.lives
+
+    def held_elsewhere(self, name: str) -> bool:
+        """Whether a process of another machine holds a folder, as far as it has said."""
+        holder = self._holder(name)
+        return holder is not None and not holder.is_here
+
+    def _holder(self, name: str) -> Holder | None:
         data = self.client.read(f"{_FOLDERS}/{name}")
         value = json.loads(data) if data else {}
-        return bool(value) and Holder.from_json(value).lives
+        return Holder.from_json(value) if value else None
 
     def close_folder(self, name: str, next_file: str) -> bool:
         """Close the next name of a folder, unless it is held on this machine; False if the name is taken."""
@@ -184,6 +193,14 @@ class ObjectStore:
             failpoint("store.after_close")
             self._closed.add(next_file)
         return True
+
+    def is_closed(self, name: str) -> bool:
+        """Whether `close_folder`, of whatever process, has taken a name."""
+        return name in self._closed or self._is_closed_by_size(name, self.client.size(name))
+
+    def written(self, folder: str) -> dict[str, float]:
+        """When each object in a folder was written, by the store's clock; in the inbox: when each folder was held."""
+        return self.client.written(f"{_FOLDERS}/{_INBOX}" if folder == _INBOX else folder)
 
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if nothing is in it and nobody on this machine holds it."""
@@ -200,7 +217,7 @@ class ObjectStore:
         """Put an object in the place of one version of it; None if it is another one by now."""
         return self.client.replace(name, data, version)
 
-    def _is_closed_by_size(self, name: str, size: int) -> bool:
+    def _is_closed_by_size(self, name: str, size: int | None) -> bool:
         return size == len(_CLOSED) and self._is_closed(name, self.client.read(name) or b"")
 
     def _is_closed(self, name: str, data: bytes | memoryview) -> bool:
@@ -213,8 +230,9 @@ class ObjectStore:
 class HeldFolder:
     """A folder that this process has said to hold."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
+        self._name = name
 
     def is_present(self) -> bool:
         """Whether files may still be published: no put has failed or found its name taken.
@@ -224,7 +242,8 @@ class HeldFolder:
         return not self._store.unsure
 
     def release(self) -> None:
-        """Nothing to give back: the folder is free when the process has ended."""
+        """Say that nobody holds it; where the process cannot be seen, this is the only way to know."""
+        self._store.client.put(f"{_FOLDERS}/{self._name}", b"{}")
 
 
 class ObjectWriter:

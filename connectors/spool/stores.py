@@ -125,6 +125,9 @@ class Store(Protocol):
     def is_locked(self, name: str) -> bool:
         """Whether a process that lives, as far as can be seen from here, holds a folder."""
 
+    def held_elsewhere(self, name: str) -> bool:
+        """Whether a process that cannot be looked at from here has said to hold a folder, and has not given it back."""
+
     def close_folder(self, name: str, next_file: str) -> bool:
         """See that nothing more is ever published in a folder whose files are numbered.
 
@@ -136,8 +139,17 @@ class Store(Protocol):
             Whether it is so: nobody holds the folder, and there is no such file.
         """
 
+    def is_closed(self, name: str) -> bool:
+        """Whether `close_folder` has taken a file's name."""
+
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and nobody holds it."""
+
+    def written(self, folder: str) -> dict[str, float]:
+        """When each file in a folder was written, and each folder of the inbox was made, by the store's own clock.
+
+        Seconds since 1970; empty if there is no such folder. A folder on a file system gets a new time with each file.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class StreamSettings:
         partition_bytes, max_partitions: how batches are cut (rule R5).
         max_bytes_per_trigger: most bytes of a batch; None for no limit.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        publish_period: so long after its first row a segment is published.
+        publish_period: at the latest so long after its first row a segment is published.
         start_timeout: longest wait of the first answer.
         available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
         available_now_max_wait: so long without anything old ends a bounded run in any case.

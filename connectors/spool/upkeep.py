@@ -22,6 +22,10 @@ __all__ = ["Upkeep", "UpkeepSettings", "expired_runs", "free_limit", "freeable",
 
 _MICROSECONDS = 1_000_000
 
+_PATIENCE = 600.0
+"""So long a folder without segments is left to a fetcher that says it holds it and cannot be looked at from here: it
+may only have had nothing to do, and to close its folder would give back what it receives next."""
+
 
 @dataclass(frozen=True, slots=True)
 class UpkeepSettings:
@@ -58,6 +62,7 @@ class Upkeep:
         self._names = itertools.count()
         self._next_look = 0.0
         self._last_freed: dict[str, int] | None = None
+        self._idle_since: dict[str, float] = {}
         with ledger.lock:
             ledger.index.set_horizon(settings.horizon)
 
@@ -169,8 +174,12 @@ class Upkeep:
         last = self._last_freed
         busy = {fetcher for fetcher, number in state.fetchers.items() if last.get(fetcher) != number}
         names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
-        for fetcher in (names & state.fetchers.keys()) - busy:
+        idle = (names & state.fetchers.keys()) - busy
+        self._idle_since = {fetcher: self._idle_since.get(fetcher, now) for fetcher in idle}
+        for fetcher, since in self._idle_since.items():
             folder = f"inbox/{fetcher}"
+            if now - since < _PATIENCE and ledger.store.held_elsewhere(folder):
+                continue
             if ledger.store.close_folder(folder, ledger.next_segment(fetcher)):
                 ledger.store.remove_unlocked_folder(folder)
         gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]

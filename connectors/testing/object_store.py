@@ -44,6 +44,8 @@ class ObjectStoreServer:
     Attributes:
         counts: requests done so far, by kind: PUT, GET, HEAD, LIST, DELETE.
         objects: the objects of all buckets: ``bucket/key`` to bytes. To be looked at, and damaged, by tests.
+        times: when each of them was put, by the store's own clock.
+        ahead: seconds by which that clock is ahead of this machine's; negative when it is behind.
         conditional: False makes it ignore the conditions of puts, as some stores do.
         page: keys a page of a list.
         interrupt: called before each request, without a lock held; None for nothing.
@@ -52,6 +54,8 @@ class ObjectStoreServer:
     def __init__(self, port: int = 0, *, buckets: Sequence[str] | None = None, access_key: str | None = None) -> None:
         self.counts: Counter[str] = Counter()
         self.objects: dict[str, bytes] = {}
+        self.times: dict[str, float] = {}
+        self.ahead = 0.0
         self.conditional = True
         self.page = 1000
         self.interrupt: Callable[[Request], None] | None = None
@@ -142,7 +146,9 @@ class ObjectStoreServer:
             refusal = self._refusal(request)
             if refusal is not None:
                 return refusal
-            answer = Bucket(self.objects, request.bucket, self.page, conditional=self.conditional).do(request)
+            now = time.time() + self.ahead
+            bucket = Bucket(self.objects, self.times, now, request.bucket, self.page, conditional=self.conditional)
+            answer = bucket.do(request)
             return None if number in self._lost.get(request.kind, ()) else answer
 
     def _refusal(self, request: Request) -> Answer | None:

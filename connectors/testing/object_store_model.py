@@ -11,13 +11,13 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from email.utils import formatdate
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape, unescape
 
 __all__ = ["Answer", "Bucket", "Request", "error"]
 
-_MODIFIED = 1_700_000_000
 _ENTITIES = {"&quot;": '"', "&apos;": "'"}
 _XML = '<?xml version="1.0" encoding="UTF-8"?>'
 
@@ -67,12 +67,16 @@ class Bucket:
 
     Args:
         objects: changed by puts and deletes.
+        times: when each was put; an object without a time was put at the beginning.
+        now: the store's own clock, in seconds since 1970.
         name: of the bucket.
         page: keys a page of a list.
         conditional: whether the conditions of puts count.
     """
 
     objects: dict[str, bytes]
+    times: dict[str, float]
+    now: float
     name: str
     page: int = 1000
     conditional: bool = True
@@ -105,14 +109,14 @@ class Bucket:
                 return error(404, "NoSuchKey")
             if wanted is not None and found is not None and wanted != _etag(found):
                 return error(412, "PreconditionFailed")
-        self.objects[path] = request.body
+        self.objects[path], self.times[path] = request.body, self.now
         return Answer(200, b"", {"ETag": _etag(request.body)})
 
     def _get(self, path: str, wanted: str | None, *, head: bool) -> Answer:
         data = self.objects.get(path)
         if data is None:
             return Answer(404) if head else error(404, "NoSuchKey")
-        headers = {"ETag": _etag(data), "Last-Modified": formatdate(_MODIFIED, usegmt=True)}
+        headers = {"ETag": _etag(data), "Last-Modified": formatdate(self.times.get(path, 0), usegmt=True)}
         if head or wanted is None:
             return Answer(200, data, {**headers, "Content-Length": str(len(data))})
         first, end = _range(wanted, len(data))
@@ -160,9 +164,11 @@ class Bucket:
         return Answer(200, text.encode(), {"Content-Type": "application/xml"})
 
     def _contents(self, key: str) -> str:
-        data = self.objects[f"{self.name}/{key}"]
+        path = f"{self.name}/{key}"
+        data = self.objects[path]
+        modified = datetime.fromtimestamp(self.times.get(path, 0), UTC).isoformat(timespec="milliseconds")
         return (
-            f"<Contents><Key>{escape(key)}</Key><LastModified>2023-11-14T22:13:20.000Z</LastModified>"
+            f"<Contents><Key>{escape(key)}</Key><LastModified>{modified.replace('+00:00', 'Z')}</LastModified>"
             f"<ETag>{escape(_etag(data))}</ETag><Size>{len(data)}</Size></Contents>"
         )
 

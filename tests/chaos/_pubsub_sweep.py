@@ -13,6 +13,7 @@ from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import Batch, DriverCrashedError, ReaderDiedError, StreamingQuery, TaskWorkers
 from connectors.testing.protocol_stream import Trigger
 from connectors.testing.pubsub import PubSubServer
+from tests.external_rig import ExternalRig
 from tests.pubsub_rig import PubSubRig
 from tests.pubsub_sweep import all_crashes, sweep
 
@@ -75,12 +76,18 @@ class ReplayingRig(PubSubRig):
         return self.last
 
 
-def run_sweep(folder: Path, *, objects: bool = False) -> dict[str, Any]:
+class ReplayingExternalRig(ReplayingRig, ExternalRig):
+    """A rig whose queries replay what fetchers outside of them fetch."""
+
+
+def run_sweep(folder: Path, *, objects: bool = False, external: bool = False) -> dict[str, Any]:
     """Crash the fetcher and the reader at every failpoint; the outcome for the record.
 
     Args:
         folder: for checkpoint, sink and spool.
         objects: the spool goes on an object store instead.
+        external: ``connectors fetch`` fetches; it dies with its fetchers before each of their crashes, and outlives
+            those of the reader.
 
     Raises:
         AssertionError, ProtocolError: rows were lost or doubled, a replay differed, or a batch did not come.
@@ -90,7 +97,10 @@ def run_sweep(folder: Path, *, objects: bool = False) -> dict[str, Any]:
     try:
         with PubSubServer() as server, ExitStack() as stack:
             bucket = stack.enter_context(ObjectStoreServer()) if objects else None
-            rig = ReplayingRig(server, server.endpoint, folder, workers, bucket)
+            kind = ReplayingExternalRig if external else ReplayingRig
+            rig = kind(server, server.endpoint, folder, workers, bucket)
+            if isinstance(rig, ExternalRig):
+                stack.enter_context(rig)
             missed = sweep(rig, crashes)
     finally:
         workers.close()

@@ -1,8 +1,8 @@
 """``./dev chaos pubsub``: the full fault run of the Pub/Sub source.
 
-Four parts: SIGKILL of reader and fetcher at every failpoint, twice in a row; the same with the spool on an object
-store; random kills through Spark, a quarter of them of the JVM; and what 10,000 batches leave behind. What is done
-stands in the record, and a run that was stopped goes on from there.
+Five parts: SIGKILL of reader and fetcher at every failpoint, twice in a row; the same with the spool on an object
+store; the same with fetchers outside of the query; random kills through Spark, a quarter of them of the JVM; and what
+10,000 batches leave behind. What is done stands in the record, and a run that was stopped goes on from there.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.pubsub_rig import PubSubRig
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "ptars")
 SWEEPS = 2
+PARTS = ("sweep", "object_sweep", "external_sweep", "random_kills", "growth")
 BASE_BATCH = 400
 
 
@@ -37,6 +38,10 @@ def sweeps() -> Iterator[Trial]:
         yield Trial(f"sweep-{number}", "sweep", run_sweep)
     for number in range(1, SWEEPS + 1):
         yield Trial(f"object-sweep-{number}", "object_sweep", partial(run_sweep, objects=True))
+    for number in range(1, SWEEPS + 1):
+        # The second one with the spool on an object store, as on a cluster.
+        action = partial(run_sweep, external=True, objects=number > 1)
+        yield Trial(f"external-sweep-{number}", "external_sweep", action)
 
 
 def random_kills(record: Record, trials: int, messages: int, stack: ExitStack) -> Iterator[Trial]:
@@ -85,7 +90,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--trials", type=int, default=75, help="of four random kills through Spark (default: 75)")
     parser.add_argument("--messages", type=int, default=5000, help="messages of each of them (default: 5000)")
     parser.add_argument("--batches", type=int, default=10_000, help="batches of the last part (default: 10000)")
-    parser.add_argument("--only", choices=("sweep", "object_sweep", "random_kills", "growth"), help="only this part")
+    parser.add_argument("--only", choices=PARTS, help="only this part")
     add_record_arguments(parser, "pubsub")
     return parser.parse_args(arguments)
 

@@ -10,6 +10,7 @@ import pytest
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
+from tests.external_rig import ExternalRig
 from tests.pubsub_rig import PubSubRig
 from tests.pubsub_sweep import READER_POINTS, REPAIR_POINTS, Crash, all_crashes, points_in_code, sweep
 
@@ -33,12 +34,24 @@ ELSEWHERE = {
 """Those with tests of their own: a fetcher that gives back, seeks, and tasks of the sink."""
 
 
-def run(tmp_path: Path, crashes: list[Crash], *, objects: bool = False) -> None:
+EXTERNAL_SAMPLE = (
+    ("fetcher", "fetch.before_publish"),
+    ("fetcher", "fetch.after_publish_before_ack"),
+    ("reader", "ledger.before_admit"),
+    ("reader", "ledger.after_put"),
+)
+"""Likewise; ``./dev chaos pubsub --only external_sweep`` crashes at every failpoint."""
+
+
+def run(tmp_path: Path, crashes: list[Crash], *, objects: bool = False, external: bool = False) -> None:
     workers = TaskWorkers(1)
     try:
         with PubSubServer() as server, ExitStack() as stack:
             bucket = stack.enter_context(ObjectStoreServer()) if objects else None
-            missed = sweep(PubSubRig(server, server.endpoint, tmp_path, workers, bucket), crashes)
+            rig = (ExternalRig if external else PubSubRig)(server, server.endpoint, tmp_path, workers, bucket)
+            if isinstance(rig, ExternalRig):
+                stack.enter_context(rig)
+            missed = sweep(rig, crashes)
     finally:
         workers.close()
     assert missed == []
@@ -60,3 +73,7 @@ def test_a_reader_killed_at_any_failpoint_loses_and_doubles_nothing(tmp_path: Pa
 @pytest.mark.long
 def test_a_spool_on_an_object_store_survives_the_same(tmp_path: Path) -> None:
     run(tmp_path, [Crash(role, point) for role, point in OBJECT_STORE_SAMPLE], objects=True)
+
+
+def test_fetchers_outside_of_the_query_lose_and_double_nothing_whoever_dies(tmp_path: Path) -> None:
+    run(tmp_path, [Crash(role, point) for role, point in EXTERNAL_SAMPLE], external=True)

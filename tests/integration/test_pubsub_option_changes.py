@@ -25,6 +25,7 @@ from connectors.testing.protocol import (
     TaskWorkers,
 )
 from connectors.testing.pubsub import PubSubServer
+from tests.fetch_program import FetchProgram
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 PAGE = Path(__file__).parent.parent.parent / "docs/explanation/option-changes.md"
@@ -51,6 +52,7 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "spool": {"maxSpoolBytes": "3000", "spoolRetention": "1h"},
     "ids": {"maxIdIndexBytes": "1mb"},
     "horizon": {"dedupHorizon": "10m"},
+    "reader age": {"maxReaderAge": "1m"},
     "attribute": {"dedupAttribute": "order"},
     "epoch": {"dedupEpoch": "1"},
     "compression": {"segmentCompression": "lz4"},
@@ -201,6 +203,12 @@ def test_deletion_of_the_subscription_is_refused(rig: PubSubRig) -> None:
     with pytest.raises(TaskFailedError, match="deleteSubscriptionOnStreamStop"):
         rig.query({**BEFORE, "deleteSubscriptionOnStreamStop": "true"}).start()
     replay_and_finish(rig, {})
+
+
+def test_fetching_may_move_out_of_the_query(rig: PubSubRig) -> None:
+    begin_and_crash(rig)
+    with FetchProgram(rig.folder, rig.options(**BEFORE, fetch="external")):
+        replay_and_finish(rig, {"fetch": "external"})
 
 
 def test_a_seek_leaves_the_batch_that_was_begun_as_it_was(rig: PubSubRig) -> None:

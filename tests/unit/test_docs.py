@@ -74,6 +74,14 @@ def test_a_name_that_exists_is_passed(text: str) -> None:
     assert not violations(Page(Path("docs/page.md"), text))
 
 
+def test_every_page_is_linked_from_the_front_page_once() -> None:
+    """Its links are the menu of the site."""
+    docs = ROOT / "docs"
+    linked = re.findall(r"\]\(([^)#:]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8"))
+    found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"index.md"}
+    assert sorted(linked) == sorted(found)
+
+
 def test_every_package_that_promises_names_is_public() -> None:
     """Packages export by `__init__`; those of connectors promise nothing there."""
     packages = [each.name for each in pkgutil.walk_packages(connectors.__path__, "connectors.") if each.ispkg]

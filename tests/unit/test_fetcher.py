@@ -141,6 +141,17 @@ def test_orders_reach_a_fetcher_and_each_that_follows_it_and_its_notes_come_back
     assert [value[0] for _, value in noted[1:]] == [f"later-{number}" for number in range(2000)]
 
 
+def test_a_first_row_is_published_at_once_and_later_ones_once_a_period(spool: Spool) -> None:
+    group = spool.start(replace(spool.plan(total=100, rows=10, gap=0.02), publish_period=60.0))
+    wait_for(lambda: len(spool.numbers("receive")) == 100)
+    wait_for(lambda: len(spool.numbers("ack")) > 0)
+    (fetcher,) = spool.fetchers()
+    assert spool.segments(fetcher) == [0]
+    assert len(spool.rows(fetcher)) < 100
+    group.stop()
+    assert spool.rows(fetcher) == list(range(100))
+
+
 @pytest.mark.parametrize(
     "point", ["fetch.before_publish", "store.before_sync", "store.before_link", "store.before_folder_sync"]
 )

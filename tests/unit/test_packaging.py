@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import connectors
+from tools.audit import brought, goes_with_apache, license_of
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -22,7 +23,7 @@ NEEDED = [
     *dict.fromkeys(line for extra, lines in EXTRAS.items() if extra != "all" for line in lines),
 ]
 LOCKS = ["requirements.lock", "requirements-lowest.lock"]
-SIDE_GROUPS = ["connect", "packaging"]
+SIDE_GROUPS = ["connect", "packaging", "site"]
 
 
 def pins(lock: str) -> dict[str, str]:
@@ -92,3 +93,28 @@ def test_wheel_holds_the_package_its_types_mark_and_its_license_only(tmp_path: P
     assert [name for name in names if name.endswith("/licenses/LICENSE")]
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "connectors").rglob("*.py")}
     assert sources <= set(names)
+
+
+def test_what_the_wheel_brings_fits_together_and_has_licenses_that_go_with_ours() -> None:
+    found = brought("pyspark-stream-connectors", frozenset({"all"}))
+    assert {"pyspark", "grpcio", "confluent-kafka", "boto3", "obstore", "prometheus-client"} <= set(found)
+    assert "pytest" not in found
+    assert [name for name, each in found.items() if not goes_with_apache(license_of(each))] == []
+    check = [sys.executable, "-m", "uv", "pip", "check", "--python", sys.executable]
+    done = subprocess.run(check, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        ("Apache-2.0 OR BSD-3-Clause", True),
+        ("3-Clause BSD License", True),
+        ("", False),
+        ("GPL-3.0-only", False),
+        ("MIT | License :: OSI Approved :: GNU General Public License v3 (GPLv3)", False),
+        ("Custom", False),
+    ],
+)
+def test_a_license_that_nobody_has_looked_at_is_found(text: str, good: bool) -> None:
+    assert goes_with_apache(text) is good

@@ -1,0 +1,85 @@
+"""The point of `bench/pubsub_scale.py` that is measured on a cluster of Spark: two executors, and a query."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from _canned_pubsub import CannedPubSub
+from pyspark.sql import SparkSession
+
+from connectors import register
+from connectors.executors import fetch_on_executors
+from connectors.spool import stats
+from connectors.testing.protocol import descendants
+
+FETCHERS = 2
+MASTER = "local-cluster[2,2,1024]"
+"""Two executors with a slot for a fetcher and one for the batches each."""
+START_SECONDS = 120
+_MILLION = 1e6
+
+
+def fetchers() -> list[int]:
+    """The pids of the fetchers on the executors."""
+    commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())}
+    return [pid for pid, command in commands.items() if b"connectors.spool.fetch_process" in command]
+
+
+def on_cluster(folder: Path, size: int, seconds: float, costs: Mapping[str, float]) -> None:
+    """Fetch on executors while a query reads; print what came, beside what the stages say.
+
+    Args:
+        folder: for spool and checkpoint.
+        size: bytes of a payload.
+        seconds: of the window.
+        costs: processor seconds per million messages, by stage.
+    """
+    from pubsub_scale import Window, wait_for  # noqa: PLC0415 - it imports this module
+
+    spark = (
+        SparkSession.builder.master(MASTER)
+        .config("spark.ui.enabled", "false")
+        .config("spark.executorEnv.PYTHONPATH", str(Path(__file__).resolve().parent.parent))
+        .config("spark.executorEnv.PYSPARK_PYTHON", sys.executable)
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(spark)
+    spool = str(folder / "spool")
+    with CannedPubSub(size=size) as server:
+        options = {
+            "subscriptionId": server.subscription,
+            "endpoint": server.address,
+            "spoolLocation": spool,
+            "fetch": "external",
+            "dedupHorizon": "10m",
+        }
+        rows = spark.readStream.format("pubsub").options(**options).load()
+        writer = rows.writeStream.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+        query = writer.start()
+        with fetch_on_executors(spark, "pubsub", options, fetchers=FETCHERS, query=query):
+            end = time.monotonic() + START_SECONDS
+            while len(fetchers()) < FETCHERS and time.monotonic() < end:
+                time.sleep(0.1)
+            wait_for(lambda: server.stats()["acked"] > 0)
+            before = stats(spool)
+            found = Window.measure(server, fetchers(), seconds)
+            after = stats(spool)
+        query.stop()
+    spark.stop()
+    rate, fetching = found.acked / found.seconds, found.fetchers / found.acked * _MILLION
+    print(f"cluster          {FETCHERS} fetchers on {MASTER}: {rate:,.0f} messages/s acked")
+    print(f"{'':16} {after.rows - before.rows:,} rows admitted, {found.acked:,} acked in the window")
+    print(f"{'':16} fetch on executors {fetching:.3f} processor seconds per million messages")
+    parts = ("fetch, 1 process", "the canned server", "admit, with upkeep", "plan", "read, in the tasks")
+    if set(parts) <= costs.keys():
+        cores, used = len(os.sched_getaffinity(0)), sum(costs[part] for part in parts)
+        print(
+            f"{'':16} computed for all stages and the server on these {cores} cores: {cores} / "
+            f"{used:.3f} s = {cores / used * _MILLION:,.0f} messages/s; Spark's own work is not in it",
+            flush=True,
+        )

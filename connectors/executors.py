@@ -1,0 +1,246 @@
+"""Fetching on the executors: the way past the one machine of the driver.
+
+    from connectors.executors import fetch_on_executors
+
+    options = {"subscriptionId": "orders", "spoolLocation": "s3://bucket/spools/orders", "fetch": "external", ...}
+    query = spark.readStream.format("pubsub").options(**options).load().writeStream...start()
+    fetching = fetch_on_executors(spark, "pubsub", options, fetchers=8, query=query)
+
+A job of Spark with one task for each fetcher, which lasts as long as the query. It runs the fetchers that the reader
+would run on the driver; the reader only admits what they publish. See ``docs/how-to/fetch-on-executors.md``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from pyspark.errors import PySparkException
+
+from connectors.core.backoff import Backoff, RetryPolicy
+from connectors.core.errors import ConnectorError
+from connectors.fetchers import OutsideFetchers, fetching_of, option_texts
+from connectors.observe.supervise import judge
+from connectors.spool.fetch_target import FetchPlan
+from connectors.spool.outside import fetch_in_task
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["ExecutorFetching", "fetch_on_executors"]
+
+_log = logging.getLogger(__name__)
+
+_RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=30.0, deadline_seconds=None)
+_GOOD_LIFE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.5
+_TAG_BYTES: Final = 8
+
+
+def fetch_on_executors(
+    spark: SparkSession,
+    source: str,
+    options: Mapping[str, Any],
+    *,
+    fetchers: int | None = None,
+    query: StreamingQuery | None = None,
+) -> ExecutorFetching:
+    """Fetch on the executors what a query with ``fetch=external`` reads; returns at once.
+
+    Each fetcher takes a task slot for as long as it runs. A task or an executor that is lost is replaced, by Spark or
+    by another job; what its fetcher held comes again, and dedup strikes out what came twice.
+
+    Args:
+        spark: the session, of Spark Classic or Connect.
+        source: the format, such as ``pubsub``.
+        options: those of the query, ``fetch=external`` among them.
+        fetchers: how many of each subscription; None for what the option ``fetchers`` says. A subscription with
+            message ordering has one.
+        query: the query; when it ends, so does fetching. Without it fetching ends with `ExecutorFetching.stop`, with
+            the session, and by itself when the ledger had no new record for ``maxReaderAge``.
+
+    Raises:
+        OptionError: the format is unknown or has no fetchers.
+    """
+    fetching = ExecutorFetching(spark, fetching_of(source), options, fetchers, query)
+    fetching.start()
+    return fetching
+
+
+class ExecutorFetching:
+    """A job of fetchers; a context manager that stops it.
+
+    Args:
+        spark, options, fetchers, query: as for `fetch_on_executors`.
+        connector: what knows the fetchers.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        connector: OutsideFetchers,
+        options: Mapping[str, Any],
+        fetchers: int | None,
+        query: StreamingQuery | None,
+    ) -> None:
+        self._spark = spark
+        self._connector = connector
+        self._options = option_texts(options)
+        self._fetchers = fetchers
+        self._query = query
+        self._tag = f"connectors-fetch-{secrets.token_hex(_TAG_BYTES)}"
+        self._stopping = threading.Event()
+        self._error: ConnectorError | None = None
+        self._jobs = 0
+        self._thread = threading.Thread(target=self._run, name="fetch-on-executors", daemon=True)
+        self._watch = threading.Thread(target=self._end_with_query, name="fetch-until-end", daemon=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it goes on."""
+        return self._thread.is_alive()
+
+    @property
+    def error(self) -> ConnectorError | None:
+        """What ended it that no retry can mend; None while it goes on, and after any other end."""
+        return self._error
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs of Spark were started: more than one when Spark gave one up."""
+        return self._jobs
+
+    def start(self) -> None:
+        """Start it."""
+        self._thread.start()
+        self._watch.start()
+
+    def stop(self) -> None:
+        """End it: what the fetchers hold is published or handed back."""
+        self._stopping.set()
+        while self._thread.is_alive():
+            # Again and again: a job that is just being started is not known to Spark yet.
+            self._interrupt()
+            self._thread.join(_POLL_SECONDS)
+
+    def await_end(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; whether it has.
+
+        Raises:
+            ConnectorError: what ended it, if no retry can mend that.
+        """
+        self._thread.join(timeout)
+        if self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def _end_with_query(self) -> None:
+        while self._thread.is_alive() and not self._stopping.wait(_POLL_SECONDS):
+            if self._query is not None and not _is_active(self._query):
+                self.stop()
+
+    def _interrupt(self) -> None:
+        try:
+            self._spark.interruptTag(self._tag)
+        except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
+            _log.info("the job of fetchers cannot be interrupted: %s", error)
+
+    def _run(self) -> None:
+        try:
+            plans = self._connector.outside_plans(self._options, os.environ, self._fetchers)
+            self._spark.addTag(self._tag)
+            self._run_jobs(plans)
+        except ConnectorError as error:
+            _log.error("fetching on executors ends: %s", error)
+            self._error = error
+
+    def _run_jobs(self, plans: list[FetchPlan]) -> None:
+        """Run a job until one ends by itself; another one when Spark gives one up.
+
+        Raises:
+            ConnectorError: what no retry can mend.
+        """
+        tasks = plans[0].share_of // len(plans)
+        job = self._job(tasks, [plan.to_json() for plan in plans])
+        backoff = Backoff(_RESTARTS)
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            self._jobs += 1
+            try:
+                job.collect()
+            except Exception as error:  # noqa: BLE001 - PySpark's and py4j's errors; it is judged by its text
+                if self._stopping.is_set() or _is_stopped(self._spark):
+                    return
+                self._judge(error)
+                if time.monotonic() - began > _GOOD_LIFE_SECONDS:
+                    backoff.reset()
+                self._stopping.wait(backoff.next_delay_seconds())
+            else:
+                _log.warning("the query is gone, and fetching on executors ends with it")
+                return
+
+    def _job(self, tasks: int, plans: list[dict[str, Any]]) -> DataFrame:
+        """A job with so many tasks, each of which fetches for long.
+
+        By a plain function on rows, because that needs neither pandas nor an RDD, which Connect does not have.
+        """
+        from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
+
+        def fetch(number: int) -> int:
+            return fetch_in_task(number, plans)
+
+        work = udf(fetch, "long", useArrow=False).asNondeterministic()
+        rows = self._spark.range(0, tasks, 1, tasks)
+        return rows.select(work("id").alias("done"))
+
+    def _judge(self, error: Exception) -> None:
+        """Say that another job is started; raises what no other job mends."""
+        verdict = judge(str(error))
+        if not verdict.mends:
+            raise ConnectorError(
+                verdict.code or "FETCH_JOB_FAILED",
+                verdict.why if verdict.code else f"The job of fetchers failed: {_first_line(error)}",
+                "fetch_on_executors",
+                "Mend it, and call fetch_on_executors again.",
+            ) from (None if verdict.code else error)
+        _log.warning("Spark gave up the job of fetchers, and another one is started: %s", verdict.why)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+def _is_active(query: StreamingQuery) -> bool:
+    try:
+        return bool(query.isActive)
+    except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
+        _log.info("the query cannot be asked any more: %s", error)
+        return False
+
+
+def _is_stopped(spark: SparkSession) -> bool:
+    """Whether a session has ended, so that no other job can run."""
+    try:
+        spark.range(1).schema  # noqa: B018 - asked of Spark
+    except (PySparkException, OSError) as error:
+        _log.info("the session has ended: %s", error)
+        return True
+    except Exception as error:  # noqa: BLE001 - py4j's errors of a gateway that is gone
+        _log.info("the session cannot be reached: %s", error)
+        return True
+    return False

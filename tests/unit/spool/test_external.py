@@ -1,0 +1,178 @@
+"""What a reader and fetchers that run elsewhere tell each other through the ledger (rules R2 and R6)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from connectors.spool import upkeep
+from connectors.spool.external import ExternalFetching
+from connectors.spool.fetch_target import FetchPlan
+from connectors.spool.holders import Holder
+from connectors.spool.opening import read_state
+from connectors.spool.reader_watch import ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.testing.object_store import ObjectStoreServer
+from tests.spool_writing import HandSpool, ObjectSpool
+
+FETCHER = "f0"
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectStoreServer]:
+    with ObjectStoreServer() as running:
+        yield running
+
+
+@pytest.fixture(params=["folder", "object store"])
+def spool(request: pytest.FixtureRequest, tmp_path: Path) -> HandSpool:
+    if request.param == "folder":
+        return HandSpool(tmp_path / "spool")
+    return ObjectSpool(server=request.getfixturevalue("server"))
+
+
+def plan_of(spool: HandSpool, most: int = 1000, fetchers: int = 2) -> FetchPlan:
+    plan = FetchPlan("none", str(spool.root), spool.identity().spool, b"k", share_of=fetchers, max_spool_bytes=most)
+    return replace(plan, max_reader_age=600.0)
+
+
+def watch_of(spool: HandSpool, **arguments: int) -> ReaderWatch:
+    spool.store.make_folder(f"inbox/{FETCHER}")
+    return ReaderWatch(spool.store, plan_of(spool, **arguments), FETCHER)
+
+
+def test_a_share_is_never_nothing_while_there_is_room() -> None:
+    assert [share_of(room, 4) for room in (0, 1, 3, 4, 400)] == [0, 1, 1, 1, 100]
+    assert [heartbeat_seconds(age) for age in (4, 600, 86_400)] == [1, 60, 60]
+
+
+def test_before_anything_is_announced_a_fetcher_may_fill_its_share_of_the_spool(spool: HandSpool) -> None:
+    spool.open()
+    assert watch_of(spool).look([]).allowance == 500
+    assert watch_of(spool).look([300, 450]).allowance == 500
+
+
+def test_a_fetcher_adds_its_share_of_the_room_to_what_was_admitted_of_it(spool: HandSpool) -> None:
+    ledger = spool.open()
+    watch = watch_of(spool)
+    spool.write(["1", "2"], FETCHER, size=100)
+    spool.write(["3"], "other", size=100)
+    ledger.admit()
+    ExternalFetching(ledger, 600.0).allow(700)
+    # Two segments are published and one is admitted: the share counts from there.
+    assert watch.look([200, 350]).allowance == 200 + 350
+
+
+def test_no_room_is_none_until_there_is_room_again(spool: HandSpool) -> None:
+    ledger = spool.open()
+    watch, fetching = watch_of(spool), ExternalFetching(ledger, 0.004)
+    spool.write(["1"], FETCHER, size=100)
+    ledger.admit()
+    fetching.allow(0)
+    assert watch.look([100]).allowance == 100
+    for room in (0, 1000):
+        number = ledger.state.number
+        while ledger.state.number == number:
+            fetching.allow(room)
+        assert watch.look([100]).allowance == 100 + room // 2
+
+
+def test_the_room_is_found_among_many_records_and_after_a_takeover(spool: HandSpool) -> None:
+    ledger = spool.open("first")
+    watch = watch_of(spool)
+    ExternalFetching(ledger, 600.0).allow(100)
+    for position in range(20):
+        ledger.append({"commit": position})
+    assert watch.look([]).allowance == 50
+    second = spool.open("second")
+    ExternalFetching(second, 600.0).allow(40)
+    # It looks for a newer epoch when the one it knows is still for a while, or at once when it has just begun.
+    assert watch_of(spool).look([]).allowance == 20
+
+
+def test_an_announcement_changes_nothing_that_the_ledger_says(spool: HandSpool) -> None:
+    ledger = spool.open()
+    spool.write(["1"], FETCHER)
+    ledger.admit()
+    before = ledger.state.snapshot()
+    ExternalFetching(ledger, 600.0).allow(5)
+    assert ledger.state.snapshot() == before
+    assert read_state(spool.store, spool.identity().spool).snapshot() == before
+
+
+def test_a_quiet_reader_writes_a_sign_of_life_and_a_busy_one_no_more_than_it_must(spool: HandSpool) -> None:
+    ledger = spool.open()
+    busy, quiet = ExternalFetching(ledger, 600.0), ExternalFetching(ledger, 0.0)
+    busy.allow(1000)
+    number = ledger.state.number
+    for _ in range(10):
+        busy.allow(1000)
+    assert ledger.state.number == number
+    for _ in range(3):
+        quiet.allow(1000)
+    assert ledger.state.number == number + 3
+
+
+def test_the_age_of_the_newest_record_is_by_the_file_systems_own_times(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    spool.open()
+    for record in (tmp_path / "spool/ledger").rglob("*"):
+        os.utime(record, (0, 0))
+    watch = watch_of(spool)
+    assert watch.look([]).age > 1e9
+    assert spool.ledger is not None
+    spool.ledger.append({"commit": 0})
+    assert watch.look([]).age < 60
+
+
+def test_the_age_is_by_the_object_stores_clock_whatever_this_machines_says(server: ObjectStoreServer) -> None:
+    spool = ObjectSpool(server=server)
+    server.ahead = -1e6
+    spool.open()
+    assert watch_of(spool).look([]).age < 60
+    server.ahead = -1e6 + 1200
+    spool.store.make_folder("inbox/f1")
+    plan = plan_of(spool)
+    assert 1100 < ReaderWatch(spool.store, plan, "f1").look([]).age < 1300
+
+
+def test_nobody_is_seen_at_work_until_a_fetcher_holds_a_folder(spool: HandSpool) -> None:
+    ledger = spool.open()
+    assert not ExternalFetching(ledger, 600.0).status()[0].healthy
+    spool.store.make_folder(f"inbox/{FETCHER}")
+    assert len(ExternalFetching(ledger, 600.0).status()) == 1
+    hold = spool.store.hold_folder(f"inbox/{FETCHER}")
+    assert hold is not None
+    assert not ExternalFetching(ledger, 600.0).status()
+    hold.release()
+    assert len(ExternalFetching(ledger, 600.0).status()) == 1
+
+
+def elsewhere() -> bytes:
+    return json.dumps({**Holder.this_process().to_json(), "machine": "another"}).encode()
+
+
+def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_for_a_while(
+    server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = ObjectSpool(server=server)
+    ledger = spool.open()
+    spool.write(["1"], FETCHER)
+    spool.store.client.put(f"folders/inbox/{FETCHER}", elsewhere())
+    for number in range(2, 7):
+        spool.write([str(number)], "f1")
+        ledger.admit()
+        ledger.commit(ledger.state.head)
+    keeper = Upkeep(ledger, UpkeepSettings(free_segments=1))
+    keeper.step()
+    assert FETCHER not in {entry.fetcher for entry in ledger.state.segments}
+    assert not spool.store.is_closed("inbox/f0/1.arrow")
+    monkeypatch.setattr(upkeep, "_PATIENCE", 0.0)
+    Upkeep(ledger, UpkeepSettings(free_segments=1)).step()
+    assert spool.store.is_closed("inbox/f0/1.arrow")
+    assert not ObjectSpool(server=server).store.exists("inbox/f0/1.arrow")
