@@ -194,10 +194,10 @@ def test_a_seek_waits_until_the_fetchers_outside_have_ended(rig: PubSubRig) -> N
 
 
 def test_a_bounded_run_without_a_fetcher_says_so_and_does_not_end_as_if_all_had_come(rig: PubSubRig) -> None:
-    quick = {"availableNowQuiet": "1s", "availableNowMaxWait": "4s"}
+    quick = {"availableNowQuiet": "2s"}
     rig.publish(30)
     with rig.query(EXTERNAL | quick, trigger="available_now") as query, fetching(rig) as program:
-        program.wait_for("fetching into")
+        program.wait_for("all fetchers are at work")
         query.process_available()
     rig.assert_each_once()
 
