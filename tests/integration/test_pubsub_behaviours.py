@@ -9,7 +9,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,28 +18,8 @@ from connectors.testing.protocol import (
     ReaderDiedError,
     ReaderFailedError,
     TaskFailedError,
-    TaskWorkers,
 )
-from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
-@pytest.fixture
-def server() -> Iterator[PubSubServer]:
-    with PubSubServer() as running:
-        yield running
-
-
-@pytest.fixture
-def rig(server: PubSubServer, tmp_path: Path, workers: TaskWorkers) -> PubSubRig:
-    return PubSubRig(server, server.endpoint, tmp_path, workers)
 
 
 def test_01_every_message_is_one_row_with_equal_payload_and_attributes(rig: PubSubRig) -> None:

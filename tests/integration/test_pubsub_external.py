@@ -7,10 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from connectors.spool.opening import read_state
 from connectors.spool.stores import open_store
@@ -22,24 +19,6 @@ from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
 from tests.spool_writing import SECRET
 
 EXTERNAL = {"fetch": "external", "startTimeout": "1s"}
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
-@pytest.fixture
-def server() -> Iterator[PubSubServer]:
-    with PubSubServer() as running:
-        yield running
-
-
-@pytest.fixture
-def rig(server: PubSubServer, tmp_path: Path, workers: TaskWorkers) -> PubSubRig:
-    return PubSubRig(server, server.endpoint, tmp_path, workers)
 
 
 def fetching(rig: PubSubRig, *arguments: str, **changes: str) -> FetchProgram:

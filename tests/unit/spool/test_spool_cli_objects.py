@@ -11,9 +11,8 @@ from typer.testing import CliRunner, Result
 
 from connectors.cli import app
 from connectors.core.errors import SpoolFencedError
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.testing.object_store import ObjectStoreServer
-from tests.spool_writing import KEY_ID, SECRET, ObjectSpool
+from tests.spool_writing import KEY_ID, SECRET, ObjectSpool, fill
 
 FIRST = "inbox/f0/0.arrow"
 PREFIX = "spools/of/tests/"
@@ -30,15 +29,7 @@ def spool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectSpool]:
         ):
             monkeypatch.setenv(f"AWS_{name}", value)
         made = ObjectSpool(server=server)
-        ledger = made.open()
-        for number in range(2):
-            made.write([f"{number}-a", f"{number}-b"])
-        ledger.admit()
-        Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
-        made.write(["2-a", "2-b", "0-a"])
-        ledger.admit()
-        ledger.commit(3)
-        made.write(["late"], fetcher="f1", published=5_000_000)
+        fill(made)
         yield made
 
 
