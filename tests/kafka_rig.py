@@ -24,11 +24,18 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from connectors.testing.kafka_broker import KafkaBroker
+from connectors.testing.kafka_broker import PASSWORD, USER, KafkaBroker
 from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 
 SOURCE = "connectors.kafka.reader:KafkaDataSource"
 PATIENCE = 60.0
+LOG_IN = {
+    "kafka.security.protocol": "SASL_PLAINTEXT",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": USER,
+    "kafka.sasl.password": PASSWORD,
+}
+"""Options of the user that the broker knows."""
 
 _numbers = itertools.count()
 
@@ -79,12 +86,17 @@ class KafkaRig:
         """Take away the records before an offset, as retention does."""
         self._done(self.admin.delete_records([Partition(name, partition, before)]))
 
-    def allow(self, user: str, topic: str, operation: str) -> None:
-        """Grant a right on a topic, and wait until it holds; for brokers with an authorizer."""
-        of_topic = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*")
-        right = (*of_topic, AclOperation[operation], AclPermissionType.ALLOW)
-        self._done(self.admin.create_acls([AclBinding(*right)]))
-        self._until(lambda: bool(self.admin.describe_acls(AclBindingFilter(*right)).result(PATIENCE)))
+    def allow(
+        self, user: str, name: str, *operations: str, kind: str = "TOPIC", names_that_begin: bool = False
+    ) -> None:
+        """Grant rights on a topic, or on another kind of thing, and wait until they hold; needs an authorizer."""
+        pattern = ResourcePatternType.PREFIXED if names_that_begin else ResourcePatternType.LITERAL
+        for operation in operations:
+            of_thing = (ResourceType[kind], name, pattern, f"User:{user}", "*")
+            right = (*of_thing, AclOperation[operation], AclPermissionType.ALLOW)
+            self._done(self.admin.create_acls([AclBinding(*right)]))
+            asked = AclBindingFilter(*right)
+            self._until(lambda asked=asked: bool(self.admin.describe_acls(asked).result(PATIENCE)))
 
     @staticmethod
     def _done(futures: Mapping[Any, Any]) -> None:

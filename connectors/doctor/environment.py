@@ -38,8 +38,8 @@ def check_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from check_workers(environ)
     yield from check_spark(environ)
     yield from check_connect(environ)
-    yield from check_java(environ)
     yield from check_machine(environ, spark_settings(environ))
+    yield from check_java(environ)
 
 
 def _driver() -> Finding:

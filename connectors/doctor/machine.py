@@ -101,10 +101,10 @@ def _proxy(environ: Mapping[str, str]) -> Iterator[Finding]:
         return
     left_out = [each.strip() for each in (environ.get("no_grpc_proxy") or environ.get("no_proxy") or "").split(",")]
     if all(name in left_out for name in _LOCAL):
-        yield Finding.ok("machine", "proxy", f"{used} is set, and leaves out what is on this machine")
+        yield Finding.ok("spark", "proxy", f"{used} is set, and leaves out what is on this machine")
         return
     yield Finding.warning(
-        "machine",
+        "spark",
         "proxy",
         f"{used} is set: emulators and other servers on this machine are looked for behind the proxy",
         f"export no_proxy={','.join(filter(None, dict.fromkeys([*left_out, *_LOCAL])))}",

@@ -38,6 +38,7 @@ __all__ = [
     "KafkaLookup",
     "check_settings",
     "client_exception",
+    "group_denied",
     "open_admin",
     "open_consumer",
     "open_producer",
@@ -69,6 +70,7 @@ class KafkaLookup:
         self._seconds = call_seconds
         self._parent = os.getppid()
         self._problem: ConnectorError | None = None
+        self._group_problem: ConnectorError | None = None
         self._admin = open_admin(settings)
         own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._note}
         self._consumer = open_consumer(settings, own)
@@ -106,16 +108,18 @@ class KafkaLookup:
 
     def _topics(self, name: str | None) -> Mapping[str, Any]:
         """The description of one topic, or of all."""
+        return self._patiently(lambda: self._list_topics(name))
+
+    def _patiently(self, question: Callable[[], T]) -> T:
+        """The answer to a question that is asked again while an error may pass."""
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                topics = self._list_topics(name)
+                return question()
             except ConnectorError as error:
                 if not error.transient or time.monotonic() > deadline:
                     raise
                 self._check()
-            else:
-                return topics
 
     def _note(self, error: Any) -> None:
         """Keep an error of the connection that no later attempt mends: librdkafka goes on trying."""
@@ -125,7 +129,7 @@ class KafkaLookup:
 
     def _serve(self) -> None:
         """Let the clients call back, for tokens."""
-        self._consumer.poll(0)
+        self._group_problem = group_denied(self._consumer) or self._group_problem
         self._admin.poll(0)
 
     def _metadata(self, name: str | None = None) -> Any:
@@ -145,16 +149,8 @@ class KafkaLookup:
 
     def brokers(self) -> dict[str, tuple[str, int]]:
         """The brokers as the cluster advertises them: what they are called, and where clients are sent."""
-        deadline = time.monotonic() + self._seconds
-        while True:
-            try:
-                listed = self._metadata()
-            except ConnectorError as error:
-                if not error.transient or time.monotonic() > deadline:
-                    raise
-                self._check()
-            else:
-                return {f"broker {each.id}": (each.host, each.port) for each in listed.brokers.values()}
+        brokers = self._patiently(self._metadata).brokers
+        return {f"broker {each.id}": (each.host, each.port) for each in brokers.values()}
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
         """The offset of the first record of each partition; one that is gone is left out."""
@@ -244,15 +240,19 @@ class KafkaLookup:
 
     def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
         """What the group has committed; a partition without is left out."""
-        from confluent_kafka import KafkaException  # noqa: PLC0415
         from confluent_kafka import TopicPartition as Partition  # noqa: PLC0415
 
         asked = [Partition(each.topic, each.partition) for each in partitions]
-        try:
-            found = self._consumer.committed(asked, timeout=self._seconds)
-        except KafkaException as error:
-            raise connector_error(error.args[0], "the offsets of a group") from None
+        found = self._patiently(lambda: self._ask_committed(asked))
         return {TopicPartition(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
+
+    def _ask_committed(self, asked: list[Any]) -> list[Any]:
+        try:
+            found: list[Any] = self._consumer.committed(asked, timeout=_SLICE_SECONDS)
+        except client_exception() as error:
+            self._serve()
+            raise self._group_problem or connector_error(error.args[0], "the offsets of a group") from None
+        return found
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets to the group."""
@@ -278,6 +278,13 @@ def check_settings(settings: ClientSettings) -> None:
     """
     without_tokens = replace(settings, token_provider=None)
     open_consumer(without_tokens, {"group.id": settings.get("group.id") or "kafka_py"}).close()
+
+
+def group_denied(consumer: Any) -> ConnectorError | None:
+    """What the client says, once, when its group's coordinator may not be asked: it goes on trying in silence."""
+    message = consumer.poll(0)
+    denied = message is not None and _is_of_group(message)
+    return connector_error(message.error(), "the consumer group") if denied else None
 
 
 def _is_of_group(message: Any) -> bool:

@@ -76,7 +76,8 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
             f"Kafka refuses a request: {text}",
             where,
             "Grant Describe and Read on topics to read, Write on topics to write; exactly_once also needs Write and "
-            "Describe on its transactional ids and Read on groups of these names.",
+            "Describe on its transactional ids and Read on groups of these names; startingOffsets=group and "
+            "commitOffsetsToGroup need Read on that group.",
         )
     if name in _FENCED:
         return ConnectorError(

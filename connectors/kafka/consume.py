@@ -51,6 +51,8 @@ _MOST_RECORDS: Final = 10_000
 _BATCH_BYTES: Final = 16 << 20
 _WATERMARK_SECONDS: Final = 10.0
 _PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_STATE"})
+_OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
+"""The client looks for the coordinator of a group that nobody joins or asks here: it needs no right on it."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _END: Final = "_PARTITION_EOF"
 
@@ -298,7 +300,7 @@ class _Run:
             self._position = min(max(self._position, event.offset), self._end)
         elif event.name in _OUT_OF_RANGE:
             self._out_of_range()
-        elif event.name not in _PASSING:
+        elif event.name not in _PASSING and event.name != _OF_GROUP:
             problem = named_error(event.name, event.text, str(self._part), retriable=event.retriable)
             if isinstance(problem, SourceGoneError):
                 self._reader.where = None

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from connectors.core.offsets import SENTINEL
+from connectors.core.worker import settle_worker
 from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.ranges import OffsetRange
 
@@ -205,4 +206,5 @@ def _partitions(ranges: Iterable[OffsetRange], options: KafkaReadOptions, *, str
 
 
 def _read(partition: KafkaPartition) -> Iterator[pa.RecordBatch]:
+    settle_worker()
     yield from read_range(partition.part, partition.settings)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.failpoints import failpoint
-from connectors.kafka.client import client_exception, open_consumer, sdk
+from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client_errors import connector_error
 from connectors.kafka.markers import Digest, Marker, MarkerNames, Markers
 from connectors.kafka.produce import with_dedup_headers
@@ -114,7 +114,7 @@ class _Task:
 
     def _read_marker(self, consumer: Any) -> Marker | None:
         where = [sdk().TopicPartition(self._how.marker_topic, 0)]
-        (found,) = self._call(lambda: consumer.committed(where, timeout=_CALL_SECONDS), asks=True)
+        (found,) = self._call(lambda: _committed(consumer, where), asks=True)
         if found.error is not None:
             raise connector_error(found.error, f"markerTopic {self._how.marker_topic}")
         marker = Marker.read(found.offset, found.metadata, self._id)
@@ -236,6 +236,16 @@ class _Task:
                 self._sink.producer.abort_transaction(_CALL_SECONDS)
             except refused as error:
                 _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
+
+
+def _committed(consumer: Any, where: Any) -> Any:
+    """What a group has committed; an error at once if nobody lets us ask."""
+    try:
+        return consumer.committed(where, timeout=_CALL_SECONDS)
+    except client_exception():
+        if (denied := group_denied(consumer)) is not None:
+            raise denied from None
+        raise
 
 
 def _counted(found: Iterable[Record], digest: Digest) -> Iterator[Record]:

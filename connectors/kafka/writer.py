@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.core.errors import OptionError
+from connectors.core.worker import settle_worker
 from connectors.kafka.produce import produce_batches
 from connectors.kafka.rows import Columns, check_columns
 from connectors.kafka.task import stream_task
@@ -89,6 +90,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
+        settle_worker()
         return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, native=self._native))
 
 
@@ -117,6 +119,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
+        settle_worker()
         if self._exactly_once is not None:
             task = stream_task()
             written = self._exactly_once.write(iterator, task)

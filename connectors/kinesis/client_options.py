@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
@@ -14,7 +14,14 @@ from connectors.core.option_kinds import DURATION, INTEGER, SECRET, STRING, Kind
 from connectors.core.options import conflict, option
 from connectors.kinesis.positions import CONNECTOR
 
-__all__ = ["STREAM_ARN", "KinesisClientOptions", "client_options", "resolve_client"]
+__all__ = [
+    "STREAM_ARN",
+    "KinesisClientOptions",
+    "client_from_json",
+    "client_options",
+    "client_to_json",
+    "resolve_client",
+]
 
 T = TypeVar("T", bound="KinesisClientOptions")
 
@@ -177,3 +184,18 @@ def client_options(options: KinesisClientOptions) -> KinesisClientOptions:
     """Only what is needed to reach the service; what tasks are given."""
     names = [each.name for each in dataclasses.fields(KinesisClientOptions)]
     return KinesisClientOptions(**{name: getattr(options, name) for name in names})
+
+
+def client_to_json(options: KinesisClientOptions) -> dict[str, Any]:
+    """What is needed to reach the service as a JSON object with the secrets in it, for a pipe; never to be shown."""
+    found = {each.name: getattr(options, each.name) for each in dataclasses.fields(KinesisClientOptions)}
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in found.items()}
+
+
+def client_from_json(value: Mapping[str, Any]) -> KinesisClientOptions:
+    """What `client_to_json` wrote."""
+    secret = {"access_key", "secret_key", "session_token", "role_external_id"}
+    found: dict[str, Any] = {
+        name: Secret(each) if name in secret and each is not None else each for name, each in value.items()
+    }
+    return KinesisClientOptions(**found)

@@ -17,7 +17,9 @@ from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, STRING, Kind, choice
 from connectors.core.options import conflict, option, parse_options
 from connectors.kinesis.client_options import STREAM_ARN, KinesisClientOptions, resolve_client
+from connectors.kinesis.fanout_options import FanOutOptions, check_fan_out
 from connectors.kinesis.positions import CONNECTOR, LATEST, TRIM, Where, parse_where
+from connectors.spool.options import ephemeral_folder
 
 __all__ = [
     "CONNECTOR",
@@ -34,17 +36,18 @@ class ConsumerMode(StrEnum):
     """How records are read."""
 
     POLLING = "polling"
+    EFO = "efo"
 
 
 def _parse_mode(text: str) -> ConsumerMode:
     if text.lower() in {"efo", "subscribetoshard"}:
-        raise ValueError("enhanced fan-out is not there yet")
+        return ConsumerMode.EFO
     if text.lower() not in {"polling", "getrecords"}:
         raise ValueError("it is no way to read")
     return ConsumerMode.POLLING
 
 
-MODE: Final = Kind("choice", "polling", ConsumerMode, _parse_mode)
+MODE: Final = Kind("choice", "polling or efo", ConsumerMode, _parse_mode)
 
 
 class Deaggregate(StrEnum):
@@ -55,7 +58,7 @@ class Deaggregate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KinesisReadOptions(KinesisClientOptions):
+class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     """The options of the source, for streams and batch reads. Made by `parse_read_options`."""
 
     stream_name: str | None = option(
@@ -103,7 +106,8 @@ class KinesisReadOptions(KinesisClientOptions):
     consumer_mode: ConsumerMode = option(
         "consumerMode",
         MODE,
-        "polling reads by GetRecords.",
+        "polling reads by GetRecords; efo (enhanced fan-out) by subscriptions of a registered consumer, to which "
+        "records are pushed. It may change from start to start.",
         default="polling",
         aliases=("consumerType", "readerType", "kinesis.consumerType"),
     )
@@ -251,7 +255,13 @@ def parse_read_options(
         raise conflict(CONNECTOR, "shardsPerTask", "maxPartitions", "both say how many tasks there are", "Give one.")
     for where, name in ((start, "initialPosition"), (end, "endingPosition")):
         _check_streams(where, streams, name)
-    return dataclasses.replace(options, streams=streams, start=start, end=end)
+    options = dataclasses.replace(options, streams=streams, start=start, end=end)
+    if options.consumer_mode is not ConsumerMode.EFO:
+        return options
+    consumers = check_fan_out(options, len(streams))
+    identity = f"{options.endpoint_url} {options.region} {' '.join(streams)} {' '.join(consumers)}"
+    folder = options.spool_location or ephemeral_folder(CONNECTOR, identity, environ)
+    return dataclasses.replace(options, consumers=consumers, spool_folder=folder)
 
 
 def _without_milliseconds(raw: Mapping[str, str]) -> dict[str, str]:

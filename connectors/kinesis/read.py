@@ -43,6 +43,7 @@ class ReadSettings:
         rate: bytes a second that are read from a shard.
         deaggregate: take aggregates of the KPL apart.
         fail_on_data_loss: the option.
+        spool: the folder of segments; empty without subscriptions.
     """
 
     client: KinesisClientOptions
@@ -51,6 +52,7 @@ class ReadSettings:
     rate: float
     deaggregate: bool
     fail_on_data_loss: bool
+    spool: str = ""
 
 
 def read_range(

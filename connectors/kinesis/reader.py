@@ -120,7 +120,8 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield from _read(cast("KinesisPartition", partition))
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything below an offset: nothing is kept, so nothing is forgotten."""
+        """Spark is done with everything below an offset."""
+        self._open().commit(end)
 
     def stop(self) -> None:
         """End the threads. Spark kills the process instead, as a rule."""
@@ -194,10 +195,16 @@ def _settings(options: KinesisReadOptions, share: float) -> ReadSettings:
         rate=options.max_fetch_rate * 1e6,
         deaggregate=options.deaggregate.value == "auto",
         fail_on_data_loss=options.fail_on_data_loss,
+        spool=str(options.spool_folder) if options.consumers else "",
     )
 
 
 def _read(partition: KinesisPartition) -> Iterator[pa.RecordBatch]:
     settle_worker()
     for part in partition.parts:
-        yield from read_range(part, partition.settings)
+        if part.pieces:
+            from connectors.kinesis.read_spooled import read_part  # noqa: PLC0415 - polling needs no spool
+
+            yield from read_part(part, partition.settings)
+        else:
+            yield from read_range(part, partition.settings)

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from connectors.core.errors import OffsetError, OptionError
+from connectors.kinesis.extents import Piece
 from connectors.kinesis.offsets import NEW, ShardState, StreamState
 from connectors.kinesis.positions import CONNECTOR, END, LATEST, TRIM, Kind, Position, Where, after, at_time
 
@@ -28,6 +29,7 @@ __all__ = [
     "advanced",
     "is_behind",
     "is_worth_a_batch",
+    "newest",
     "next_state",
     "overdue",
     "readable",
@@ -113,6 +115,7 @@ class ShardRange:
         end: AFTER the last record, or END, or (in batch reads) a TIME or LATEST.
         known_ms: up to when the query knows all earlier records, by the service's time; None when nothing is known.
         retention_ms: how long the stream keeps records.
+        pieces: what of it the spool holds, in order; what is not there is read from the service.
     """
 
     stream: str
@@ -122,6 +125,7 @@ class ShardRange:
     end: Position
     known_ms: int | None = None
     retention_ms: int = 0
+    pieces: tuple[Piece, ...] = ()
 
 
 def resolve(listing: Listing, where: Where, option: str = "initialPosition") -> StreamState:
@@ -222,6 +226,16 @@ def next_state(state: ShardState, seen: Seen) -> ShardState:
     if seen.clean_ms is None or (seen.number is not None and state.position != after(seen.number)):
         return state
     return ShardState(state.position, state.arrival_ms, max(seen.clean_ms, state.clean_ms or 0))
+
+
+def newest(one: Seen, other: Seen) -> Seen:
+    """What is known of a shard that was looked at in two ways."""
+    if one.ended or other.ended:
+        return one if one.ended else other
+    if one.number == other.number:
+        clean = [each for each in (one.clean_ms, other.clean_ms) if each is not None]
+        return Seen(one.number, one.arrival_ms, max(clean, default=None))
+    return one if (one.number or -1) > (other.number or -1) else other
 
 
 def overdue(state: ShardState, now_ms: int, retention_ms: int, parts: int = 1) -> bool:

@@ -6,9 +6,11 @@ anything else.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
@@ -39,6 +41,10 @@ if TYPE_CHECKING:
 __all__ = ["KinesisStream", "check_named", "same_stream"]
 
 _ENDED = Seen(ended=True)
+_SHARE_OF_A_CORE: Final = 0.05
+_PASSED_ON: Final = 0.2
+"""Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""
+_LONGEST_REST: Final = 1.0
 
 
 class KinesisStream:
@@ -50,11 +56,14 @@ class KinesisStream:
 
     def __init__(self, options: KinesisReadOptions) -> None:
         self._options = options
-        self._watch = ShardWatch(options)
+        self._watch = _watch(options)
         self._resolved: Streams | None = None
         self._called = False
         self._checked: set[tuple[ShardKey, ShardState]] = set()
         self._answered: tuple[dict[str, Any], int, dict[str, Any]] | None = None
+        self._read: tuple[dict[str, Any], Streams] | None = None
+        self._found_in = 0.0
+        self._rested_at = 0.0
         self._available_now = False
         self._targets: dict[ShardKey, Seen] | None = None
         self._listings: list[Listing] = []
@@ -62,6 +71,7 @@ class KinesisStream:
     def prepare_for_available_now(self) -> None:
         """From now on nothing is read that is newer than the next call of `latest_offset`."""
         self._available_now = True
+        self._watch.bounded()
         self._targets = None
 
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
@@ -85,10 +95,16 @@ class KinesisStream:
     def _latest(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         if self._available_now:
             return self._end(start, self._bounded(start), self._listings, everything=everything)
+        if everything:
+            self._watch.bounded()
         fresh = everything or not self._called
-        version = self._watch.version
+        again = not fresh and self._answered is not None and self._answered[0] == start
+        if again:
+            self._rest()
+        version, began = self._watch.version, time.thread_time()
         listings = self._watch.listings(fresh=fresh)
-        if not fresh and self._answered is not None and self._answered[:2] == (start, version):
+        if again and self._answered is not None and self._answered[1] == version:
+            self._rested_at = time.monotonic() + self._found_in * _PASSED_ON / _SHARE_OF_A_CORE
             return dict(self._answered[2])
         begin = self._begin(start, listings)
         self._follow(begin, listings, all_of_them=False)
@@ -97,7 +113,17 @@ class KinesisStream:
         self._called = True
         answer = self._end(start, self._seen, listings, everything=everything)
         self._answered = (dict(start), version, answer)
+        self._found_in = time.thread_time() - began
+        self._rested_at = time.monotonic() + self._found_in / _SHARE_OF_A_CORE
         return answer
+
+    def _rest(self) -> None:
+        """Wait before the same question is answered again, as long as that takes little of a core.
+
+        Spark asks every 10 ms. With few shards there is no wait; an answer for a thousand takes as long as a question.
+        """
+        if (wait := self._rested_at - time.monotonic()) > 0:
+            time.sleep(min(wait, _LONGEST_REST))
 
     def _bounded(self, start: Mapping[str, Any]) -> Callable[[ShardKey], Seen]:
         """What there was at the start of a bounded run, by shard."""
@@ -123,7 +149,9 @@ class KinesisStream:
             DataLossError: records are gone, and ``failOnDataLoss`` is set.
         """
         if not is_sentinel(start):
-            begin = read_offset(start)
+            if self._read is None or self._read[0] != start:
+                self._read = (dict(start), read_offset(start))
+            begin = dict(self._read[1])
         elif self._resolved is not None:
             begin = dict(self._resolved)
         else:
@@ -256,10 +284,20 @@ class KinesisStream:
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
             same_stream(state, listing)
             found = shard_ranges(listing.stream, listing.name, begin.get(arn), state, listing.retention_ms)
+            found = [self._with_pieces(arn, state.created_ms, each) for each in found]
             busy += [(arn, each.shard) for each in found]
             ranges += found
         self._watch.busy(busy)
         return ranges
+
+    def _with_pieces(self, arn: str, created_ms: int, part: ShardRange) -> ShardRange:
+        """A range, with what is there of it without asking the service."""
+        return replace(part, pieces=self._watch.pieces((arn, part.shard), created_ms, part.begin, part.end))
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Batches up to an offset are never planned again."""
+        if not is_sentinel(end):
+            self._watch.forget(read_offset(end))
 
     def _report(self, kind: str, reason: str, where: str) -> None:
         report_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
@@ -267,6 +305,14 @@ class KinesisStream:
     def stop(self) -> None:
         """End the threads."""
         self._watch.stop()
+
+
+def _watch(options: KinesisReadOptions) -> ShardWatch:
+    if not options.consumers:
+        return ShardWatch(options)
+    from connectors.kinesis.fanout import FanOutWatch  # noqa: PLC0415 - polling needs no spool
+
+    return FanOutWatch(options)
 
 
 def same_stream(state: StreamState, listing: Listing) -> None:

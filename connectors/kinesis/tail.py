@@ -126,6 +126,16 @@ class ShardTail:
             raise
         return self._calls
 
+    def skip_to(self, seen: Seen) -> None:
+        """Go on behind a record that was seen elsewhere, if it is newer."""
+        if seen.number is None or not self._is_newer(seen.number):
+            return
+        self.seen = Seen(seen.number, seen.arrival_ms)
+        self._low_ms = max(self._low_ms, seen.arrival_ms or 0)
+        self._iterator = None
+        self._walking = False
+        self._times = self._look = None
+
     def _follow(self, *, exact: bool) -> None:
         """Read on behind the newest record seen."""
         walking = self._walking

@@ -12,37 +12,40 @@ from connectors.core.backoff import Backoff, RetryPolicy, is_transient
 from connectors.core.errors import ConnectorError
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_options import client_options
+from connectors.kinesis.extents import Piece, ShardKey
 from connectors.kinesis.jobs import Job, Jobs
-from connectors.kinesis.offsets import ShardState
-from connectors.kinesis.shards import Listing, Seen
+from connectors.kinesis.offsets import ShardState, Streams
+from connectors.kinesis.positions import Position
+from connectors.kinesis.shards import Listing, Seen, newest
 from connectors.kinesis.tail import ShardTail
 
 if TYPE_CHECKING:
     from connectors.kinesis.options import KinesisReadOptions
 
-__all__ = ["ShardKey", "ShardWatch"]
+__all__ = ["Followed", "ShardKey", "ShardWatch"]
 
 T = TypeVar("T")
-ShardKey = tuple[str, str]
-"""ARN of a stream and id of a shard."""
-
 _THREADS: Final = 16
-_SHARE_OF_A_CORE: Final = 0.4
+_SHARE_OF_A_CORE: Final = 0.25
+"""For the looks at shards; the rest of half a core is for listing, planning, and what Python needs beside."""
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
+_REST_SECONDS: Final = 1.0
 _SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
 
 
 @dataclass(eq=False)
-class _Followed:
+class Followed:
     """A shard that is followed."""
 
     tail: ShardTail
     backoff: Backoff
     job: Job = field(init=False)
     seen: Seen = field(default_factory=Seen)
+    pushed: Seen = field(default_factory=Seen)
     exact: bool = False
+    wanted: float = -1.0
     began: float | None = None
     fresh_as_of: float = -1.0
     quiet_rounds: int = 0
@@ -62,7 +65,7 @@ class ShardWatch:
         self._jobs = Jobs(_THREADS, self._fail)
         self._listings: dict[str, Listing] = {}
         self._listing_job = Job(self._list_again)
-        self._followed: dict[ShardKey, _Followed] = {}
+        self._followed: dict[ShardKey, Followed] = {}
         self._busy: frozenset[ShardKey] = frozenset()
         self._allowed: dict[ShardKey, float] = {}
         self._error: BaseException | None = None
@@ -148,7 +151,7 @@ class ShardWatch:
                 oldest_ms=stream.at_ms - stream.retention_ms,
             )
             policy = RetryPolicy(cap_seconds=self._options.max_retry_interval)
-            followed = _Followed(tail, Backoff(policy))
+            followed = Followed(tail, Backoff(policy))
             followed.job = Job(self._step_of(key, followed))
             self._followed[key] = followed
             self._jobs.add(followed.job)
@@ -173,7 +176,7 @@ class ShardWatch:
         asked = time.monotonic()
         waiting = list(self._followed.values())
         for followed in waiting:
-            followed.exact = exact
+            followed.exact, followed.wanted = exact, asked
             self._jobs.hurry(followed.job)
         with self._changed:
             while not all(followed.seen.ended or followed.fresh_as_of >= asked for followed in waiting):
@@ -204,15 +207,18 @@ class ShardWatch:
         begin = max(time.monotonic(), self._allowed.get(key, 0.0))
         self._allowed[key] = begin + calls * self._period(key)
 
-    def _step_of(self, key: ShardKey, followed: _Followed) -> Callable[[], float | None]:
+    def _step_of(self, key: ShardKey, followed: Followed) -> Callable[[], float | None]:
         def step() -> float | None:
             began, spent = time.monotonic(), time.thread_time()
             if followed.seen.ended:
                 return None
+            if followed.fresh_as_of >= followed.wanted and self._rests(key, followed):
+                return _REST_SECONDS
             if (wait := self._allowed.get(key, 0.0) - began) > 0:
                 return wait
             if followed.began is None:
                 followed.began = began
+                followed.tail.skip_to(followed.pushed)
             exact = followed.exact
             try:
                 calls = followed.tail.step(exact=exact)
@@ -229,18 +235,19 @@ class ShardWatch:
 
         return step
 
-    def _after_failure(self, followed: _Followed, error: ConnectorError) -> float:
+    def _after_failure(self, followed: Followed, error: ConnectorError) -> float:
         delay = followed.backoff.next_delay_seconds()
         if not is_transient(error) or followed.backoff.failures > self._options.num_retries:
             self._fail(error)
             followed.backoff.reset()
         return delay
 
-    def _note(self, followed: _Followed, *, exact: bool) -> None:
+    def _note(self, followed: Followed, *, exact: bool) -> None:
         """Show what a step has found, and whether that was all."""
         with self._changed:
-            self.version += followed.seen != followed.tail.seen
-            followed.seen = followed.tail.seen
+            seen = newest(followed.tail.seen, followed.pushed)
+            self.version += followed.seen != seen
+            followed.seen = seen
             if followed.tail.settled:
                 followed.quiet_rounds = 0 if followed.tail.found_any else followed.quiet_rounds + 1
                 if exact or not followed.exact:
@@ -249,11 +256,42 @@ class ShardWatch:
                 followed.began = None
             self._changed.notify_all()
 
+    def _rests(self, key: ShardKey, followed: Followed) -> bool:  # noqa: ARG002 - for those who are told of records
+        """Whether there is no need to look at a shard, because its records are told."""
+        return False
+
+    def _push(self, key: ShardKey, seen: Seen) -> None:
+        """Take what was learnt of a shard without looking."""
+        with self._changed:
+            followed = self._followed.get(key)
+            if followed is None:
+                return
+            followed.pushed = seen
+            found = newest(followed.tail.seen, seen)
+            if found != followed.seen:
+                followed.seen = found
+                self.version += 1
+            self._changed.notify_all()
+        if seen.ended:
+            self._jobs.hurry(self._listing_job)  # its children are there now
+
+    # For those who are told of records
+
+    def bounded(self) -> None:
+        """This run has an end."""
+
+    def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:  # noqa: ARG002
+        """What is there of a range without asking the service."""
+        return ()
+
+    def forget(self, read: Streams) -> None:
+        """Up to here nothing is needed any more."""
+
     def _period(self, key: ShardKey) -> float:
         """Seconds between two calls to a shard by this process."""
         return self._options.min_fetch_period * (_BUSY if key in self._busy else 1)
 
-    def _pause(self, followed: _Followed) -> float:
+    def _pause(self, followed: Followed) -> float:
         """Seconds between two rounds: more when nothing comes, and when there are many shards to look at."""
         if not followed.tail.settled:
             return 0.0

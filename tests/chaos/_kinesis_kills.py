@@ -94,7 +94,7 @@ class KillPlan:
         options = {"maxRecordsPerFetch": choose.choice(("50", "1000", "10000"))}
         if limit := choose.choice(("", "500", "4000")):
             options["maxRecordsPerTrigger"] = limit
-        return cls(seed, mode, tuple(victims), choose.choice((0.0, 0.1, 0.3)), options)
+        return cls(seed, mode, tuple(victims), choose.choice((0.0, 0.1, 0.2)), options)
 
 
 class KillTrial:
@@ -167,6 +167,7 @@ class KillTrial:
     def _kill(self, victim: str) -> None:
         """Kill a process, and go on as an operator would."""
         job = self._jobs.current
+        self._note_errors(job)
         found: list[int] = []
         job.wait_for(
             f"a victim: {victim}",

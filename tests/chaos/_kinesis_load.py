@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from connectors.testing.kinesis import KinesisControl
 
-_PORTION = 40
+_PORTION = 20
 _KEYS = 97
 _PAUSE = 0.1
 _MOST_OPEN = 6
@@ -34,7 +34,7 @@ class Load:
     """
 
     def __init__(
-        self, endpoint: str, stream: str, seed: int, reshard_seconds: tuple[float, float] = (0.8, 2.5)
+        self, endpoint: str, stream: str, seed: int, reshard_seconds: tuple[float, float] = (1.5, 4.0)
     ) -> None:
         self._server = KinesisControl(endpoint)
         self._stream = stream

@@ -79,7 +79,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./dev chaos kinesis", description=__doc__)
     parser.add_argument("--mode", choices=sorted(MODES), action="append", help="only this mode; may be repeated")
     parser.add_argument("--kills-in-all", type=int, default=60, help="random kills of each mode (default: 60)")
-    parser.add_argument("--kills", type=int, default=5, help="random kills of a trial (default: 5)")
+    parser.add_argument("--kills", type=int, default=10, help="random kills of a trial (default: 10)")
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="begin no random kill of a mode after so many minutes"
     )

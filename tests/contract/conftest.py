@@ -10,11 +10,17 @@ import pytest
 from connectors.testing.protocol import TaskWorkers
 from tests.contract.harness import SourceHarness
 from tests.contract.kafka_harness import KafkaHarness
-from tests.contract.kinesis_harness import KinesisHarness
+from tests.contract.kinesis_harness import KinesisEfoHarness, KinesisHarness
 from tests.contract.pubsub_harness import PubSubHarness
 from tests.contract.reference_harness import ReferenceHarness
 
-HARNESSES: list[type[SourceHarness]] = [ReferenceHarness, PubSubHarness, KafkaHarness, KinesisHarness]
+HARNESSES: list[type[SourceHarness]] = [
+    ReferenceHarness,
+    PubSubHarness,
+    KafkaHarness,
+    KinesisHarness,
+    KinesisEfoHarness,
+]
 """A connector joins the contract suite by adding its harness here."""
 
 

@@ -63,3 +63,22 @@ class KinesisHarness(SourceHarness):
             yield
         finally:
             os.killpg(self.server.process.pid, signal.SIGCONT)
+
+
+class KinesisEfoHarness(KinesisHarness):
+    """The same by subscriptions of a consumer."""
+
+    name = "kinesis-efo"
+    batch_read = False
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.server.set_takeover(0)
+
+    def options(self) -> dict[str, str]:
+        return super().options() | {
+            "consumerMode": "efo",
+            "consumerName": "contract",
+            "spoolLocation": str(self.folder / "spool"),
+            "maxFetchPeriod": "20ms",
+        }

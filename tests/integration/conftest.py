@@ -84,3 +84,24 @@ def kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaRig]:
     yield KafkaRig(kafka_broker, tmp_path)
     close_readers()
     close_sinks()
+
+
+@pytest.fixture(scope="session")
+def guarded_broker() -> Iterator[KafkaBroker]:
+    """A broker where only the plain listener's clients may do everything; the user of SASL has no right at all."""
+    if reason := find_broker().reason:
+        pytest.skip(reason)
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    with KafkaBroker(settings=settings) as broker:
+        yield broker
+
+
+@pytest.fixture
+def guarded_kafka(guarded_broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaRig]:
+    """That broker, and short words for what a test does with it."""
+    yield KafkaRig(guarded_broker, tmp_path)
+    close_readers()
+    close_sinks()

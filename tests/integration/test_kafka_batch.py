@@ -14,6 +14,7 @@ from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.reader import KafkaBatchReader, KafkaPartition
 from connectors.testing.protocol import BatchRead, TaskFailedError
 from tests.kafka_rig import SOURCE, KafkaRig, text
+from tests.kafka_tokens import TokenEndpoint
 
 
 def numbers(rows: list[dict[str, Any]]) -> list[int]:
@@ -239,6 +240,56 @@ def test_log_in_by_tokens_of_a_class(kafka: KafkaRig) -> None:
     assert numbers(kafka.batch(options)) == [1, 2, 3]
     with kafka.query(options) as query:
         assert query.run_batch().rows == 3
+
+
+OIDC_LOGIN = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    'clientId="me" clientSecret="canary-41" scope="all";'
+)
+OIDC: dict[str, dict[str, str]] = {
+    "librdkafka": {
+        "kafka__sasl__oauthbearer__method": "oidc",
+        "kafka__sasl__oauthbearer__client__id": "me",
+        "kafka__sasl__oauthbearer__client__secret": "canary-41",
+        "kafka__sasl__oauthbearer__scope": "all",
+    },
+    "jvm": {
+        "kafka__sasl__jaas__config": OIDC_LOGIN,
+        "kafka__sasl__login__callback__handler__class": "org.apache.kafka.x.OAuthBearerLoginCallbackHandler",
+    },
+}
+
+
+def by_oidc(kafka: KafkaRig, topic: str, endpoint: TokenEndpoint, words: str) -> dict[str, str]:
+    return secured(
+        kafka,
+        topic,
+        kafka__sasl__mechanism="OAUTHBEARER",
+        kafka__sasl__oauthbearer__token__endpoint__url=endpoint.url,
+        fetchOffset__numRetries="1",
+        **OIDC[words],
+    )
+
+
+@pytest.mark.parametrize("words", OIDC)
+def test_log_in_by_tokens_of_an_oidc_endpoint(kafka: KafkaRig, words: str) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1, 2, 3])
+    with TokenEndpoint("me", "canary-41") as endpoint:
+        options = by_oidc(kafka, topic, endpoint, words)
+        assert numbers(kafka.batch(options)) == [1, 2, 3]
+        with kafka.query(options) as query:
+            assert query.run_batch().rows == 3
+    assert {tuple(form["scope"]) for form in endpoint.requests} == {("all",)}
+
+
+def test_a_wrong_secret_of_an_oidc_client_is_an_error_that_does_not_show_it(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    with TokenEndpoint("me", "another") as endpoint, pytest.raises(TaskFailedError) as caught:
+        kafka.batch(by_oidc(kafka, topic, endpoint, "librdkafka"))
+    assert endpoint.requests == []
+    assert "[KAFKA_LOG_IN]" in str(caught.value)
+    assert "canary-41" not in str(caught.value)
 
 
 def test_a_wrong_password_is_an_error_that_does_not_show_it(kafka: KafkaRig) -> None:

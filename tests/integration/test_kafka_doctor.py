@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,33 +13,13 @@ from connectors.core.errors import ConnectorError
 from connectors.kafka import diagnosis
 from connectors.kafka.checks import check
 from connectors.testing.java import free_port
-from connectors.testing.kafka_broker import PASSWORD, USER, KafkaBroker, find_broker
-from tests.kafka_rig import KafkaRig
-
-LOG_IN = {
-    "kafka.security.protocol": "SASL_PLAINTEXT",
-    "kafka.sasl.mechanism": "PLAIN",
-    "kafka.sasl.username": USER,
-    "kafka.sasl.password": PASSWORD,
-}
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[KafkaBroker]:
-    """A broker where only the plain listener's clients may do everything; the user of SASL may describe topics."""
-    if reason := find_broker().reason:
-        pytest.skip(reason)
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    with KafkaBroker(settings=settings) as made:
-        yield made
+from connectors.testing.kafka_broker import USER
+from tests.kafka_rig import LOG_IN, KafkaRig
 
 
 @pytest.fixture
-def kafka(broker: KafkaBroker, tmp_path: Path) -> KafkaRig:
-    return KafkaRig(broker, tmp_path)
+def kafka(guarded_kafka: KafkaRig) -> KafkaRig:
+    return guarded_kafka
 
 
 def look(options: Mapping[str, str], checkpoint: Path | None = None) -> dict[str, Finding]:

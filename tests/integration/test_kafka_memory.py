@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -21,6 +22,7 @@ def test_large_records_do_not_fill_a_worker(kafka: KafkaRig, native: str) -> Non
     options = kafka.options(topic, nativeReads=native, kafka__queued__max__messages__kbytes=str(QUEUE_KB))
     seconds = float(os.environ.get("KAFKA_MEMORY_SECONDS", "5"))
     peak, records = run_process(Reading(options, [(topic, 0, 0, 150)], seconds))
+    sys.stdout.write(f"peak {peak >> 20} MB, {records} records of 1 MB in {seconds:g} s\n")
     assert records >= 150
     assert peak < LIMIT, f"{peak >> 20} MB"
 
@@ -33,5 +35,6 @@ def test_many_ranges_do_not_fill_a_worker(kafka: KafkaRig, native: str) -> None:
     options = kafka.options(topic, nativeReads=native, kafka__queued__max__messages__kbytes=str(QUEUE_KB))
     ranges = [(topic, number % 20, number // 20 * 3, number // 20 * 3 + 3) for number in range(200)]
     peak, records = run_process(Reading(options, ranges, 0))
+    sys.stdout.write(f"peak {peak >> 20} MB, 200 ranges\n")
     assert records == 600
     assert peak < LIMIT, f"{peak >> 20} MB"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 
 from connectors.core.errors import (
     AccessDeniedError,
@@ -27,6 +30,7 @@ from connectors.kinesis.options import parse_read_options
 from connectors.kinesis.positions import TRIM, after, at_time
 from connectors.kinesis.read import ReadSettings, read_range
 from connectors.kinesis.shards import ShardRange
+from connectors.kinesis.writer import KinesisBatchWriter, batch_writer
 from connectors.testing.kinesis import KinesisServer
 from tests.kinesis_rig import KinesisRig
 
@@ -108,6 +112,24 @@ def test_29_a_role_is_assumed_with_external_id_and_session_name(
     assert (asked["ExternalId"], asked["RoleSessionName"]) == ("shop-7", "reader-1")
     keys = {call.access_key for call in server.calls(stream=rig.stream)}
     assert keys <= {f"ASIAROLE{number + 1}" for number in range(len(sts.asked))}
+
+
+def test_29_the_sink_assumes_the_role_on_the_driver_and_in_its_tasks_and_keys_are_made_anew(
+    server: KinesisServer, sts: Sts
+) -> None:
+    sts.seconds = 60  # within the time in which botocore makes them anew at once
+    role = {"roleArn": ROLE, "roleExternalId": "shop-7", "roleSessionName": "writer-1", "stsEndpoint": sts.url}
+    given = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "secret"}
+    schema = StructType([StructField("partitionKey", StringType()), StructField("data", StringType())])
+    planned = batch_writer(given | role, schema, overwrite=False)
+    writer: KinesisBatchWriter = pickle.loads(pickle.dumps(planned))
+    rows = pa.RecordBatch.from_pydict({"partitionKey": ["a", "b"], "data": ["1", "2"]})
+    for _ in range(3):
+        writer.write(iter([rows]))
+    assert {(each["ExternalId"], each["RoleSessionName"]) for each in sts.asked} == {("shop-7", "writer-1")}
+    keys = [call.access_key for call in server.calls("PutRecords")]
+    assert len(set(keys)) == len(keys) == 3
+    assert {call.access_key for call in server.calls()} <= {f"ASIAROLE{number + 1}" for number in range(len(sts.asked))}
 
 
 def test_29_keys_of_a_role_are_made_anew_before_they_expire(server: KinesisServer, sts: Sts) -> None:

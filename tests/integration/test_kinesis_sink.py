@@ -93,7 +93,7 @@ class TestRequests:
         writer.write(iter([rows]))
         assert stored(server) == [("a", "\N{SNOWMAN}".encode())]
 
-    def test_request_has_at_most_five_hundred_records(self, server: KinesisServer) -> None:
+    def test_30_request_has_at_most_five_hundred_records(self, server: KinesisServer) -> None:
         rows = numbered(1201)
         assert write(server, batch(rows[:700]), batch(rows[700:])) == 1201
         assert stored(server) == rows
@@ -101,7 +101,7 @@ class TestRequests:
         assert write(server, batch(rows[:10]), maxRecordsPerRequest=3) == 10
         assert server.call_counts("orders")["PutRecords"] == 7
 
-    def test_request_has_at_most_its_bytes(self, server: KinesisServer) -> None:
+    def test_30_request_has_at_most_its_bytes(self, server: KinesisServer) -> None:
         assert write(server, batch(numbered(12, size=MIB - 10))) == 12
         assert len(stored(server)) == 12
         assert server.call_counts("orders")["PutRecords"] == 3  # 5 MiB each, less than the service takes
@@ -114,7 +114,7 @@ class TestRequests:
         assert write(server, batch(rows)) == 3
         assert stored(server) == rows
 
-    def test_explicit_hash_key_decides_the_shard(self, server: KinesisServer) -> None:
+    def test_30_explicit_hash_key_decides_the_shard(self, server: KinesisServer) -> None:
         server.create_stream("wide", shards=4)
         hash_keys = ["0", str((1 << 128) - 1), None, str(1 << 126)]
         rows = batch([("same", b"%d" % number) for number in range(4)], explicitHashKey=hash_keys)
@@ -143,7 +143,7 @@ class TestRequests:
 
 
 class TestFailures:
-    def test_only_failed_entries_are_sent_again(self, server: KinesisServer) -> None:
+    def test_30_only_failed_entries_are_sent_again(self, server: KinesisServer) -> None:
         server.fail_entries(count=100, every=3)
         server.fail_entries("InternalFailure", 20, every=7)
         rows = numbered(900)
@@ -171,7 +171,7 @@ class TestFailures:
         assert sorted(stored(server)) == sorted(rows)
         assert server.call_counts("orders")["PutRecords"] > 4
 
-    def test_no_row_is_dropped_by_age(self, server: KinesisServer) -> None:
+    def test_30_no_row_is_dropped_by_age(self, server: KinesisServer) -> None:
         waits: list[float] = []
         server.throttle("PutRecords", 40)
 
@@ -222,7 +222,7 @@ class TestBadRows:
         ],
         ids=["long key", "empty key", "no key", "no data", "above 1 MiB"],
     )
-    def test_bad_row_fails_with_its_key(self, server: KinesisServer, row: Row, shown: str) -> None:
+    def test_30_bad_row_fails_with_its_key(self, server: KinesisServer, row: Row, shown: str) -> None:
         with pytest.raises(ConnectorError, match="KINESIS_BAD_ROW") as raised:
             write(server, batch([("good", b"1"), row]))
         assert shown in str(raised.value)
@@ -245,7 +245,7 @@ class TestBadRows:
 
 
 class TestOrder:
-    def test_ordered_rows_of_a_key_keep_their_order_under_failures(self, server: KinesisServer) -> None:
+    def test_30_ordered_rows_of_a_key_keep_their_order_under_failures(self, server: KinesisServer) -> None:
         server.throttle("PutRecord", 30)
         server.fail("PutRecord", "InternalFailureException", 10, status=500)
         batches = [batch(numbered(200)), batch([(f"key-{n % 7}", str(n).encode()) for n in range(200, 300)])]

@@ -15,6 +15,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from connectors.core.errors import ServiceUnavailableError
+from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.positions import TRIM
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until
@@ -146,9 +150,6 @@ def test_07_12_what_two_levels_of_splits_wrote_while_the_query_was_down_is_all_r
 
 def _parents_came_before_children(kinesis: KinesisRig) -> None:
     """Whether every row of a parent is in an earlier batch than those of its children."""
-    from connectors.kinesis.client import KinesisClient  # noqa: PLC0415 - only here
-    from connectors.kinesis.options import parse_read_options  # noqa: PLC0415
-
     listing = KinesisClient(parse_read_options(kinesis.options(), {})).listing(kinesis.stream)
     batches: dict[str, list[int]] = {}
     for row in kinesis.rows():
@@ -353,6 +354,37 @@ def test_17_a_service_that_stays_throttled_fails_the_query_by_name(kinesis: Kine
         kinesis.server.throttle("GetRecords", None)
         with pytest.raises(ReaderFailedError, match="KINESIS_THROTTLED"):
             query.run_until(lambda _batches: False, PATIENCE)
+
+
+def test_17_a_neighbour_keeps_half_of_a_shard_whose_limits_are_kept(tmp_path: Path) -> None:
+    with start_server_process(speed=4) as server:  # a shard takes 20 GetRecords a real second
+        rig = KinesisRig(server, tmp_path)
+        server.enforce_limits()
+        neighbour = KinesisClient(parse_read_options(rig.options(), {}))
+        refused: list[bool] = []
+
+        def sink(batch: int, tables: Sequence[pa.Table]) -> None:
+            """Between two batches the neighbour makes its half of the calls, and more records come."""
+            rig.sink(batch, tables)
+            (shard,) = server.shards(rig.stream)
+            iterator = neighbour.iterator(rig.stream, shard, TRIM)
+            for _ in range(6):
+                time.sleep(0.1)
+                try:
+                    neighbour.records(iterator, 1, rig.stream, shard)
+                except ServiceUnavailableError:
+                    refused.append(True)
+                else:
+                    refused.append(False)
+            if batch < 4:
+                values.extend(rig.put(20))
+
+        values = rig.put(20)
+        with rig.query(sink=sink, minFetchPeriod="125ms") as query:
+            query.run_until(lambda _batches: query.batch_id > 4 and rig.sink.rows() >= len(values), PATIENCE)
+        rig.all_once(values)
+        assert len(refused) >= 24
+        assert sum(refused) <= len(refused) / 10
 
 
 # Losses

@@ -126,5 +126,5 @@ def test_rows_of_a_key_that_stand_in_another_order_are_seen() -> None:
 
 def test_a_sixty_of_kills_of_kinesis_has_fifteen_of_the_jvm_in_each_mode() -> None:
     for mode in MODES:
-        victims = [victim for number in range(12) for victim in KillPlan.make(number, mode, number, 5).victims]
+        victims = [victim for number in range(6) for victim in KillPlan.make(number, mode, number, 10).victims]
         assert (len(victims), victims.count("jvm")) >= (60, 15)

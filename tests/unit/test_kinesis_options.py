@@ -72,7 +72,7 @@ def test_several_streams_by_name_or_by_arn() -> None:
         ({"streamName": "a", "roleExternalId": "x"}, "roleExternalId needs roleArn"),
         ({"streamName": "a", "roleArn": "reader"}, "no ARN of a role"),
         ({"streamName": "a", "shardsPerTask": "2", "maxPartitions": "2"}, "both say how many tasks"),
-        ({"streamName": "a", "consumerMode": "efo"}, "not there yet"),
+        ({"streamName": "a", "consumerMode": "efo"}, "consumerMode=efo needs consumerName"),
         ({"streamName": "a", "endpointUrl": "localhost:4567"}, "no URL"),
         ({"streamName": "a", "endpointUrl": "http://user:secret@host"}, "holds a user's name"),
         ({"streamName": "a", "maxRecordsPerFetch": "10001"}, "cannot be '10001'"),

@@ -9,9 +9,13 @@ from itertools import pairwise
 
 import pytest
 
+from connectors.core.offsets import SENTINEL
 from connectors.kinesis.jobs import Job, Jobs
+from connectors.kinesis.offsets import NEW
 from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.stream import KinesisStream
 from connectors.kinesis.watch import ShardWatch
+from connectors.testing.kinesis import KinesisServer
 
 PATIENCE = 30.0
 
@@ -35,6 +39,51 @@ def test_18_what_reads_from_a_shard_beside_the_tail_keeps_the_pace_too() -> None
     watch.busy([("arn", "a")])  # the first call of a task counts as well
     assert watch.in_turn(("arn", "a"), time.monotonic) - times[-1] >= 0.1
     watch.stop()
+
+
+def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_core() -> None:
+    with KinesisServer() as server:
+        server.create_stream("orders", 40)
+        watch = _watch_of(server)
+        watch.refresh(exact=False)
+        calls = server.call_counts("orders")["GetRecords"]
+        watch._step_seconds = 3600.0  # as if a look took that long
+        watch.refresh(exact=False)  # is hurried all the same
+        asked = server.call_counts("orders")["GetRecords"]
+        assert asked > calls
+        time.sleep(0.2)
+        assert server.call_counts("orders")["GetRecords"] <= asked + 40, "one round that was under way"
+        watch.stop()
+
+
+def _watch_of(server: KinesisServer) -> ShardWatch:
+    """All shards of a stream, looked at every 5 ms."""
+    given = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "secret"}
+    quick = {"minFetchPeriod": "5ms", "idleFetchPeriod": "5ms", "initialPosition": "trim_horizon"}
+    watch = ShardWatch(parse_read_options(given | quick, {}))
+    (listing,) = watch.listings(fresh=True)
+    watch.follow({(listing.arn, shard): NEW for shard in listing.shards}, [listing])
+    return watch
+
+
+def test_14_the_end_of_a_batch_is_found_as_often_as_takes_a_part_of_a_core() -> None:
+    with KinesisServer() as server:
+        server.create_stream("orders", 40)
+        given = {
+            "streamName": "orders",
+            "endpointUrl": server.url,
+            "awsAccessKey": "AKIATEST",
+            "awsSecretKey": "secret",
+        }
+        stream = KinesisStream(parse_read_options(given | {"idleFetchPeriod": "10ms", "minFetchPeriod": "5ms"}, {}))
+        start = stream.latest_offset(SENTINEL, everything=False)
+        start = {key: value for key, value in start.items() if key != "_start"}
+        stream.latest_offset(start, everything=False)
+        began, spent = time.monotonic(), time.thread_time()
+        for _ in range(30):  # while each look at a shard tells something new
+            assert stream.latest_offset(start, everything=False) == start
+        assert time.monotonic() - began >= 8 * (time.thread_time() - spent)
+        stream.stop()
 
 
 def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(jobs: Jobs) -> None:

@@ -1,0 +1,162 @@
+"""The options of enhanced fan-out, under the names of the other Kinesis connectors."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, STRING, choice
+from connectors.core.options import conflict, option
+from connectors.kinesis.positions import CONNECTOR
+
+__all__ = ["ConsumerIdType", "FanOutOptions", "check_fan_out"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
+
+
+class ConsumerIdType(StrEnum):
+    """What ``consumerARN`` holds."""
+
+    NAME = "name"
+    ARN = "arn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanOutOptions:
+    """How subscriptions are held. Without slots, so that it can be a second base."""
+
+    consumer_name: str | None = option(
+        "consumerName",
+        STRING,
+        "For efo: the name of the consumer, one of its own for each query. It is registered with each stream where it "
+        "is missing, and stays. This or consumerARN is required.",
+        default=None,
+        aliases=("efo.consumer.name", "kinesis.consumerName"),
+    )
+    consumer_name_prefix: str | None = option(
+        "consumerNamePrefix", STRING, "For efo: put before consumerName.", default=None
+    )
+    consumer_arn: str | None = option(
+        "consumerARN",
+        STRING,
+        "For efo: consumers that are registered already, in the order of the streams, separated by commas: ARNs, or "
+        "names with registeredConsumerIdType=name. They are never registered or deregistered.",
+        default=None,
+        aliases=("registeredConsumerId", "fanoutConsumerARN"),
+    )
+    consumer_id_type: ConsumerIdType = option(
+        "registeredConsumerIdType", choice(ConsumerIdType), "For efo: what consumerARN holds.", default="arn"
+    )
+    require_deregistration: bool = option(
+        "requireConsumerDeregistration",
+        BOOLEAN,
+        "For efo: true deregisters the consumer when the query ends, however it ends, also when it is about to be "
+        "started again. A consumer costs by the hour and shard.",
+        default="false",
+    )
+    register_timeout: float = option(
+        "registerConsumerTimeoutInterval",
+        DURATION,
+        "For efo: how long to wait for the consumer to become ACTIVE, in the background; the query fails then. "
+        "Meanwhile it reads by polling.",
+        default="60s",
+        minimum="1s",
+    )
+    spool_location: Path | None = option(
+        "spoolLocation",
+        PATH,
+        "For efo: a folder for what the subscriptions bring, which driver and executors see; for each query one of its "
+        "own. It is a cache: it may be deleted at any time, and what an executor does not find there it reads by "
+        "polling. When absent: a folder for temporary files of the driver's machine.",
+        default=None,
+    )
+    max_spool_bytes: int = option(
+        "maxSpoolBytes",
+        BYTES,
+        "For efo: subscriptions wait while the spool holds this much that no batch has read.",
+        default="4g",
+        minimum="1",
+        aliases=("fetchBufferSize",),
+    )
+    fetchers: int = option(
+        "fetchers",
+        INTEGER,
+        "For efo: how many processes hold the subscriptions.",
+        default="1",
+        minimum="1",
+        maximum="64",
+    )
+    max_fetch_period: float = option(
+        "maxFetchPeriod",
+        DURATION,
+        "For efo: records are ready for a batch at the latest this long after they came.",
+        default="100ms",
+        minimum="1ms",
+        maximum="10m",
+    )
+    subscription_stall: float = option(
+        "subscriptionStallInterval",
+        DURATION,
+        "For efo: a subscription that has sent nothing for so long is opened anew, with a warning. The service sends "
+        "something every few seconds, also when nothing was put.",
+        default="30s",
+        minimum="10ms",
+    )
+    consumers: tuple[str, ...] = ()
+    """Derived: the name or ARN of the consumer of each stream; none for polling."""
+    spool_folder: Path = Path()
+    """Derived: spoolLocation, or the folder that is picked without it."""
+
+
+def check_fan_out(options: FanOutOptions, streams: int) -> tuple[str, ...]:
+    """The name or ARN of the consumer of each stream.
+
+    Raises:
+        OptionError: none is given, both kinds are, or they are not legal.
+    """
+    if (options.consumer_name is None) == (options.consumer_arn is None):
+        if options.consumer_name is not None:
+            raise conflict(CONNECTOR, "consumerName", "consumerARN", "both name the consumer", "Give one of them.")
+        raise OptionError(
+            "OPTION_MISSING",
+            "consumerMode=efo needs consumerName",
+            CONNECTOR,
+            "Give a name that no other query on the stream uses, or consumerARN for a consumer that is registered.",
+        )
+    if options.consumer_name is not None:
+        name = (options.consumer_name_prefix or "") + options.consumer_name
+        if not _NAME.fullmatch(name):
+            raise OptionError(
+                "OPTION_ILLEGAL",
+                f"The option consumerName gives {name!r}",
+                CONNECTOR,
+                "Give up to 128 letters, digits, dots, dashes and underscores.",
+            )
+        return (name,) * streams
+    if options.require_deregistration:
+        what = "a consumer that was registered by somebody else is not deregistered here"
+        raise conflict(CONNECTOR, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
+    found = tuple(each.strip() for each in (options.consumer_arn or "").split(","))
+    pattern = _ARN if options.consumer_id_type is ConsumerIdType.ARN else _NAME
+    for each in found:
+        if not pattern.fullmatch(each):
+            raise OptionError(
+                "OPTION_ILLEGAL",
+                f"The option consumerARN cannot hold {each!r}",
+                CONNECTOR,
+                "Give ARNs of consumers: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER; or set "
+                "registeredConsumerIdType=name.",
+            )
+    if len(found) != streams:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            f"The option consumerARN names {len(found)} consumers for {streams} streams",
+            CONNECTOR,
+            "Give one for each stream, in their order.",
+        )
+    return found
