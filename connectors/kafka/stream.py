@@ -78,8 +78,8 @@ class KafkaStream:
             start: where the batch begins.
             everything: without limits, as under Trigger.Once.
         """
+        begin = self._begin(start)  # before the end is asked for: a start at "latest" must not lie behind it
         latest = self._latest(everything=everything)
-        begin = self._begin(start)
         if not latest or begin is None:
             return dict(start)
         end = self._end(begin, self._not_before(begin, latest), everything=everything)

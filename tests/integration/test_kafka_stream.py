@@ -562,6 +562,37 @@ def test_offsets_are_committed_to_a_group_and_can_be_started_from(kafka: KafkaRi
     other.stop()
 
 
+class BusyLookup:
+    """A lookup whose topic gets a record whenever it is asked."""
+
+    def __init__(self, lookup: Any, kafka: KafkaRig, topic: str) -> None:
+        self._lookup, self._kafka, self._topic = lookup, kafka, topic
+
+    def ask(self, question: Any) -> Any:
+        self._kafka.send(self._topic, ["more"])
+        return self._lookup.ask(question)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lookup, name)
+
+
+@pytest.mark.parametrize("available_now", [False, True])
+def test_a_start_at_the_latest_of_a_busy_topic_does_not_lie_behind_its_end(
+    kafka: KafkaRig, available_now: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = kafka.topic(1)
+    stream = KafkaStream(parse_read_options(kafka.options(topic, startingOffsets="latest"), {}, streaming=True))
+    stream._lookup = BusyLookup(stream._lookup, kafka, topic)  # type: ignore[assignment]
+    if available_now:
+        stream.prepare_for_available_now()
+    sentinel = {"initial": True, "v": 1}
+    end = stream.latest_offset(sentinel, everything=False)
+    assert end["_start"][topic]["0"] < end[topic]["0"]
+    assert stream.partitions(sentinel, end)
+    assert "KAFKA_OFFSETS_RETRIED" not in caplog.text
+    stream.stop()
+
+
 def test_a_group_that_cannot_be_committed_to_does_not_stop_the_query(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     with kafka.query(kafka.options(topic, commitOffsetsToGroup="x" * 40_000)) as query:

@@ -402,8 +402,3 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
     for path in (tmp_path, tmp_path / "nothing"):
         assert "[SPOOL_NOT_FOUND]" in run(command, path, code=2).stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("command", ["verify", "repair", "adopt", "wipe"])
-def test_a_spool_on_an_object_store_is_a_named_error(command: str) -> None:
-    assert "[SPOOL_NOT_A_FOLDER]" in run(command, "s3://bucket/spool", code=2).stderr
