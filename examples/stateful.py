@@ -78,7 +78,7 @@ def paid_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
     """Pub/Sub and Kafka: each order with its payment, if that comes within an hour."""
     left = orders.selectExpr("attributes['order'] AS order", "publishTimestamp AS ordered")
     right = payments.selectExpr(
-        "CAST(key AS STRING) AS paid_order", "timestamp AS paid", "CAST(value AS INT) AS amount"
+        "CAST(key AS STRING) AS paid_order", "timestamp AS paid", "CAST(CAST(value AS STRING) AS INT) AS amount"
     )
     return (
         left.withWatermark("ordered", "1 hour")
