@@ -3,8 +3,9 @@
 A process of its own puts 500 records a second that hold the time, on two shards; both modes have their default
 options, and the server pushes 10 ms after a record arrives. The readers are called as Spark calls them, by the protocol
 driver; with `--spark` by a session of Spark, with foreachBatch and toArrow. A row counts when the sink has it. No
-trigger interval; every row of a run but those of its first seconds counts. The ratio is polling divided by enhanced
-fan-out, so more is better; a p50 below 500 ms is asked for by enhanced fan-out.
+trigger interval; every row of a run counts but those of its first seconds, in which consumer and subscriptions come to
+be (until then records are polled). The ratio is polling divided by enhanced fan-out, so more is better; a p50 below
+500 ms is asked for by enhanced fan-out.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import boto3
@@ -25,12 +26,14 @@ from _common import Benchmark, Side, parser
 from pyspark.sql import SparkSession
 
 from connectors import register
-from connectors.testing.kinesis import start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import StreamingQuery
 
 RATE = 500
 SHARDS = 2
 WARM_SECONDS = 8.0
+SUBSCRIBED_SECONDS = 3.0
+LATEST_SECONDS = 60.0
 SECONDS = 4.0
 PAUSE_SECONDS = 5.5
 """The fetchers end, and another subscription is allowed."""
@@ -77,7 +80,28 @@ class Arrivals:
         return float(np.percentile(late, 50)), float(np.percentile(late, 99))
 
 
-def by_protocol(options: dict[str, str], folder: str, arrivals: Arrivals) -> None:
+class Warm:
+    """Whether a query runs as it will run on: for some seconds, the last of them with all its subscriptions.
+
+    Args:
+        subscribed: whether every shard has a subscription, or none is to come.
+    """
+
+    def __init__(self, subscribed: Callable[[], bool]) -> None:
+        self._subscribed = subscribed
+        self._end = time.monotonic() + WARM_SECONDS
+        self._latest = time.monotonic() + LATEST_SECONDS
+
+    def __call__(self) -> bool:
+        """Whether counting can begin."""
+        now = time.monotonic()
+        assert now < self._latest, "the shards are not subscribed to"
+        if not self._subscribed():
+            self._end = max(self._end, now + SUBSCRIBED_SECONDS)
+        return now > self._end
+
+
+def by_protocol(options: dict[str, str], folder: str, arrivals: Arrivals, warm: Warm) -> None:
     """Run a query of the protocol driver for a while."""
 
     def sink(_batch: int, tables: Sequence[pa.Table]) -> None:
@@ -86,15 +110,17 @@ def by_protocol(options: dict[str, str], folder: str, arrivals: Arrivals) -> Non
 
     source = "connectors.kinesis.reader:KinesisDataSource"
     with StreamingQuery(source, options, checkpoint=f"{folder}/checkpoint", sink=sink) as query:
-        for seconds in (WARM_SECONDS, SECONDS):
-            arrivals.counted_from = time.time_ns()
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                query.run_trigger()
-                time.sleep(POLL_SECONDS)
+        while not warm():
+            query.run_trigger()
+            time.sleep(POLL_SECONDS)
+        arrivals.counted_from = time.time_ns()
+        end = time.monotonic() + SECONDS
+        while time.monotonic() < end:
+            query.run_trigger()
+            time.sleep(POLL_SECONDS)
 
 
-def by_spark(options: dict[str, str], folder: str, arrivals: Arrivals) -> None:
+def by_spark(options: dict[str, str], folder: str, arrivals: Arrivals, warm: Warm) -> None:
     """Run a query of Spark for a while."""
     spark = (
         SparkSession.builder.master("local[2]")
@@ -108,7 +134,8 @@ def by_spark(options: dict[str, str], folder: str, arrivals: Arrivals) -> None:
     frame = spark.readStream.format("kinesis").options(**options).load()
     writer = frame.writeStream.foreachBatch(lambda rows, _batch: arrivals.take(rows.toArrow()["data"]))
     query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
-    time.sleep(WARM_SECONDS)
+    while not warm():
+        time.sleep(POLL_SECONDS)
     arrivals.counted_from = time.time_ns()
     time.sleep(SECONDS)
     arrivals.over = True
@@ -116,14 +143,15 @@ def by_spark(options: dict[str, str], folder: str, arrivals: Arrivals) -> None:
     query.stop()
 
 
-def measure(url: str, mode: str, *, spark: bool) -> tuple[float, float]:
+def measure(server: KinesisServerProcess, mode: str, *, spark: bool) -> tuple[float, float]:
     """Run a query for a while; p50 and p99 in milliseconds."""
-    arrivals = Arrivals()
+    arrivals, url = Arrivals(), server.url
+    warm = Warm(lambda: mode != "efo" or len(server.subscriptions(STREAM)) == SHARDS)
     with tempfile.TemporaryDirectory() as folder:
         options = {"streamName": STREAM, "endpointUrl": url, "awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
         if mode == "efo":
             options |= {"consumerMode": "efo", "consumerName": "bench", "spoolLocation": f"{folder}/spool"}
-        (by_spark if spark else by_protocol)(options, folder, arrivals)
+        (by_spark if spark else by_protocol)(options, folder, arrivals, warm)
         time.sleep(PAUSE_SECONDS)
     return arrivals.percentiles()
 
@@ -143,7 +171,7 @@ def main() -> None:
             runs: dict[str, list[tuple[float, float]]] = {mode: [] for mode in MODES}
             for number in range(told.rounds):
                 for mode in MODES if number % 2 else reversed(MODES):
-                    runs[mode].append(measure(server.url, mode, spark=told.spark))
+                    runs[mode].append(measure(server, mode, spark=told.spark))
                     print(f"{mode}: p50 {runs[mode][-1][0]:.0f} ms, p99 {runs[mode][-1][1]:.0f} ms", flush=True)
             producer.kill()
         for index, word in enumerate(("p50", "p99")):
