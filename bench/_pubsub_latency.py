@@ -22,12 +22,14 @@ SENT_BYTES = 8
 TICK_SECONDS = 0.01
 _REPORT_SECONDS = 0.1
 _MOST_WAITING = 1000
+_output = threading.Lock()
 
 
 def show(report: Mapping[str, Any]) -> None:
     """Print a report as one line of JSON."""
-    sys.stdout.write(json.dumps(report) + "\n")
-    sys.stdout.flush()
+    with _output:
+        sys.stdout.write(json.dumps(report) + "\n")
+        sys.stdout.flush()
 
 
 def publish(endpoint: str, topic: str, rate: int, size: int) -> None:

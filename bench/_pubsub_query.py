@@ -3,8 +3,9 @@
 It reads its plan as one line of JSON from standard input: ``options`` of the source, ``checkpoint``, ``sink`` and
 ``configuration`` of Spark. For each batch it prints one line of JSON: with the sink ``noop`` the batch's number, rows,
 and the times at which it began and ended (seconds, wall clock, as Spark reports them); with the sink ``latency`` its
-number, the time at which ``toArrow`` returned (ns, monotonic clock), and the time since each row was sent (us). The
-first eight bytes of a payload are the time at which it was sent.
+number, the time at which ``toArrow`` returned (ns, monotonic clock), and the time since each row was sent (us), and
+then, on a line of its own, how long its steps took (ms). The first eight bytes of a payload are the time at which it
+was sent.
 
 When its input ends, it and all of its process group are killed.
 """
@@ -25,10 +26,12 @@ import numpy as np
 from _pubsub_latency import SENT_BYTES, show
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from connectors import register
 
 _POLL_SECONDS = 0.2
+_SELDOM_SECONDS = 1.0  # where each look would take its part of what is measured
 _REPORTS_KEPT = 10  # each look fetches all that are kept; batches at full speed take seconds
 
 
@@ -39,11 +42,13 @@ def main(plan: Mapping[str, Any]) -> None:
     writer = spark.readStream.format("pubsub").options(**plan["options"]).load().writeStream
     writer = writer.option("checkpointLocation", plan["checkpoint"])
     if plan["sink"] == "latency":
-        query = writer.foreachBatch(_show_latencies).start()
-        query.awaitTermination()
+        for progress in _progress(writer.foreachBatch(_show_latencies).start(), _SELDOM_SECONDS):
+            show({"durations": progress["durationMs"]})
         return
-    for batch in _batches(writer.format("noop").start()):
-        show(batch)
+    for progress in _progress(writer.format("noop").start(), _POLL_SECONDS):
+        began = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        ended = began + progress["durationMs"]["triggerExecution"] / 1e3
+        show({"batch": progress["batchId"], "rows": progress["numInputRows"], "began": began, "ended": ended})
 
 
 def _show_latencies(batch: DataFrame, number: int) -> None:
@@ -54,16 +59,14 @@ def _show_latencies(batch: DataFrame, number: int) -> None:
     show({"batch": number, "ended": now, "latencies": latencies.tolist()})
 
 
-def _batches(query: StreamingQuery) -> Iterator[dict[str, Any]]:
-    """The batches with rows, as their reports come."""
+def _progress(query: StreamingQuery, poll: float) -> Iterator[StreamingQueryProgress]:
+    """Spark's report of each batch, as they come."""
     last = -1
-    while not query.awaitTermination(_POLL_SECONDS):
+    while not query.awaitTermination(poll):
         for progress in query.recentProgress:
             if progress["batchId"] > last:
                 last = progress["batchId"]
-                began = datetime.fromisoformat(progress["timestamp"]).timestamp()
-                seconds = progress["durationMs"]["triggerExecution"] / 1e3
-                yield {"batch": last, "rows": progress["numInputRows"], "began": began, "ended": began + seconds}
+                yield progress
 
 
 def _session(configuration: Mapping[str, str]) -> SparkSession:

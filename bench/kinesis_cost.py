@@ -39,7 +39,6 @@ _FULL_RATE = 1000
 _FULL_RATE_SHARDS = 10
 _LOW_RATE = 2
 _RECORD = b"x" * 1000
-_LATENCIES = 10
 _PATIENCE = 60.0
 
 
@@ -138,11 +137,11 @@ def measured(server: KinesisServerProcess, stream: str, shards: int, driver: Dri
     return Cost(calls, size * scale, spent * scale, spent / took)
 
 
-def latencies(server: KinesisServerProcess, stream: str, driver: Driver) -> list[float]:
+def latencies(server: KinesisServerProcess, stream: str, driver: Driver, count: int) -> list[float]:
     """Seconds from a record that comes to an idle shard to the end of a batch that has it."""
     choose, found = random.Random(2), []
     driver.run(1.0)
-    for number in range(_LATENCIES):
+    for number in range(count):
         server.put(stream, [(f"{choose.getrandbits(48):x}", b"late %d" % number)])
         found.append(driver.wait())
     return found
@@ -163,6 +162,7 @@ def main() -> None:
     arguments = parser(__doc__ or "")
     arguments.add_argument("--seconds", type=float, default=30.0, help="how long each is measured")
     arguments.add_argument("--settle", type=float, default=20.0, help="how long it runs before: looks become rarer")
+    arguments.add_argument("--records", type=int, default=10, help="records to idle shards that are waited for")
     told = arguments.parse_args()
     Benchmark("kinesis_cost").settings(seconds=told.seconds, settle=told.settle)
     print(f"| shards | load | {' | '.join(OPERATIONS)} | answers KB | driver CPU ms | cores in all |")
@@ -177,7 +177,7 @@ def main() -> None:
             driver = Driver(server, stream)
             driver.run(told.settle)
             show(shards, "idle", measured(server, stream, shards, driver, told.seconds))
-            found = latencies(server, stream, driver)
+            found = latencies(server, stream, driver, told.records)
             waits.append(
                 f"{shards:,} shards: median {statistics.median(found):.2f} s, longest {max(found):.2f} s to the end of "
                 f"a batch with a record that came to an idle shard ({len(found)} records)"

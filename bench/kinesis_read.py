@@ -3,13 +3,16 @@
 Both read the same records from the server of `connectors.testing`, which runs in a process of its own, page by page
 from the oldest on, without waits. The loop of boto3 calls get_records and keeps what it gives; it makes no columns.
 `wall` is records a second; where the server is the limit, `cpu` says what the reading itself costs: CPU seconds of this
-process for a million records. At least 5 times is asked for, at 100 B and at 1 KB.
+process for a million records, and `server` what the server takes to answer: where that is more, it is the limit. At
+least 5 times is asked for, at 100 B and at 1 KB.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import boto3
 from _common import Benchmark, Side, interleaved, parser
@@ -27,14 +30,21 @@ KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}
 _cpu: dict[str, list[float]] = {}
 
 
-def timed(name: str, count: int, read: Callable[[], int]) -> Callable[[], float]:
-    """Reads once: records a second; notes CPU seconds for a million records."""
+def spent_by(pid: int) -> float:
+    """CPU seconds of another process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def timed(name: str, count: int, read: Callable[[], int], server: int) -> Callable[[], float]:
+    """Reads once: records a second; notes CPU seconds of both processes for a million records."""
 
     def run() -> float:
-        begin, spent = time.perf_counter(), time.process_time()
+        begin, spent, served = time.perf_counter(), time.process_time(), spent_by(server)
         found = read()
         seconds = time.perf_counter() - begin
         _cpu.setdefault(name, []).append((time.process_time() - spent) / count * 1e6)
+        _cpu.setdefault(f"server-{name}", []).append((spent_by(server) - served) / count * 1e6)
         assert found == count, f"{found} records instead of {count}"
         return count / seconds
 
@@ -85,6 +95,7 @@ def main() -> None:
     benchmark = Benchmark("kinesis_read")
     benchmark.settings(peer=f"boto3 {boto3.__version__}", records=count, shards=1)
     with start_server_process() as server:
+        pid = server.process.pid
         for size in SIZES:
             case = str(size)
             if told.cases and case not in told.cases:
@@ -93,8 +104,8 @@ def main() -> None:
             server.create_stream(stream)
             server.fill(stream, count, size)
             sides = {
-                "kinesis, into Arrow": timed(f"ours-{case}", count, ours(server, stream)),
-                "boto3 get_records": timed(f"theirs-{case}", count, theirs(server, stream)),
+                "kinesis, into Arrow": timed(f"ours-{case}", count, ours(server, stream), pid),
+                "boto3 get_records": timed(f"theirs-{case}", count, theirs(server, stream), pid),
             }
             for warm in sides.values():
                 warm()
@@ -103,6 +114,9 @@ def main() -> None:
             benchmark.compare(f"wall-{case}", mine, other, "records/s")
             spent = [Side(side.name, _cpu[name]) for side, name in ((mine, f"ours-{case}"), (other, f"theirs-{case}"))]
             benchmark.compare(f"cpu-{case}", *spent, "CPU s/M records", less_is_better=True)
+            benchmark.show(
+                f"server-{case}", Side("the server, for ours", _cpu[f"server-ours-{case}"]), "CPU s/M records"
+            )
     benchmark.finish()
 
 

@@ -26,7 +26,8 @@ from urllib.parse import urlsplit
 
 from _common import Benchmark, Side, interleaved, parser, version
 
-from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.client_options import client_options
 from connectors.kinesis.eventstream import MessageBuffer
 from connectors.kinesis.http2 import Http2Client

@@ -12,7 +12,8 @@ toArrow, by one clock. Beside it Google's high-level client, which writes nothin
 server, client and machine. p50 below 400 ms is asked for. `latency-file-manager`: the same with the setting of Spark
 that docs/how-to/latency.md advises (`FILE_MANAGER`). `latency-emulator`: on the official emulator, which adds delays.
 
-Latency ratios are the client's p50 divided by ours; as everywhere, more is better.
+Latency ratios are the client's p50 divided by ours; as everywhere, more is better. Beside the figures by the clock
+stands the processor time of each kind of process, which says more on a machine that has other work too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import signal
 import sys
 import tempfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,7 @@ from typing import Any
 import numpy as np
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, disk_rate, file_system_of, fsync_milliseconds, interleaved, memory_folder, parser
+from _processor import ProcessorMeter, shares
 from _program import Program
 from _pubsub_latency import TICK_SECONDS
 from pubsub_fetch import ENOUGH, ours, theirs
@@ -90,27 +93,31 @@ def rows_per_second(folder: Path, told: Namespace) -> list[float]:
         CannedPubSub(size=SIZE) as server,
         query("noop", server.subscription, server.address, folder, told) as program,
     ):
-        found = row_windows(program.reports(), Times(told.rounds, told.seconds, told.warm_up))
+        meter = ProcessorMeter()
+        found = row_windows(program.reports(), Times(told.rounds, told.seconds, told.warm_up), meter)
         counters = server.stats()
     print(f"rows: the server has sent {counters['sent']:,}, {counters['acked']:,} are acked, load {load()}", flush=True)
     return found
 
 
-def row_windows(batches: Iterator[Mapping[str, Any]], times: Times) -> list[float]:
+def row_windows(batches: Iterator[Mapping[str, Any]], times: Times, meter: ProcessorMeter) -> list[float]:
     """Rows per second in windows of whole batches: from the end of one batch to the end of another."""
     warm_at = next(batches)["ended"] + times.warm_up
     found: list[float] = []
-    begin, rows = 0.0, 0
+    begin, rows, all_rows = 0.0, 0, 0
     for batch in batches:
         if begin:
             rows += batch["rows"]
+            all_rows += batch["rows"]
             if batch["ended"] - begin >= times.seconds:
                 found.append(rows / (batch["ended"] - begin))
                 begin, rows = batch["ended"], 0
         elif batch["ended"] >= warm_at:
             begin = batch["ended"]
+            meter.begin()
         if len(found) == times.windows:
             break
+    print(f"rows: processor time a row {shares(meter.seconds(), each=all_rows / 1e6, unit='us')}")
     return found
 
 
@@ -139,28 +146,46 @@ def measure_rows(bench: Benchmark, told: Namespace, disk: Side) -> None:
 
 @dataclass(frozen=True)
 class Latencies:
-    """What the windows gave, in ms, and the rows of a window per second."""
+    """What the windows gave, in ms, the rows of a window per second, and what a batch of them took.
+
+    Attributes:
+        durations: mean times of the steps of a batch, ms, as Spark reports them; empty without batches.
+        processor: shares of the processors, by kind of process.
+    """
 
     p50: list[float]
     p99: list[float]
     rates: list[float]
+    durations: dict[str, float]
+    processor: str
 
 
 def latency_windows(reports: Iterator[Mapping[str, Any]], times: Times) -> Latencies:
     """Percentiles of windows of equal length; a row belongs to the one in which it arrived."""
     windows: list[list[int]] = [[] for _ in range(times.windows)]
-    begin = 0.0
+    durations: Counter[str] = Counter()
+    meter, begin, batches, number = ProcessorMeter(), 0.0, 0, -1
     for report in reports:
+        if "durations" in report:
+            if number >= 0:
+                batches += 1
+                durations.update(report["durations"])
+            continue
         if not report["latencies"]:
             continue
         begin = begin or report["ended"] / 1e9 + times.warm_up
-        number = int((report["ended"] / 1e9 - begin) // times.seconds)
+        before, number = number, int((report["ended"] / 1e9 - begin) // times.seconds)
         if number >= times.windows:
             break
         if number >= 0:
+            if before < 0:
+                meter.begin()
             windows[number] += report["latencies"]
+    processor = shares(meter.seconds(), each=times.windows * times.seconds, unit="processors")
     p50, p99 = np.array([np.percentile(window, (50, 99)) for window in windows]).T / 1e3
-    return Latencies(p50.tolist(), p99.tolist(), [len(window) / times.seconds for window in windows])
+    rates = [len(window) / times.seconds for window in windows]
+    means = {step: total / batches for step, total in durations.items()}
+    return Latencies(p50.tolist(), p99.tolist(), rates, means, processor)
 
 
 def measure_latency(bench: Benchmark, told: Namespace, case: str, endpoint: str) -> None:
@@ -171,7 +196,8 @@ def measure_latency(bench: Benchmark, told: Namespace, case: str, endpoint: str)
         query("latency", subscription, endpoint, told.folder, told) as program,
     ):
         mine = latency_windows(program.reports(), times)
-    print(f"{case}: load {load()}", flush=True)
+    steps = ", ".join(f"{step} {mean:.0f}" for step, mean in sorted(mine.durations.items(), key=lambda item: -item[1]))
+    print(f"{case}: load {load()}; {mine.processor}\n{case}: a batch, ms: {steps}", flush=True)
     with (
         published(endpoint, "client") as subscription,
         Program("_pubsub_latency.py", "subscribe", endpoint, subscription) as program,

@@ -156,14 +156,21 @@ class ExecutorFetching:
 
     def _interrupt(self) -> None:
         try:
-            self._spark.interruptTag(self._tag)
+            if _is_classic(self._spark):
+                self._spark.sparkContext.cancelJobGroup(self._tag)
+            else:
+                self._spark.interruptTag(self._tag)
         except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
             _log.info("the job of fetchers cannot be interrupted: %s", error)
 
     def _run(self) -> None:
         try:
             plans = self._connector.outside_plans(self._options, os.environ, self._fetchers)
-            self._spark.addTag(self._tag)
+            if _is_classic(self._spark):
+                # Not by a tag: in Spark Classic it means another one in each thread.
+                self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")
+            else:
+                self._spark.addTag(self._tag)
             self._run_jobs(plans)
         except ConnectorError as error:
             _log.error("fetching on executors ends: %s", error)
@@ -231,6 +238,10 @@ def _is_active(query: StreamingQuery) -> bool:
     except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
         _log.info("the query cannot be asked any more: %s", error)
         return False
+
+
+def _is_classic(spark: SparkSession) -> bool:
+    return hasattr(spark, "_jsparkSession")
 
 
 def _is_stopped(spark: SparkSession) -> bool:

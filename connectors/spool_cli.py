@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import json as json_text
-import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,6 +23,7 @@ from connectors.core.errors import ConnectorError
 from connectors.spool.inspection import Inspection, inspect
 from connectors.spool.repair import Loss, adopt, losses_of_repair, old_place, quarantine_named, repair, wipe
 from connectors.spool.stats import rates, stats
+from connectors.spool.stores import open_store
 from connectors.spool.verification import Severity, verify
 
 __all__ = ["spool_commands"]
@@ -34,21 +33,6 @@ spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of s
 _FAILED = 2
 
 
-def _folder(path: Path) -> Path:
-    """Refuse the URL of an object store, whose slashes a path has lost."""
-    if re.match(r"(?!file:)\w[\w+.-]+:/", str(path)):
-        text = (
-            "[SPOOL_NOT_A_FOLDER] This command works on spools in folders, and this one is on an object store "
-            f"({path}). connectors spool inspect works there too; for the others, copy it to a folder."
-        )
-        Console(stderr=True, soft_wrap=True).print(Text(text))
-        raise typer.Exit(_FAILED)
-    return path
-
-
-SpoolPath = Annotated[
-    Path, typer.Argument(metavar="PATH", help="The spoolLocation of a stream: a folder.", callback=_folder)
-]
 SpoolLocation = Annotated[
     str, typer.Argument(metavar="LOCATION", help="The spoolLocation of a stream: a folder, or a URL like s3://.")
 ]
@@ -87,10 +71,10 @@ def inspect_command(
 
 
 @spool_commands.command("verify")
-def verify_command(path: SpoolPath, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
+def verify_command(path: SpoolLocation, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
     with _named_errors():
-        found = verify(str(path))
+        found = verify(path)
     if json:
         _print_json(asdict(found) | {"sound": found.sound})
     else:
@@ -106,7 +90,7 @@ def verify_command(path: SpoolPath, json: Json = False) -> None:  # noqa: FBT002
 
 @spool_commands.command("quarantine")
 def quarantine_command(
-    path: SpoolPath,
+    path: SpoolLocation,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Segments, as errors and verify name them.")],
     json: Json = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
@@ -115,13 +99,13 @@ def quarantine_command(
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """
     with _named_errors():
-        losses = quarantine_named(str(path), names)
+        losses = quarantine_named(path, names)
     _print_losses(losses, json=json, title="quarantined")
 
 
 @spool_commands.command("repair")
 def repair_command(
-    path: SpoolPath,
+    path: SpoolLocation,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,  # noqa: FBT002 - a flag of the command line
     yes: Yes = False,  # noqa: FBT002 - a flag of the command line
     json: Json = False,  # noqa: FBT002 - a flag of the command line
@@ -131,32 +115,32 @@ def repair_command(
     With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
     """
     with _named_errors():
-        due = losses_of_repair(str(path))
+        due = losses_of_repair(path)
         if dry_run:
             _print_losses(due, json=json, title="would be quarantined")
             raise typer.Exit(1 if due else 0)
         if due:
             _confirm(f"{_rows(due):,} rows in {len(due)} segments will be recorded as empty.", yes=yes)
-            due = repair(str(path))
+            due = repair(path)
     _print_losses(due, json=json, title="quarantined")
 
 
 @spool_commands.command("adopt")
 def adopt_command(
-    path: SpoolPath,
+    path: SpoolLocation,
     yes: Yes = False,  # noqa: FBT002 - a flag of the command line
     json: Json = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
     """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
     with _named_errors():
-        unseen = old_place(str(path))
+        unseen = old_place(path)
         if unseen is not None:
             _confirm(
                 f"The old place {unseen} cannot be seen from here. If the spool is still there, no query may ever use "
                 "it again.",
                 yes=yes,
             )
-        found = adopt(str(path))
+        found = adopt(path)
     if json:
         _print_json(asdict(found))
     elif found.old == found.new:
@@ -168,14 +152,14 @@ def adopt_command(
 
 @spool_commands.command("wipe")
 def wipe_command(
-    path: SpoolPath,
+    path: SpoolLocation,
     yes: Yes = False,  # noqa: FBT002 - a flag of the command line
     json: Json = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
     """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
     with _named_errors():
         _confirm(f"{_stake(path)} Delete the spool {path}?", yes=yes)
-        done = wipe(str(path))
+        done = wipe(path)
     if json:
         _print_json(asdict(done))
         return
@@ -184,12 +168,12 @@ def wipe_command(
         Console().print(Text(f"left, because it is no part of a spool: {name}"))
 
 
-def _stake(path: Path) -> str:
+def _stake(path: str) -> str:
     """What is lost with a spool, as far as it can be read."""
     try:
-        found = stats(str(path))
+        found = stats(path)
     except ConnectorError as error:
-        if error.code == "SPOOL_NOT_FOUND" and not (path / "wiping").exists():
+        if error.code == "SPOOL_NOT_FOUND" and not open_store(path, "wipe").exists("wiping"):
             raise
         return "What it holds cannot be read."
     ready = found.ready_rows + found.waiting_rows

@@ -6,6 +6,7 @@ seen by the driver and its children only.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -129,6 +130,8 @@ def unseen(folder: Path, server: Any) -> None:
 
 
 def main() -> None:
+    # Where it hangs, if it does: the test that started it shows that.
+    faulthandler.dump_traceback_later(90, exit=True)
     case, folder = {"kill": kill, "unseen": unseen}[sys.argv[1]], Path(sys.argv[2])
     with start_server_process() as server:
         server.create_subscription(SUBSCRIPTION, TOPIC)

@@ -23,6 +23,7 @@ from connectors.spool.segment import SegmentInfo, SegmentWriter
 from connectors.spool.store import LocalStore
 from connectors.spool.store_objects import ObjectStore
 from connectors.spool.stores import Store, StoreAccess
+from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)
@@ -146,3 +147,16 @@ class ObjectSpool(HandSpool):
         """Every object of the spool but the lease, by name."""
         start = len("spools/of/tests/")
         return {path[start:]: data for path, data in sorted(self.server.objects.items()) if not path.endswith("/lease")}
+
+
+def fill(made: HandSpool) -> None:
+    """Three admitted segments of two rows, the ids of the first two in a run, three rows committed; one waits."""
+    ledger = made.open()
+    for number in range(2):
+        made.write([f"{number}-a", f"{number}-b"])
+    ledger.admit()
+    Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+    made.write(["2-a", "2-b", "0-a"])
+    ledger.admit()
+    ledger.commit(3)
+    made.write(["late"], fetcher="f1", published=5_000_000)

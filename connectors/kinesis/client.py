@@ -11,7 +11,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -19,7 +18,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from connectors.core.backoff import RetryPolicy, is_transient, retry
 from connectors.core.errors import SourceGoneError
 from connectors.kinesis.client_errors import NOT_FOUND, client_error, service_error
-from connectors.kinesis.client_hooks import BODY, exact_time, keep_body, note_time, put_body, take_body
+from connectors.kinesis.client_hooks import (
+    BODY,
+    NotSent,
+    SignedRequest,
+    exact_time,
+    keep_body,
+    note_time,
+    put_body,
+    take_body,
+)
 from connectors.kinesis.positions import Kind, Position
 from connectors.kinesis.shards import Listing, Shard
 
@@ -27,7 +35,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.client_options import KinesisClientOptions
     from connectors.kinesis.records import Page
 
-__all__ = ["KinesisClient", "SignedRequest", "patiently", "shared_client"]
+__all__ = ["KinesisClient", "patiently", "shared_client"]
 
 T = TypeVar("T")
 
@@ -213,7 +221,7 @@ class KinesisClient:
                 ShardId=shard,
                 StartingPosition=start,
             )
-        except _NotSent as made:
+        except NotSent as made:
             return made.request
         raise AssertionError("a request that must not be sent was sent")
 
@@ -255,29 +263,6 @@ def patiently(
 
     policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
     return retry(attempt, policy, retryable=retryable, sleep=sleep)
-
-
-@dataclass(frozen=True, slots=True)
-class SignedRequest:
-    """A request of HTTP, with its signature; it is good for some minutes.
-
-    Attributes:
-        url: where to send it.
-        headers: the signature among them.
-        body: what to send.
-        certificates: a file with the authorities that botocore trusts; None for ``http:``.
-    """
-
-    url: str
-    headers: Mapping[str, str] = field(repr=False)
-    body: bytes
-    certificates: str | None
-
-
-class _NotSent(Exception):  # noqa: N818 - it is no error: it takes a request out of botocore
-    def __init__(self, request: SignedRequest) -> None:
-        super().__init__("not sent")
-        self.request = request
 
 
 _clients: dict[tuple[int, KinesisClientOptions], KinesisClient] = {}
@@ -327,7 +312,7 @@ def _do_not_send(request: Any, **_event: Any) -> None:
     """Take a request that is signed out of botocore, which would send it by HTTP/1.1.
 
     Raises:
-        _NotSent: with the request.
+        NotSent: with the request.
     """
     from botocore.httpsession import where  # noqa: PLC0415 - see the top
 
@@ -337,7 +322,7 @@ def _do_not_send(request: Any, **_event: Any) -> None:
     }
     body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
     trusted = os.environ.get("AWS_CA_BUNDLE") or where()
-    raise _NotSent(SignedRequest(request.url, texts, body, trusted if request.url.startswith("https:") else None))
+    raise NotSent(SignedRequest(request.url, texts, body, trusted if request.url.startswith("https:") else None))
 
 
 def _open(options: KinesisClientOptions, connections: int) -> Any:

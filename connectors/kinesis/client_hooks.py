@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["BODY", "exact_time", "keep_body", "note_time", "put_body", "take_body"]
+__all__ = ["BODY", "NotSent", "SignedRequest", "exact_time", "keep_body", "note_time", "put_body", "take_body"]
 
 BODY: Final = "RawBody"
 """Under this name a body passes botocore by: of an answer to the caller, of a request from it."""
@@ -17,6 +18,31 @@ BODY: Final = "RawBody"
 _TIME: Final = "iterator_time"
 _OK: Final = 200
 _VALID_RECORDS: Final = [{"Data": b"", "PartitionKey": "0"}]
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A request of HTTP, with its signature; it is good for some minutes.
+
+    Attributes:
+        url: where to send it.
+        headers: the signature among them.
+        body: what to send.
+        certificates: a file with the authorities that botocore trusts; None for ``http:``.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes
+    certificates: str | None
+
+
+class NotSent(Exception):  # noqa: N818 - it is no error
+    """Takes a request out of botocore, before it is sent."""
+
+    def __init__(self, request: SignedRequest) -> None:
+        super().__init__("not sent")
+        self.request = request
 
 
 def keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:

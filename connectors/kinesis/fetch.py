@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
-from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.client_options import client_from_json
 from connectors.kinesis.columns import ARROW_SCHEMA, columns
 from connectors.kinesis.extents import Extent, ShardKey

@@ -118,7 +118,7 @@ def parse_event(payload: bytes) -> Event:
         continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
     except (msgspec.DecodeError, ValueError) as error:
         what = f"An event of SubscribeToShard cannot be read: {error}"
-        raise ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", what, f"{len(payload)} bytes") from None
+        raise ServiceUnavailableError(MALFORMED, what, f"{len(payload)} bytes") from None
     ended = bool(parsed.ChildShards) or continuation is None
     return Event(parsed.Records, continuation, parsed.MillisBehindLatest or 0, ended)
 

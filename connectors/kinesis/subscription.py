@@ -18,8 +18,8 @@ import msgspec
 
 from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.kinesis.client import SignedRequest
 from connectors.kinesis.client_errors import IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
+from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.eventstream import Message, MessageBuffer
 from connectors.kinesis.extents import ShardKey
 from connectors.kinesis.http2 import Answer, Http2Client

@@ -52,9 +52,8 @@ class RecentIds:
 
     def add(self, keys: IdKeys, published: Published) -> None:
         """Add the keys of a segment, whose messages were published between the two times."""
-        numbers = keys.numbers if not len(keys.hash_rows) else keys.numbers[keys.numbered()]
         # In no order as they come, so sorting must not look for one first, as `union` does.
-        _push(self.numbers, distinct(np.sort(numbers)))
+        _push(self.numbers, distinct(keys.ascending_numbers))
         _push(self.hashes, distinct(np.sort(keys.hashes)))
         self._widen(published)
 
@@ -116,11 +115,13 @@ class DedupIndex:
         arrays = list(self._arrays(space, published))
         numbers = [known for numbers, _ in arrays for known in numbers]
         if not len(keys.hash_rows):
-            return _repeated(keys.numbers, numbers)
+            return _repeated(keys.numbers, keys.ascending_numbers, numbers)
         numbered = keys.numbered()
         struck = np.zeros(len(keys), np.bool_)
-        struck[numbered] = _repeated(keys.numbers[numbered], numbers)
-        struck[keys.hash_rows] |= _repeated(keys.hashes, [known for _, hashes in arrays for known in hashes])
+        struck[numbered] = _repeated(keys.numbers[numbered], keys.ascending_numbers, numbers)
+        struck[keys.hash_rows] |= _repeated(
+            keys.hashes, np.sort(keys.hashes), [known for _, hashes in arrays for known in hashes]
+        )
         return struck
 
     def add(self, space: str, keys: IdKeys, published: Published) -> None:
@@ -188,10 +189,12 @@ def _is_before(published: Published, time: int | None) -> bool:
     return time is not None and published is not None and published[1] < time
 
 
-def _repeated(keys: _Keys, known: Sequence[_Known]) -> Mask:
-    """Which of these keys are known, or repeat an earlier one among them."""
-    # Values are sorted four times faster than their order is found, and that is needed only where one is repeated.
-    ascending = np.sort(keys)
+def _repeated(keys: _Keys, ascending: _Keys, known: Sequence[_Known]) -> Mask:
+    """Which of these keys are known, or repeat an earlier one among them.
+
+    They come sorted as well: values are sorted four times faster than their order is found, and that is needed only
+    where one is repeated.
+    """
     found = np.zeros(len(keys), np.bool_)
     found[1:] = ascending[1:] == ascending[:-1]
     for array, guide in known:

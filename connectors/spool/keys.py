@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -48,7 +49,7 @@ class OtherIds:
     values: pa.Array
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class IdKeys:
     """The keys of a run of rows, in row order.
 
@@ -64,6 +65,11 @@ class IdKeys:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    @cached_property
+    def ascending_numbers(self) -> Numbers:
+        """The numbers that rows have as a key, sorted; once, for all who look them up or keep them."""
+        return np.sort(self.numbers if not len(self.hash_rows) else self.numbers[self.numbered()])
 
     def numbered(self) -> npt.NDArray[np.bool_]:
         """Which rows have a number as a key."""

@@ -203,6 +203,16 @@ class ObjectClient:
         objects = {each["path"].rpartition("/")[2]: int(each["size"]) for each in found["objects"]}
         return objects | {path.rstrip("/").rpartition("/")[2]: None for path in found["common_prefixes"]}
 
+    def sizes(self) -> dict[str, int]:
+        """The lengths of all objects under the prefix, by name."""
+        try:
+            pages = self._obstore.list(self._bucket)
+            return {each["path"]: int(each["size"]) for page in pages for each in page}
+        except FileNotFoundError:
+            self._no_bucket()
+        except self._exceptions.BaseError as error:
+            self._failed(error, "")
+
     def written(self, folder: str) -> dict[str, float]:
         """The objects directly in a folder, and when each was written, in the store's seconds since 1970."""
         objects = self._list(folder)["objects"]

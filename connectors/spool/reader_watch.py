@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
+from connectors.core.errors import SpoolError
 from connectors.spool.fence import claimed_epochs
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.records import Place, read_record
@@ -142,6 +143,13 @@ class ReaderWatch:
         newest = (self._epoch, max(times, default=-1))
         if newest == self._newest:
             return
+        if not times and self._newest is not None:
+            raise SpoolError(
+                "SPOOL_MISSING",
+                "The ledger of the spool is not there any more",
+                self._store.root,
+                "If the spool was wiped, end these fetchers; else restore it from a backup.",
+            )
         if self._newest is None and times and self._made is not None:
             self._newest_age = max(self._made - times[newest[1]], 0.0)
         else:

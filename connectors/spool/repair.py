@@ -13,17 +13,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolInUseError
+from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
-from connectors.spool.fence import SpoolLock
+from connectors.spool.contents import file_sizes, is_known, is_there
 from connectors.spool.identity import SpoolIdentity, read_identity, replace_identity
+from connectors.spool.lease import writer_lock
 from connectors.spool.losses import damaged_segments, quarantine
 from connectors.spool.opening import read_state, take_over
 from connectors.spool.quarantine import QUARANTINE_FOLDER, can_be_quarantined
 from connectors.spool.segment import SegmentReader
 from connectors.spool.state import LedgerState
 from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
-from connectors.spool.verification import KNOWN_FILE
+from connectors.spool.stores import Store, open_store
 
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
 
@@ -86,7 +87,7 @@ def losses_of_repair(path: str) -> list[Loss]:
     Raises:
         SpoolError: there is no spool, or it has damage that no quarantine mends.
     """
-    store = LocalStore(path, "repair")
+    store = open_store(path, "repair")
     state = read_state(store, _identity(store).spool)
     return _losses(state, damaged_segments(store, state))
 
@@ -133,7 +134,7 @@ def adopt(path: str) -> Adoption:
     """
     with _repairing(path) as (store, identity):
         read_state(store, identity.spool)
-        new, old = os.path.realpath(path), identity.location
+        new, old = store.location, identity.location
         fenced = False
         if old != new:
             fenced = _fence_old_place(identity, old, new)
@@ -147,9 +148,9 @@ def old_place(path: str) -> str | None:
     Raises:
         SpoolError: there is no spool here.
     """
-    location = _identity(LocalStore(path, "adopt")).location
-    unseen = location != os.path.realpath(path) and not Path(location).is_dir()
-    return location if unseen else None
+    store = open_store(path, "adopt")
+    location = _identity(store).location
+    return None if location == store.location or _can_see(location) else location
 
 
 def wipe(path: str) -> Wiping:
@@ -162,14 +163,13 @@ def wipe(path: str) -> Wiping:
         SpoolInUseError: a query or a fetcher uses it.
         SpoolError: there is no spool.
     """
-    store = LocalStore(path, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(path, secrets.token_hex(_OWNER_BYTES))
     if not store.exists(_WIPING):
         _identity(store)
-    lock = SpoolLock(path, os.getpid())
+    lock = writer_lock(store, os.getpid())
     lock.acquire()
     try:
-        folders = (fetcher for fetcher in store.list("inbox") if _is_folder(Path(path, "inbox", fetcher)))
-        busy = [fetcher for fetcher in folders if store.is_locked(f"inbox/{fetcher}")]
+        busy = [fetcher for fetcher in _fetchers(store) if store.is_locked(f"inbox/{fetcher}")]
         if busy:
             raise SpoolInUseError(
                 "SPOOL_IN_USE",
@@ -182,17 +182,44 @@ def wipe(path: str) -> Wiping:
         files = int(store.exists("spool.json"))
         store.delete("spool.json")
         failpoint("wipe.after_identity")
-        for folder in _FOLDERS:
-            files += _wipe_folder(store, folder)
+        if isinstance(store, LocalStore):
+            files += sum(_wipe_folder(store, folder) for folder in _FOLDERS)
+        else:
+            files += _wipe_objects(store)
         failpoint("wipe.before_end")
         store.delete("lock")
-        store.delete(_WIPING)
-        left = tuple(sorted(str(each.relative_to(path)) for each in Path(path).rglob("*") if not _is_folder(each)))
-        if not left:
-            Path(path).rmdir()
-        return Wiping(files, left)
     finally:
         lock.release()
+    if not isinstance(store, LocalStore):
+        # Only now: to give it back is to write it.
+        store.delete("lease")
+    store.delete(_WIPING)
+    left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
+    if not left and isinstance(store, LocalStore):
+        Path(path).rmdir()
+    return Wiping(files, left)
+
+
+def _fetchers(store: Store) -> list[str]:
+    """The names of the fetchers that have a folder; a file in the place of one is none."""
+    names = store.list("inbox")
+    if isinstance(store, LocalStore):
+        return [name for name in names if _is_folder(Path(store.root, "inbox", name))]
+    return names
+
+
+def _wipe_objects(store: Store) -> int:
+    """Delete the objects of a spool; what is no part of one is left."""
+    names = [name for name in file_sizes(store) if is_known(store, name) and name not in {_WIPING, "lease"}]
+    for name in sorted(names, key=_wiped_as):
+        store.delete(name)
+    return len(names)
+
+
+def _wiped_as(name: str) -> tuple[int, str]:
+    """The place of a name in the order of wiping."""
+    folder = name.partition("/")[0]
+    return (_FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS), name)
 
 
 def _wipe_folder(store: LocalStore, folder: str) -> int:
@@ -202,7 +229,7 @@ def _wipe_folder(store: LocalStore, folder: str) -> int:
         path = Path(store.root, folder, name)
         if _is_folder(path):
             files += _wipe_folder(store, f"{folder}/{name}")
-        elif not path.is_symlink() and KNOWN_FILE.fullmatch(f"{folder}/{name}"):
+        elif not path.is_symlink() and is_known(store, f"{folder}/{name}"):
             store.delete(f"{folder}/{name}")
             files += 1
     store.delete_folder(folder)
@@ -214,11 +241,11 @@ def _is_folder(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _repairing(path: str) -> Iterator[tuple[LocalStore, SpoolIdentity]]:
+def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity]]:
     """A spool that no query uses, and none can begin to use meanwhile."""
-    store = LocalStore(path, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(path, secrets.token_hex(_OWNER_BYTES))
     identity = _identity(store)
-    lock = SpoolLock(path, os.getpid())
+    lock = writer_lock(store, os.getpid())
     lock.acquire()
     try:
         yield store, identity
@@ -226,8 +253,8 @@ def _repairing(path: str) -> Iterator[tuple[LocalStore, SpoolIdentity]]:
         lock.release()
 
 
-def _identity(store: LocalStore) -> SpoolIdentity:
-    identity = read_identity(store) if Path(store.root).is_dir() else None
+def _identity(store: Store) -> SpoolIdentity:
+    identity = read_identity(store) if is_there(store.root) else None
     if identity is None:
         raise _not_found(store.root)
     return identity
@@ -237,7 +264,7 @@ def _not_found(path: str) -> SpoolError:
     return SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
 
 
-def _damage(store: LocalStore, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:
+def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:
     """What is wrong with a segment; raises if it is whole, or none."""
     where, entry = f"{store.root}/{name}", state.segment(name)
     parts = name.split("/")
@@ -264,7 +291,7 @@ def _damage(store: LocalStore, state: LedgerState, name: str) -> tuple[str, Spoo
     )
 
 
-def _quarantine(store: LocalStore, identity: SpoolIdentity, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:
+def _quarantine(store: Store, identity: SpoolIdentity, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:
     if not damaged:
         return []
     ledger = take_over(store, identity)
@@ -285,17 +312,30 @@ def _losses(state: LedgerState, damaged: dict[str, SpoolDamagedError]) -> list[L
 
 def _fence_old_place(identity: SpoolIdentity, old: str, new: str) -> bool:
     """Stop the spool of this id at its old place for good, if there is one."""
-    if not Path(old).is_dir():
+    if not _can_see(old):
         return False
-    store = LocalStore(old, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(old, secrets.token_hex(_OWNER_BYTES))
     found = read_identity(store)
     if found is None or found.spool != identity.spool or found.location != old:
         return False
-    lock = SpoolLock(old, os.getpid())
+    lock = writer_lock(store, os.getpid())
     lock.acquire()
     try:
         take_over(store, found)
         replace_identity(store, replace(found, location=new))
     finally:
         lock.release()
+    return True
+
+
+def _can_see(location: str) -> bool:
+    """Whether there may be a spool at a place, and what is there can be looked at from here."""
+    if not is_there(location):
+        return False
+    if "://" not in location:
+        return True
+    try:
+        open_store(location, "adopt").exists("spool.json")
+    except (ConnectorError, OSError):
+        return False
     return True

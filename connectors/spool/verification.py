@@ -7,8 +7,6 @@ rows, the index of a segment whose ids are in a run, rows that were committed an
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
+from connectors.spool.contents import file_sizes, is_known
 from connectors.spool.fence import claimed_epochs, read_claim
 from connectors.spool.identity import SpoolIdentity, read_identity
 from connectors.spool.opening import read_state
@@ -28,15 +27,11 @@ from connectors.spool.records import Place, read_record
 from connectors.spool.runs import IdRun, RunEntry, run_name
 from connectors.spool.segment import SegmentReader
 from connectors.spool.state import LedgerState
-from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store import TEMPORARY_FOLDER
+from connectors.spool.store_objects import ObjectStore
+from connectors.spool.stores import Store, open_store
 
-__all__ = ["KNOWN_FILE", "Finding", "Severity", "Verification", "verify"]
-
-KNOWN_FILE = re.compile(
-    r"spool\.json|lock|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|tmp/[^/]+|"
-    r"quarantine/[^/]+\.(?:arrow|json)"
-)
-"""Every file that a spool may have."""
+__all__ = ["Finding", "Severity", "Verification", "verify"]
 
 
 class Severity(StrEnum):
@@ -100,13 +95,15 @@ def verify(path: str) -> Verification:
     """Check every byte of a spool. Changes nothing, takes no lock, and may run beside a query.
 
     Args:
-        path: the ``spoolLocation``.
+        path: the ``spoolLocation``; an object store is reached as its environment variables say.
 
     Raises:
         SpoolError: there is no spool.
+        ConnectorError: the object store cannot be used.
+        OSError: it does not answer.
     """
-    store = LocalStore(path, "verify")
-    files = _files(store)
+    store = open_store(path, "verify")
+    files = file_sizes(store)
     found: list[Finding] = []
     identity: SpoolIdentity | None = None
     try:
@@ -123,7 +120,7 @@ def verify(path: str) -> Verification:
     return Verification(identity.spool if identity else None, len(files), sum(files.values()), tuple(found))
 
 
-def _check_all(store: LocalStore, identity: SpoolIdentity) -> list[Finding]:
+def _check_all(store: Store, identity: SpoolIdentity) -> list[Finding]:
     found = [*_check_location(store, identity), *_check_claims(store, identity), *_check_notes(store)]
     try:
         state = read_state(store, identity.spool)
@@ -142,14 +139,14 @@ def _check_all(store: LocalStore, identity: SpoolIdentity) -> list[Finding]:
     return found + live
 
 
-def _check_location(store: LocalStore, identity: SpoolIdentity) -> Iterator[Finding]:
-    here = os.path.realpath(store.root)
+def _check_location(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
+    here = store.location
     if identity.location != here:
         what = f"The spool was made in {identity.location}; no query runs on it here before it is adopted"
         yield Finding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt")
 
 
-def _check_claims(store: LocalStore, identity: SpoolIdentity) -> Iterator[Finding]:
+def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
     try:
         epochs = claimed_epochs(store)
     except SpoolError as error:
@@ -164,7 +161,7 @@ def _check_claims(store: LocalStore, identity: SpoolIdentity) -> Iterator[Findin
             yield Finding.of(f"epochs/{epoch}", error, severity)
 
 
-def _check_records(store: LocalStore, identity: SpoolIdentity, severity: Severity) -> Iterator[Finding]:
+def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) -> Iterator[Finding]:
     """Check every record; where the state can be read, a damaged one is below the newest snapshot, and history."""
     for epoch in store.list("ledger"):
         for number in store.list(f"ledger/{epoch}") if epoch.isdigit() else ():
@@ -186,7 +183,7 @@ def _check_order(state: LedgerState) -> Iterator[Finding]:
             yield Finding(Severity.DAMAGE, "ledger", "SPOOL_RECORD_DAMAGED", what, "Restore the spool from a backup.")
 
 
-def _check_segments(store: LocalStore, identity: SpoolIdentity, state: LedgerState) -> Iterator[Finding]:
+def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -> Iterator[Finding]:
     aside = quarantined_rows(store)
     digests: dict[str, str | None] = {entry.name: entry.digest for entry in state.segments if not entry.quarantined}
     digests |= {name: None for name in waiting_names(store, state) if name not in aside}
@@ -200,7 +197,7 @@ def _check_segments(store: LocalStore, identity: SpoolIdentity, state: LedgerSta
             yield Finding(Severity.DAMAGE, name, "SPOOL_SEGMENT_DAMAGED", what, "Restore it from a backup.")
 
 
-def _check_segment(store: LocalStore, identity: SpoolIdentity, name: str, digest: str | None) -> None:
+def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str | None) -> None:
     reader = SegmentReader(store, name, digest)
     reader.verify()
     info, rows = reader.info, sum(len(batch) for _, batch in reader.batches(0, reader.info.rows))
@@ -213,7 +210,7 @@ def _check_segment(store: LocalStore, identity: SpoolIdentity, name: str, digest
         raise SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, f"{store.root}/{name}", "Find out how it came here.")
 
 
-def _check_runs(store: LocalStore, state: LedgerState) -> Iterator[Finding]:
+def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:
     for entry in state.runs:
         try:
             run = IdRun.load(store, entry)
@@ -231,7 +228,7 @@ def _check_ascending(entry: RunEntry, run: IdRun) -> Iterator[Finding]:
             yield Finding(Severity.DAMAGE, run_name(entry.name), "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
 
 
-def _check_notes(store: LocalStore) -> Iterator[Finding]:
+def _check_notes(store: Store) -> Iterator[Finding]:
     """What was given up; a damaged note is told by its own name."""
     try:
         for note in read_notes(store):
@@ -244,25 +241,15 @@ def _check_notes(store: LocalStore) -> Iterator[Finding]:
         yield Finding.of(QUARANTINE_FOLDER, error)
 
 
-def _files(store: LocalStore) -> dict[str, int]:
-    """The sizes of all files below the root, by name; links are not followed."""
-    sizes = {}
-    for folder, _, names in os.walk(store.root):
-        for name in names:
-            path = Path(folder, name)
-            with contextlib.suppress(FileNotFoundError):
-                sizes[str(path.relative_to(store.root))] = path.lstat().st_size
-    return sizes
-
-
-def _strangers(store: LocalStore, files: dict[str, int]) -> Iterator[Finding]:
+def _strangers(store: Store, files: dict[str, int]) -> Iterator[Finding]:
     """Files that are no part of a spool, left over, or open to others."""
     for name in files:
         try:
-            mode = Path(store.root, name).lstat().st_mode
+            # Who may use an object is a matter of its bucket.
+            mode = 0 if isinstance(store, ObjectStore) else Path(store.root, name).lstat().st_mode
         except FileNotFoundError:
             continue
-        if not KNOWN_FILE.fullmatch(name):
+        if not is_known(store, name):
             yield Finding(Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is no part of a spool; nothing reads it")
         elif name.startswith(f"{TEMPORARY_FOLDER}/"):
             yield Finding(Severity.NOTE, name, "SPOOL_TEMPORARY_FILE", "It is being written, or a process died with it")

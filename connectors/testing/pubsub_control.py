@@ -65,7 +65,8 @@ class PubSubControl(PubSubKnobs):
     def _command(self, name: str, /, **arguments: object) -> Any:
         request = json.dumps({"command": name, "arguments": arguments}).encode()
         try:
-            answer = self._call(request, timeout=self._timeout)
+            # The server may still be starting, in the background of a shell.
+            answer = self._call(request, timeout=self._timeout, wait_for_ready=True)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise ValueError(error.details()) from None

@@ -52,6 +52,11 @@ class Mode:
 
 
 MODES = {
+    "efo": Mode(
+        {"consumerMode": "efo", "consumerName": "orders", "maxFetchPeriod": "20ms"},
+        ("jvm", "fetcher", "worker", "source_runner", "jvm", "fetcher", "driver", "worker"),
+        spool=True,
+    ),
     "polling": Mode(
         {"consumerMode": "polling"},
         ("jvm", "worker", "source_runner", "driver", "jvm", "worker", "source_runner", "worker"),
@@ -136,7 +141,8 @@ class KillTrial:
         """
         with KinesisControl(self._endpoint) as server:
             server.create_stream(self._folder.name, _SHARDS)
-        with Load(self._endpoint, self._folder.name, self._plan.seed) as load:
+        subscribed = self._plan.mode == "efo"
+        with Load(self._endpoint, self._folder.name, self._plan.seed, subscribed=subscribed) as load:
             self._start(self._jobs.current)
             for victim in self._plan.victims:
                 wanted = self._choose.randrange(1, _MOST_ROWS)

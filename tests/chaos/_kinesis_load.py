@@ -30,12 +30,20 @@ class Load:
         endpoint: of the server.
         stream: which is there.
         seed: of all that is random here.
+        subscribed: whether the query reads by subscriptions, which fail too then.
         reshard_seconds: between two splits or merges, from and to.
     """
 
     def __init__(
-        self, endpoint: str, stream: str, seed: int, reshard_seconds: tuple[float, float] = (1.5, 4.0)
+        self,
+        endpoint: str,
+        stream: str,
+        seed: int,
+        *,
+        subscribed: bool = False,
+        reshard_seconds: tuple[float, float] = (1.5, 4.0),
     ) -> None:
+        self._subscribed = subscribed
         self._server = KinesisControl(endpoint)
         self._stream = stream
         self._reshard_seconds = reshard_seconds
@@ -84,6 +92,8 @@ class Load:
                 self._put()
                 if self._choose.random() < _FAULT_SHARE:
                     self._fail_calls()
+                if self._subscribed and self._choose.random() < _FAULT_SHARE:
+                    self._fail_subscriptions()
                 if time.monotonic() >= again:
                     self._reshard()
                     again = time.monotonic() + self._choose.uniform(*self._reshard_seconds)
@@ -131,6 +141,21 @@ class Load:
                 self._server.cut(operation, stream=self._stream)
             case _:
                 self._server.fail(operation, "ExpiredIteratorException", stream=self._stream)
+        self.faults += 1
+
+    def _fail_subscriptions(self) -> None:
+        """Let live subscriptions end, or the next one be refused, in a way that the service does it."""
+        match self._choose.choice(("cut", "taken over", "error", "refused", "throttled")):
+            case "cut":
+                self._server.end_subscriptions(self._stream, kind=None)
+            case "taken over":
+                self._server.end_subscriptions(self._stream, kind="ResourceInUseException")
+            case "error":
+                self._server.end_subscriptions(self._stream, kind="InternalFailureException")
+            case "refused":
+                self._server.fail("SubscribeToShard", "ResourceInUseException")
+            case _:
+                self._server.fail("SubscribeToShard", "LimitExceededException")
         self.faults += 1
 
 

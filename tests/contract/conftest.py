@@ -31,7 +31,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         ("batch_harness", [kind for kind in HARNESSES if kind.batch_read]),
     ):
         if fixture in metafunc.fixturenames:
-            metafunc.parametrize(fixture, kinds, indirect=True, ids=[kind.name for kind in kinds])
+            cases = [pytest.param(kind, id=kind.name, marks=[pytest.mark.long] if kind.long else []) for kind in kinds]
+            metafunc.parametrize(fixture, cases, indirect=True)
 
 
 @pytest.fixture

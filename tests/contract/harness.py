@@ -26,6 +26,8 @@ class SourceHarness(ABC):
     """The column that holds what `publish` returns, one value a row."""
     batch_read: ClassVar[bool] = True
     """Whether there is a batch read."""
+    long: ClassVar[bool] = False
+    """Whether it is left to ``./dev chaos long``: another way of a connector that `./dev test` runs already."""
 
     patience: float = 60.0
     """Seconds within which anything the tests wait for must come; no measure of speed."""

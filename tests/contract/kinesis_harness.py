@@ -70,6 +70,7 @@ class KinesisEfoHarness(KinesisHarness):
 
     name = "kinesis-efo"
     batch_read = False
+    long = True
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)

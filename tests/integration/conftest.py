@@ -1,4 +1,7 @@
-"""Servers that the integration tests share: each is started once a run, by the first test that asks for it."""
+"""What the integration tests share: servers that are started once a run, by the first test that wants them, and rigs.
+
+A module that wants another `server`, `rig` or `workers` has its own, under the same name.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from connectors.testing.emulator import Emulator, find_emulator
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.kinesis_local import KinesisLocal, find_kinesis_local
+from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.kafka_rig import KafkaRig
+from tests.pubsub_rig import PubSubRig
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +44,27 @@ def embedded_pubsub() -> Iterator[str]:
     """``HOST:PORT`` of a `PubSubServer` without faults, to be held against the emulator; shared as that is."""
     with PubSubServer() as server:
         yield server.endpoint
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[TaskWorkers]:
+    """Two processes that run tasks, as Spark's executors keep them."""
+    shared = TaskWorkers(2)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def server() -> Iterator[PubSubServer]:
+    """A `PubSubServer` for one test, which may give it faults."""
+    with PubSubServer() as running:
+        yield running
+
+
+@pytest.fixture
+def rig(server: PubSubServer, tmp_path: Path, workers: TaskWorkers) -> PubSubRig:
+    """That server, and short words for what a test does with it."""
+    return PubSubRig(server, server.endpoint, tmp_path, workers)
 
 
 @pytest.fixture(scope="session")

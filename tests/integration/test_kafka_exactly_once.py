@@ -211,7 +211,14 @@ def test_a_broker_restart_between_batches_changes_nothing(own_broker: KafkaBroke
     assert sink.seen() == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("point", ["kafka.marker_read", "kafka.rows_sent", "kafka.marked"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("kafka.marker_read", marks=pytest.mark.long),
+        "kafka.rows_sent",
+        pytest.param("kafka.marked", marks=pytest.mark.long),
+    ],
+)
 def test_a_broker_restart_inside_a_batch_writes_its_rows_once(
     own_broker: KafkaBroker, tmp_path: Path, point: str
 ) -> None:

@@ -41,7 +41,7 @@ def test_07_08_09_10_12_levels_of_splits_and_merges_under_load(kinesis: KinesisR
     with kinesis.query(initialPosition=start, maxRecordsPerTrigger="200") as query:
         if start == "latest":
             query.run_batch(PATIENCE)
-        with Load(kinesis.server.endpoint, kinesis.stream, seed, RESHARD_SECONDS) as load:
+        with Load(kinesis.server.endpoint, kinesis.stream, seed, reshard_seconds=RESHARD_SECONDS) as load:
             query.run_until(lambda _batches: load.splits + load.merges >= PHASE, PATIENCE)
             if stopped:
                 query.stop()

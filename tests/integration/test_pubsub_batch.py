@@ -16,13 +16,6 @@ from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture
 def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
     with PubSubServer() as server:

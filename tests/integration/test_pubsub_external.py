@@ -7,10 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from connectors.spool.opening import read_state
 from connectors.spool.stores import open_store
@@ -22,24 +19,6 @@ from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
 from tests.spool_writing import SECRET
 
 EXTERNAL = {"fetch": "external", "startTimeout": "1s"}
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
-@pytest.fixture
-def server() -> Iterator[PubSubServer]:
-    with PubSubServer() as running:
-        yield running
-
-
-@pytest.fixture
-def rig(server: PubSubServer, tmp_path: Path, workers: TaskWorkers) -> PubSubRig:
-    return PubSubRig(server, server.endpoint, tmp_path, workers)
 
 
 def fetching(rig: PubSubRig, *arguments: str, **changes: str) -> FetchProgram:
@@ -194,10 +173,10 @@ def test_a_seek_waits_until_the_fetchers_outside_have_ended(rig: PubSubRig) -> N
 
 
 def test_a_bounded_run_without_a_fetcher_says_so_and_does_not_end_as_if_all_had_come(rig: PubSubRig) -> None:
-    quick = {"availableNowQuiet": "1s", "availableNowMaxWait": "4s"}
+    quick = {"availableNowQuiet": "2s"}
     rig.publish(30)
     with rig.query(EXTERNAL | quick, trigger="available_now") as query, fetching(rig) as program:
-        program.wait_for("fetching into")
+        program.wait_for("all fetchers are at work")
         query.process_available()
     rig.assert_each_once()
 

@@ -15,13 +15,6 @@ from tests.pubsub_rig import PubSubRig
 from tests.spool_writing import SECRET
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture
 def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
     with PubSubServer() as server, ObjectStoreServer() as objects:

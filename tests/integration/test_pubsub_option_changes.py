@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -22,9 +22,7 @@ from connectors.testing.protocol import (
     ReaderFailedError,
     Source,
     TaskFailedError,
-    TaskWorkers,
 )
-from connectors.testing.pubsub import PubSubServer
 from tests.fetch_program import FetchProgram
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
@@ -66,24 +64,6 @@ ALLOWED: Mapping[str, Mapping[str, str]] = {
     "losses": {"failOnDataLoss": "false"},
     "start": {"startingPosition": "latest"},
 }
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
-@pytest.fixture
-def server() -> Iterator[PubSubServer]:
-    with PubSubServer() as running:
-        yield running
-
-
-@pytest.fixture
-def rig(server: PubSubServer, tmp_path: Path, workers: TaskWorkers) -> PubSubRig:
-    return PubSubRig(server, server.endpoint, tmp_path, workers)
 
 
 def lines() -> list[set[str]]:

@@ -23,13 +23,6 @@ from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 KEYS = 5
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture
 def server() -> Iterator[PubSubServer]:
     with PubSubServer(seed=15) as running:

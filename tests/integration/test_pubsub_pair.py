@@ -13,13 +13,6 @@ from tests.pubsub_rig import TOPIC, PubSubRig
 from tests.pubsub_task import TaskPlan, run_process, run_task
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture
 def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
     with PubSubServer(seed=30) as server:

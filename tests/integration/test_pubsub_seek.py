@@ -22,13 +22,6 @@ from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
 SNAPSHOT = "projects/shop/snapshots/before"
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture
 def server() -> Iterator[PubSubServer]:
     with PubSubServer(seed=26) as running:

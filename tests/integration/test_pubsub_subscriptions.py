@@ -20,13 +20,6 @@ AUDIT = "projects/audit/subscriptions/all"
 ALL = {"subscriptionId": f"{SUBSCRIPTION}, {REFUNDS},{AUDIT}"}
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(2)
-    yield shared
-    shared.close()
-
-
 @pytest.fixture
 def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
     with PubSubServer(seed=4) as server:

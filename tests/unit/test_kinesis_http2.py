@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kinesis.client import KinesisClient, SignedRequest
+from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.eventstream import Message, MessageBuffer
 from connectors.kinesis.http2 import Answer, Http2Client
 from connectors.kinesis.options import parse_read_options

@@ -18,26 +18,16 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
 from connectors.spool.sealed import SealedReader
 from connectors.spool.segment import SEGMENT
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from tests.spool_streams import open_stream, rows_of
-from tests.spool_writing import HandSpool
+from tests.spool_writing import HandSpool, fill
 
 NO_LIMIT = (1 << 63) - 1
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> HandSpool:
-    """Three admitted segments of two rows, the ids of the first two in a run, three rows committed; one waits."""
     made = HandSpool(tmp_path / "spool")
-    ledger = made.open()
-    for number in range(2):
-        made.write([f"{number}-a", f"{number}-b"])
-    ledger.admit()
-    Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
-    made.write(["2-a", "2-b", "0-a"])
-    ledger.admit()
-    ledger.commit(3)
-    made.write(["late"], fetcher="f1", published=5_000_000)
+    fill(made)
     return made
 
 
@@ -402,8 +392,3 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
     for path in (tmp_path, tmp_path / "nothing"):
         assert "[SPOOL_NOT_FOUND]" in run(command, path, code=2).stderr
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("command", ["verify", "repair", "adopt", "wipe"])
-def test_a_spool_on_an_object_store_is_a_named_error(command: str) -> None:
-    assert "[SPOOL_NOT_A_FOLDER]" in run(command, "s3://bucket/spool", code=2).stderr

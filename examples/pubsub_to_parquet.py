@@ -1,0 +1,67 @@
+"""Orders from Pub/Sub into Parquet by foreachBatch: a folder for each batch, so a batch that is repeated is there once.
+
+    python examples/pubsub_to_parquet.py
+
+Runs by itself, against a Pub/Sub server that comes with the package. With a real subscription, leave out the server
+and the option ``endpoint``. With Delta, write with the options ``txnAppId`` and ``txnVersion`` instead.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from connectors import register
+from connectors.testing.pubsub import PubSubServer
+
+TOPIC, SUBSCRIPTION = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"
+
+
+def stream(spark: SparkSession, endpoint: str, folder: Path) -> None:
+    """Write what is there, and end; again, it goes on where it stopped."""
+    out = str(folder / "orders")
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
+
+    orders = (
+        spark.readStream.format("pubsub")
+        .option("subscriptionId", SUBSCRIPTION)
+        .option("endpoint", endpoint)
+        .option("spoolLocation", str(folder / "spool"))
+        .option("maxRecordsPerTrigger", "40")
+        .option("availableNowQuiet", "1s")
+        .load()
+    )
+    query = (
+        orders.selectExpr("offset", "messageId", "CAST(payload AS STRING) AS text")
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+
+def main(spark: SparkSession, folder: Path) -> list[int]:
+    """Write 100 orders, forget that the last batch was committed, as a crash does, and run again; the rows' offsets."""
+    register(spark)
+    with PubSubServer() as server:
+        server.create_subscription(SUBSCRIPTION, TOPIC)
+        server.publish(TOPIC, [b"order %d" % number for number in range(100)])
+        stream(spark, server.endpoint, folder)
+        commits = sorted((folder / "checkpoint/commits").glob("[0-9]*"), key=lambda path: int(path.name))
+        for path in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+            path.unlink(missing_ok=True)
+        stream(spark, server.endpoint, folder)
+    rows = spark.read.parquet(str(folder / "orders"))
+    return sorted(row.offset for row in rows.select("offset").collect())
+
+
+if __name__ == "__main__":
+    session = SparkSession.builder.master("local[2]").config("spark.log.level", "ERROR").getOrCreate()
+    with tempfile.TemporaryDirectory() as temporary:
+        found = main(session, Path(temporary))
+        print(f"{len(found)} rows, {len(set(found))} different")

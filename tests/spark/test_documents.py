@@ -1,0 +1,166 @@
+"""The tutorial, the README and the examples are run as they stand, less what installs: that is for ./dev chaos docs."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from connectors.testing.java import free_port
+from connectors.testing.pubsub import PubSubServer
+from tests.documents import blocks, environment, run
+from tools.protos import build
+from tools.side_environment import side_environment
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    page = (ROOT / "docs/tutorial/first-stream.md").read_text(encoding="utf-8")
+    page = page.replace("8085", str(free_port()))  # another test may have that one
+    printed = run(page, tmp_path, environment(), install=False)
+    counts = printed["connectors spool inspect data/spool\n"]
+    assert re.search(r"delivered\W+2,010\b", counts), counts
+    assert re.search(r"struck out: duplicate\W+1,000\b", counts), counts
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["again.py", "publish.py", "stream.py"]
+
+
+def example(name: str) -> Any:
+    """An example as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[PubSubServer]:
+    with PubSubServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def spark(emulator: PubSubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session whose processes all know the server by the variable that Google's tools have for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PUBSUB_EMULATOR_HOST", emulator.endpoint)
+        session = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.log.level", "OFF")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()
+
+
+def wait_for(condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "what was waited for did not come"
+        time.sleep(0.1)
+
+
+def test_the_python_of_the_readme_runs(
+    spark: SparkSession, emulator: PubSubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folders below /data are below a temporary one; its messages are orders."""
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    stream, protobuf = (one.text.replace("/data/", f"{tmp_path}/") for one in blocks(page) if one.language == "python")
+    (descriptors,) = [path for path in build(tmp_path) if path.name == "orders.desc"]
+    monkeypatch.chdir(descriptors.parent)
+    names: dict[str, Any] = {}
+    emulator.create_subscription("projects/shop/subscriptions/orders", "projects/shop/topics/orders")
+    emulator.publish("projects/shop/topics/orders", [b"\x0a\x02o1", b"\x0a\x02o2"])
+    exec(compile(stream, "README.md", "exec"), names)
+    query = names["query"]
+    try:
+        wait_for(lambda: not query.isActive or spark.table("orders").count() == 2)
+        assert query.exception() is None
+    finally:
+        query.stop()
+    exec(compile(protobuf, "README.md", "exec"), names)
+    assert "order_id" in names["orders"].schema["order"].dataType.names
+    assert (tmp_path / "spool/orders").is_dir()
+
+
+def test_the_parquet_block_of_the_how_to_keeps_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/write-exactly-once.md").read_text(encoding="utf-8")
+    (block,) = [one.text for one in blocks(page) if "batch={batch_id}" in one.text]
+    block = block.replace("/data/", f"{tmp_path}/").replace(".start()", ".trigger(availableNow=True).start()")
+    folder = tmp_path / "input"
+    spark.range(20).write.parquet(str(folder))
+    names: dict[str, Any] = {"events": spark.readStream.schema("id LONG").parquet(str(folder))}
+    for _ in range(2):
+        exec(compile(block, "write-exactly-once.md", "exec"), names)
+        names["query"].awaitTermination()
+        for path in (tmp_path / "checkpoints/orders/commits").glob("*"):
+            path.unlink()
+    assert sorted(row.id for row in spark.read.parquet(str(tmp_path / "orders")).collect()) == list(range(20))
+
+
+def test_the_example_of_parquet_writes_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    assert example("pubsub_to_parquet").main(spark, tmp_path) == list(range(100))
+
+
+def test_the_example_of_kafka_and_kinesis_takes_the_paid_orders_over(spark: SparkSession, tmp_path: Path) -> None:
+    wanted = [{"partitionKey": "bob" if number % 2 else "ann", "order_id": f"o{number}"} for number in range(10)]
+    assert example("kafka_to_kinesis").main(spark, tmp_path) == [
+        row for row in wanted if row["order_id"] not in {"o0", "o5"}
+    ]
+
+
+def test_the_examples_with_state_give_windows_copies_and_a_join(spark: SparkSession, tmp_path: Path) -> None:
+    found = example("stateful").main(spark, tmp_path)
+    windows = sorted((row["start"], row["page"], row["visits"]) for row in found["windows"])
+    assert windows == [(1_700_000_000 + start, "home", 10) for start in (0, 10, 20)]
+    assert sorted(row["order"] for row in found["copies"]) == ["o1", "o2", "o3"]
+    assert sorted((row["order"], row["amount"]) for row in found["paid"]) == [("o1", 10), ("o1", 10), ("o3", 30)]
+
+
+@pytest.mark.long
+def test_the_example_with_state_of_its_own_gives_totals_where_pandas_is() -> None:
+    """Spark wants pandas for it, which is no part of the tests' environment; that of Spark Connect's client has it."""
+    command = [str(side_environment("connect")), str(ROOT / "examples" / "stateful.py")]
+    done = subprocess.run(
+        command, env=environment(PYSPARK_PYTHON=command[0]), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [ast.literal_eval(line.strip()) for line in done.stdout.partition("totals\n")[2].splitlines()]
+    assert {name: max(row["total"] for row in rows if row["customer"] == name) for name in ("ann", "bob")} == {
+        "ann": 25.0,
+        "bob": 7.0,
+    }
+
+
+def test_every_example_is_run_by_a_test() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    names = {path.stem for path in (ROOT / "examples").glob("*.*")}
+    assert {name for name in names if f'"{name}' not in text} == set()
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_cells_of_the_notebook_run_in_their_order() -> None:
+    """Jupyter itself runs it in ./dev chaos docs."""
+    notebook = json.loads((ROOT / "examples" / "first_stream.ipynb").read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    for number, cell in enumerate(notebook["cells"]):
+        if cell["cell_type"] == "code":
+            exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
+    assert names["orders"].select("messageId").distinct().count() == names["orders"].count() == 1000
+    assert names["counts"].duplicates > 0
