@@ -10,7 +10,8 @@ what is needed, a run on tmpfs stands beside it (`rows-tmpfs`).
 foreachBatch with toArrow. The latency of a row is the time from just before its publish request to the return of
 toArrow, by one clock. Beside it Google's high-level client, which writes nothing and has no batches: the floor of
 server, client and machine. p50 below 400 ms is asked for. `latency-file-manager`: the same with the setting of Spark
-that docs/how-to/latency.md advises (`FILE_MANAGER`). `latency-emulator`: on the official emulator, which adds delays.
+that docs/how-to/latency.md advises (`FILE_MANAGER`), `latency-tuned` with a shorter `maxFetchPeriod` too
+(`FETCH_PERIOD`). `latency-emulator`: on the official emulator, which adds delays.
 
 Latency ratios are the client's p50 divided by ours; as everywhere, more is better. Beside the figures by the clock
 stands the processor time of each kind of process, which says more on a machine that has other work too.
@@ -47,12 +48,13 @@ SIZE = 1024
 RATE = 1000
 ASKED_ROWS = 150_000
 ASKED_P50 = 400
-CASES = ("rows", "latency", "latency-file-manager", "latency-emulator")
+CASES = ("rows", "latency", "latency-file-manager", "latency-tuned", "latency-emulator")
 FILE_MANAGER = (
     "spark.sql.streaming.checkpointFileManagerClass",
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager",
 )
 """Writes a file of the checkpoint without starting processes, as Spark's default does on a local disk."""
+FETCH_PERIOD = "20ms"
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Times:
 def query(sink: str, subscription: str, endpoint: str, folder: Path, told: Namespace) -> Iterator[Program]:
     """A query of Spark in a process of its own, with default options of the format."""
     root = Path(tempfile.mkdtemp(prefix="bench-stream-", dir=folder))
-    options = {"subscriptionId": subscription, "endpoint": endpoint, "spoolLocation": str(root / "spool")}
+    places = {"subscriptionId": subscription, "endpoint": endpoint, "spoolLocation": str(root / "spool")}
+    options = {**places, **told.options}
     try:
         checkpoint = str(root / "checkpoint")
         plan = {"sink": sink, "options": options, "checkpoint": checkpoint, "configuration": dict(told.conf)}
@@ -245,6 +248,7 @@ def main() -> None:
         "--conf", type=setting, action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark"
     )
     told = arguments.parse_args()
+    told.options = {}
     # So that everything is ended and removed also then.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     disk = disk_rate(told.folder)
@@ -271,6 +275,10 @@ def main() -> None:
         with start_server_process() as server:
             tuned = Namespace(**{**vars(told), "conf": [*told.conf, FILE_MANAGER]})
             measure_latency(bench, tuned, "latency-file-manager", server.endpoint)
+    if "latency-tuned" in wanted:
+        with start_server_process() as server:
+            changed = {"conf": [*told.conf, FILE_MANAGER], "options": {"maxFetchPeriod": FETCH_PERIOD}}
+            measure_latency(bench, Namespace(**{**vars(told), **changed}), "latency-tuned", server.endpoint)
     if "latency-emulator" in wanted:
         if reason := find_emulator().reason:
             print(f"latency-emulator: skipped: {reason}")
