@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.option_kinds import SECRET
 from connectors.core.options import declared_options
+from connectors.errors_cli import fail
 from connectors.fetchers import fetching_of, option_texts
 from connectors.spool.outside import run_fetchers
 
 __all__ = ["fetch"]
 
-_FAILED = 2
 _SECRET_SOURCES = ("env:", "file:")
 
 
@@ -61,8 +59,7 @@ def fetch(
         _say(f"fetching into {plans[0].root} with {here} of {count} fetchers a subscription")
         run_fetchers(plans, here, stopped, healthy=lambda: _say("all fetchers are at work"))
     except ConnectorError as error:
-        Console(stderr=True, soft_wrap=True).print(Text(str(error)))
-        raise typer.Exit(_FAILED) from None
+        fail(error)
     _say("ended")
 
 

@@ -207,7 +207,7 @@ def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> 
             )
         changed.setdefault("partitioner", _PARTITIONERS[name])
     if "buffer.memory" in changed:
-        changed.setdefault("queue.buffering.max.kbytes", str(max(1, int(changed.pop("buffer.memory")) // 1024)))
+        changed.setdefault("queue.buffering.max.kbytes", str(_kilobytes(changed.pop("buffer.memory"))))
     if "max.request.size" in changed:
         changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     defaults = _DEFAULTS | (_TRANSACTION_DEFAULTS if options.exactly_once else {})
@@ -215,3 +215,13 @@ def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> 
         # As the JVM's producer: other acks without a word on idempotence switch it off.
         defaults = defaults | {"enable.idempotence": "false"}
     return common_settings(options, {**defaults, **changed})
+
+
+def _kilobytes(buffer_memory: str) -> int:
+    """The producer's memory in the unit of librdkafka, which has no buffer of less than one."""
+    if not buffer_memory.strip().isdecimal():
+        raise illegal(
+            f"The option kafka.buffer.memory cannot be {buffer_memory[:200]!r}",
+            "Give a whole number of bytes without a unit, such as 67108864.",
+        )
+    return max(1, int(buffer_memory) // 1024)

@@ -10,7 +10,9 @@ from connectors.core.errors import OptionError
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.positions import Earliest, Group, Latest, Specific, Timestamp, Timestamps
+from connectors.kafka.settings import ClientSettings
 from connectors.kafka.strategy import Assign, Subscribe, SubscribePattern
+from connectors.kafka.write_options import parse_write_options
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 
@@ -246,3 +248,23 @@ def test_secrets_are_read_from_the_environment_and_never_shown() -> None:
     assert options.client.revealed()["sasl.password"] == "hidden"
     assert "hidden" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def written(**options: str) -> ClientSettings:
+    raw = {"kafka.bootstrap.servers": "broker:9092"}
+    raw |= {key.replace("__", "."): value for key, value in options.items()}
+    return parse_write_options(raw, {}, streaming=True).client
+
+
+@pytest.mark.parametrize(("text", "kilobytes"), [("67108864", "65536"), (" 2048 ", "2"), ("0", "1")])
+def test_the_memory_of_the_producer_is_bytes(text: str, kilobytes: str) -> None:
+    assert written(kafka__buffer__memory=text).get("queue.buffering.max.kbytes") == kilobytes
+
+
+@pytest.mark.parametrize("text", ["64m", "-1", "1.5", "", "64_000", "²"])
+def test_a_memory_of_the_producer_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        written(kafka__buffer__memory=text)
+    assert caught.value.code == "OPTION_ILLEGAL"
+    assert f"The option kafka.buffer.memory cannot be {text!r}" in caught.value.what
+    assert "67108864" in caught.value.action
