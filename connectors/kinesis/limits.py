@@ -119,11 +119,18 @@ def counted_end(
 
 
 def timed_end(
-    client: KinesisClient, stream: str, shard: str, state: ShardState, end: ShardState, share: Share
+    client: KinesisClient, stream: str, shard: str, state: ShardState, end: ShardState, share: Share, *, at_ms: int
 ) -> ShardState:
     """Where a share ends, found by time: at the first record that arrived when it may be used up.
 
-    The arguments are those of `counted_end`.
+    Args:
+        client: calls the service.
+        stream: name or ARN.
+        shard: the id of the shard.
+        state: its start.
+        end: where it ends without a limit.
+        share: the limit.
+        at_ms: a time of the service that has passed: it refuses to look for what arrived in the future.
     """
     begin_ms = state.arrival_ms
     if begin_ms is None:
@@ -132,7 +139,7 @@ def timed_end(
             return end
         begin_ms = first.arrival_ms
     moment = begin_ms + share.span_ms
-    if end.arrival_ms is not None and end.arrival_ms <= moment:
+    if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):
         return end
     cut = first_record(client, stream, shard, at_time(moment))
     if cut is None or (end.position.kind is Kind.AFTER and cut.number >= end.position.number):

@@ -245,7 +245,7 @@ class KinesisStream:
             if share is None:
                 limited[key] = state
             elif not is_within(state, ends[key], share):
-                find = counted_end if share.is_counted else timed_end
+                find = counted_end if share.is_counted else partial(timed_end, at_ms=listings[key[0]].at_ms)
                 args = (self._watch.client, listings[key[0]].stream, key[1], state, ends[key], share)
                 questions[key] = partial(self._watch.in_turn, key, partial(find, *args))
         return limited | dict(zip(questions, self._watch.ask(*questions.values()), strict=True))

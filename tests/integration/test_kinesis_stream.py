@@ -575,6 +575,17 @@ def test_24_a_small_limit_of_bytes_is_counted_and_a_large_record_passes_alone(ki
     kinesis.all_once(values)
 
 
+@pytest.mark.parametrize("limit", [{"maxRecordsPerTrigger": "1000000"}, {"maxBytesPerTrigger": "1g"}])
+def test_24_a_closed_shard_that_a_large_limit_takes_whole_is_read_to_its_end(
+    kinesis: KinesisRig, limit: dict[str, str]
+) -> None:
+    values = kinesis.put(10)
+    kinesis.server.split(kinesis.stream, kinesis.server.shards(kinesis.stream)[0])
+    values += kinesis.put(10)
+    with kinesis.query(**limit) as query:
+        kinesis.drain(query, values)
+
+
 # Several streams, records, rows
 
 
