@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -70,13 +69,10 @@ def _ends(
     for key, state in starts.items():
         newest[key] = next_state(state, watch.seen(key)).position if watch.follows(key) else END
     timed = {key: each for key, each in said.items() if each.kind is Kind.TIME}
-    first = watch.ask(*(_question(watch, listings[arn].stream, shard, each) for (arn, shard), each in timed.items()))
+    looks = {key: watch.look(key, listings[key[0]].stream) for key in timed}
+    first = watch.look_at_all(*(partial(first_record, looks[key], each) for key, each in timed.items()))
     found = dict(zip(timed, first, strict=True))
     return {key: _end(key, said[key], newest[key], starts[key], found) for key in starts}
-
-
-def _question(watch: ShardWatch, stream: str, shard: str, position: Position) -> Callable[[], Record | None]:
-    return partial(first_record, watch.client, stream, shard, position)
 
 
 def _said(options: KinesisReadOptions, listing: Listing, shard: str) -> Position:
