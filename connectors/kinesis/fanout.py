@@ -57,6 +57,7 @@ class _Fan:
         live: the subscription works.
         refused: the service does not take the position.
         behind: how often in a row it was seen to be behind.
+        brought: the newest record that segments ever brought; -1 when none did.
     """
 
     created_ms: int
@@ -68,6 +69,7 @@ class _Fan:
     live: bool = False
     refused: bool = False
     behind: int = 0
+    brought: int = -1
 
 
 class FanOutWatch(ShardWatch):
@@ -307,6 +309,7 @@ class FanOutWatch(ShardWatch):
             fan = self._fans.get(key)
             if fan is None:
                 return
+            fan.brought = max(fan.brought, self._spool.newest(key, fan.created_ms) or -1)
             last = self._spool.end_of_chain(key, fan.created_ms, fan.head)
             if last is None:
                 return
@@ -348,17 +351,17 @@ class FanOutWatch(ShardWatch):
             self._fail(error)
         with self._lock:
             for key, fan in self._fans.items():
-                if self._is_behind(key, fan):
+                if self._is_behind(fan):
                     fan.behind = 0
                     fan.ordered, fan.refused = fan.read, False
                     self._order(key, fan)
         return _CHECK_SECONDS
 
-    def _is_behind(self, key: ShardKey, fan: _Fan) -> bool:
+    @staticmethod
+    def _is_behind(fan: _Fan) -> bool:
         """Whether the subscription brings what was read already, for long enough to begin anew."""
         if fan.read.kind is not Kind.AFTER or fan.head == END:
             return False
-        newest = self._spool.newest(key, fan.created_ms) or -1
-        lags = max(newest, fan.ordered.number if fan.ordered.kind is Kind.AFTER else -1) < fan.read.number
+        lags = max(fan.brought, fan.ordered.number if fan.ordered.kind is Kind.AFTER else -1) < fan.read.number
         fan.behind = fan.behind + 1 if lags else 0
         return fan.behind >= _BEHIND_CHECKS or (fan.refused and lags)

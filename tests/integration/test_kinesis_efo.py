@@ -119,6 +119,20 @@ def test_records_are_pushed_and_nothing_is_polled(two: Efo) -> None:
     assert len(two.segments()) <= 4
 
 
+def test_a_subscription_is_left_alone_when_its_segments_are_freed(two: Efo) -> None:
+    first, second = two.rig.server.shards(two.rig.stream)
+    with two.query() as query:
+        two.until_live(query, 2)
+        since = two.rig.server.next_call()
+        values: list[bytes] = []
+        for shard in (first, second, second):  # a batch frees what the one before has read
+            values += two.rig.put_to(shard)
+            two.rig.drain(query, values)
+        checked = time.monotonic() + 3
+        query.run_until(lambda _batches: time.monotonic() > checked, PATIENCE)
+        assert two.rig.server.calls("SubscribeToShard", two.rig.stream, since=since) == []
+
+
 def test_rows_are_those_of_polling(two: Efo) -> None:
     with two.query() as query:
         two.until_live(query, 2)
