@@ -155,6 +155,12 @@ def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(job
         jobs.all_of([lambda: 1, lambda: 1 // 0])  # type: ignore[list-item]
 
 
+def test_questions_are_asked_side_by_side_when_one_thread_is_idle(jobs: Jobs) -> None:
+    jobs.all_of([lambda: 1])
+    together = threading.Barrier(3, timeout=2)
+    assert sorted(jobs.all_of([together.wait] * 3)) == [0, 1, 2]
+
+
 def test_a_job_is_done_again_until_it_says_otherwise_and_never_twice_at_a_time(jobs: Jobs) -> None:
     done = threading.Event()
     count = inside = 0
