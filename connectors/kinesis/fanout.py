@@ -25,6 +25,7 @@ from connectors.kinesis.offsets import ShardState, Streams
 from connectors.kinesis.options import Deaggregate
 from connectors.kinesis.positions import END, Kind, Position, after
 from connectors.kinesis.shards import Listing, Seen
+from connectors.kinesis.silence import SilentFetchers
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.subscription import Order
 from connectors.kinesis.watch import Followed, ShardWatch
@@ -93,6 +94,7 @@ class FanOutWatch(ShardWatch):
         self._fans: dict[ShardKey, _Fan] = {}
         self._consumers = StreamConsumers(options, self.client, self._jobs, self._consumer_found)
         self._told: set[str] = set()
+        self._silent = SilentFetchers(options.subscription_stall, _CHECK_SECONDS)
 
     # What the stream asks
 
@@ -152,7 +154,7 @@ class FanOutWatch(ShardWatch):
 
     def _rests(self, key: ShardKey, followed: Followed) -> bool:
         fan = self._fans.get(key)
-        if fan is None or not fan.live:
+        if fan is None or not fan.live or self._index(key) in self._silent:
             return False
         looked = followed.tail.seen.number
         return looked is None or (followed.pushed.number or -1) >= looked
@@ -349,6 +351,7 @@ class FanOutWatch(ShardWatch):
             self._start()
         elif error is not None:
             self._fail(error)
+        self._silent.look([] if group is None else group.status())
         with self._lock:
             for key, fan in self._fans.items():
                 if self._is_behind(fan):

@@ -681,6 +681,25 @@ def test_03_a_source_that_is_killed_leaves_no_fetcher_and_a_new_one_goes_on(two:
             two.rig.drain(query, values)
 
 
+def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: Efo) -> None:
+    with efo.query(subscriptionStallInterval="1s") as query:
+        efo.until_live(query)
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+        (fetcher,) = (
+            each
+            for each in descendants(query.reader.pid)
+            if b"fetch_process" in Path(f"/proc/{each}/cmdline").read_bytes()
+        )
+        os.kill(fetcher, signal.SIGSTOP)
+        try:
+            values += efo.rig.put(5)
+            efo.rig.drain(query, values)
+        finally:
+            os.kill(fetcher, signal.SIGCONT)
+        efo.until_live(query)
+
+
 def test_26_a_fetcher_that_hangs_is_killed_with_its_source(efo: Efo) -> None:
     with efo.query() as query:
         efo.until_live(query)
