@@ -40,6 +40,12 @@ def _parse_url(text: str) -> str:
         raise ValueError("it is no URL that begins with https:// or http://")
     if url.username or url.password:
         raise ValueError("it holds a user's name")
+    if any(character.isspace() for character in text):
+        raise ValueError("it holds white space")
+    try:
+        url.port  # noqa: B018 - is looked at only when it is asked for
+    except ValueError:
+        raise ValueError("its port is none") from None
     return text.rstrip("/")
 
 

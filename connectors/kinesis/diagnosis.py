@@ -18,6 +18,7 @@ from connectors.core.reachable import clock_difference, connect, look_up, tls_ha
 from connectors.kinesis.checks import FORMAT
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_options import client_options
+from connectors.kinesis.lookup import ShardLook
 from connectors.kinesis.losses import check_kept, report_loss
 from connectors.kinesis.offsets import Streams, StreamState, read_offset
 from connectors.kinesis.options import KinesisReadOptions, parse_read_options
@@ -214,5 +215,6 @@ def _check_state(client: KinesisClient, options: KinesisReadOptions, state: Stre
         report_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=True)
     for shard, one in state.shards.items():
         if not one.ended and shard in listing.shards and overdue(one, listing.at_ms, listing.retention_ms):
-            question = partial(check_kept, client, listing.stream, shard, one.position, one.known_ms or 0, fail=True)
+            look = ShardLook(client, listing.stream, shard)
+            question = partial(check_kept, look, one.position, one.known_ms or 0, fail=True)
             patiently(question, options)

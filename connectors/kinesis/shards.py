@@ -166,7 +166,9 @@ def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Po
         raise OptionError(
             "OPTION_ILLEGAL", f"The time of {option} lies in the future", listing.name, "Give latest, or a time passed."
         )
-    return TRIM if position.number < listing.at_ms - listing.retention_ms else position
+    if position.number < listing.at_ms - listing.retention_ms:
+        return TRIM
+    return at_time(min(position.number, listing.at_ms))  # the service refuses a time to come
 
 
 def _ancestors(listing: Listing, shards: Mapping[str, object]) -> set[str]:

@@ -174,12 +174,10 @@ class KinesisStream:
             key = (listing.arn, shard)
             late = not one.ended and shard in listing.shards and overdue(one, listing.at_ms, listing.retention_ms)
             if late and (key, one) not in self._checked:
-                self._watch.ask(self._checking(listing.stream, shard, one))
+                look = self._watch.look(key, listing.stream)
+                check = partial(check_kept, look, one.position, one.known_ms or 0, fail=self._options.fail_on_data_loss)
+                self._watch.look_at_all(check)
                 self._checked.add((key, one))
-
-    def _checking(self, stream: str, shard: str, state: ShardState) -> Callable[[], None]:
-        fail = self._options.fail_on_data_loss
-        return partial(check_kept, self._watch.client, stream, shard, state.position, state.known_ms or 0, fail=fail)
 
     def _follow(self, begin: Streams, listings: Iterable[Listing], *, all_of_them: bool) -> list[ShardKey]:
         """Follow the open shards that can be read now, or all that can ever be."""
@@ -245,10 +243,10 @@ class KinesisStream:
             if share is None:
                 limited[key] = state
             elif not is_within(state, ends[key], share):
-                find = counted_end if share.is_counted else timed_end
-                args = (self._watch.client, listings[key[0]].stream, key[1], state, ends[key], share)
-                questions[key] = partial(self._watch.in_turn, key, partial(find, *args))
-        return limited | dict(zip(questions, self._watch.ask(*questions.values()), strict=True))
+                find = counted_end if share.is_counted else partial(timed_end, at_ms=listings[key[0]].at_ms)
+                look = self._watch.look(key, listings[key[0]].stream)
+                questions[key] = partial(find, look, state, ends[key], share)
+        return limited | dict(zip(questions, self._watch.look_at_all(*questions.values()), strict=True))
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The newest records seen, for Spark's progress reports."""

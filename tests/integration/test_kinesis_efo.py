@@ -119,6 +119,20 @@ def test_records_are_pushed_and_nothing_is_polled(two: Efo) -> None:
     assert len(two.segments()) <= 4
 
 
+def test_a_subscription_is_left_alone_when_its_segments_are_freed(two: Efo) -> None:
+    first, second = two.rig.server.shards(two.rig.stream)
+    with two.query() as query:
+        two.until_live(query, 2)
+        since = two.rig.server.next_call()
+        values: list[bytes] = []
+        for shard in (first, second, second):  # a batch frees what the one before has read
+            values += two.rig.put_to(shard)
+            two.rig.drain(query, values)
+        checked = time.monotonic() + 3
+        query.run_until(lambda _batches: time.monotonic() > checked, PATIENCE)
+        assert two.rig.server.calls("SubscribeToShard", two.rig.stream, since=since) == []
+
+
 def test_rows_are_those_of_polling(two: Efo) -> None:
     with two.query() as query:
         two.until_live(query, 2)
@@ -665,6 +679,25 @@ def test_03_a_source_that_is_killed_leaves_no_fetcher_and_a_new_one_goes_on(two:
             values += two.rig.put(20)
             query.start()
             two.rig.drain(query, values)
+
+
+def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: Efo) -> None:
+    with efo.query(subscriptionStallInterval="1s") as query:
+        efo.until_live(query)
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+        (fetcher,) = (
+            each
+            for each in descendants(query.reader.pid)
+            if b"fetch_process" in Path(f"/proc/{each}/cmdline").read_bytes()
+        )
+        os.kill(fetcher, signal.SIGSTOP)
+        try:
+            values += efo.rig.put(5)
+            efo.rig.drain(query, values)
+        finally:
+            os.kill(fetcher, signal.SIGCONT)
+        efo.until_live(query)
 
 
 def test_26_a_fetcher_that_hangs_is_killed_with_its_source(efo: Efo) -> None:

@@ -24,6 +24,7 @@ from connectors.testing.protocol import STEPS, DriverCrashedError, ReaderFailedE
 from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until
 
 HOUR = 3600.0
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -575,6 +576,17 @@ def test_24_a_small_limit_of_bytes_is_counted_and_a_large_record_passes_alone(ki
     kinesis.all_once(values)
 
 
+@pytest.mark.parametrize("limit", [{"maxRecordsPerTrigger": "1000000"}, {"maxBytesPerTrigger": "1g"}])
+def test_24_a_closed_shard_that_a_large_limit_takes_whole_is_read_to_its_end(
+    kinesis: KinesisRig, limit: dict[str, str]
+) -> None:
+    values = kinesis.put(10)
+    kinesis.server.split(kinesis.stream, kinesis.server.shards(kinesis.stream)[0])
+    values += kinesis.put(10)
+    with kinesis.query(**limit) as query:
+        kinesis.drain(query, values)
+
+
 # Several streams, records, rows
 
 
@@ -656,6 +668,18 @@ def test_a_batch_read_ends_where_it_is_told(kinesis: KinesisRig) -> None:
     assert data(endingPosition=json.dumps({shard: str(stored[5].sequence_number)})) == values[:6]
     assert data(initialPosition="at_timestamp", initialTimestamp=str(middle), endingTimestamp=str(middle)) == []
     assert data(initialPosition="latest") == []
+
+
+def test_a_batch_read_whose_end_lies_ahead_ends_at_the_newest_record(kinesis: KinesisRig) -> None:
+    values = kinesis.put(4)
+    newest = kinesis.server.records(kinesis.stream)[-1].sequence_number
+    (shard,) = kinesis.server.shards(kinesis.stream)
+    soon = round(kinesis.server.now() * 1000) + HOUR_MS
+    for kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"):
+        end = {shard: {"iteratorType": kind, "iteratorPosition": str(newest + 10**6)}}
+        assert [row["data"] for row in kinesis.read(endingPosition=json.dumps(end))] == values
+    assert [row["data"] for row in kinesis.read(endingTimestamp=str(soon))] == values
+    assert kinesis.read(endingTimestamp=str(soon), initialPosition="latest") == []
 
 
 def test_a_batch_read_takes_all_shards_of_a_stream_that_was_split(two: KinesisRig) -> None:

@@ -126,6 +126,11 @@ def test_a_starting_time_before_the_retention_is_the_oldest_record_and_one_to_co
         resolve(listing(Shard("a")), Where(at_time(NOW + HOUR)))
 
 
+def test_a_starting_time_that_another_clock_puts_a_little_ahead_is_now() -> None:
+    """The service refuses to look for what arrived in the future."""
+    assert resolve(listing(Shard("a")), Where(at_time(NOW + 30_000))).shards == {"a": ShardState(at_time(NOW))}
+
+
 def test_22_a_start_by_shards_leaves_out_what_came_before_and_refuses_what_is_unknown() -> None:
     shards = listing(Shard("a", closed=True), Shard("b", ("a",)), Shard("c"))
     begin = resolve(shards, Where(named={"": {"b": after(5)}}))
