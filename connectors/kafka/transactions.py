@@ -226,6 +226,7 @@ class _Task:
                 again = problem.retriable() or (asks and known.transient)
                 if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
                     raise known from None
+                self._sink.check()
 
     def _abort(self) -> None:
         """Leave nothing open, if that is possible; else the next attempt's first step ends it."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
-from tests.kafka_rig import KafkaRig, text
+from tests.kafka_rig import LOG_IN, KafkaRig, text
 from tests.kafka_task import TaskPlan, exactly_once, run_commit, run_process, run_task, start_process
 
 FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
@@ -190,6 +190,13 @@ def test_a_topic_for_markers_that_is_not_there_is_an_error(kafka: KafkaRig) -> N
     sink = Sink(kafka, markerTopic="no-such-topic")
     assert sink.task(0, 0, "a") == "KAFKA_UNKNOWN_TOPIC_OR_PARTITION"
     assert sink.seen() == []
+
+
+def test_a_refused_log_in_is_named_after_the_first_call(kafka: KafkaRig) -> None:
+    refused = LOG_IN | {"kafka.sasl.password": "wrong-secret"}
+    sink = Sink(kafka, **{key.replace(".", "__"): value for key, value in refused.items()})
+    sink.options["kafka.bootstrap.servers"] = kafka.broker.sasl_endpoint
+    assert sink.task(0, 0, "a") == "KAFKA_LOG_IN"
 
 
 @pytest.fixture(scope="module")
