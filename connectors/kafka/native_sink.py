@@ -126,7 +126,10 @@ class NativeSink:
     def _topic(self, name: str) -> int:
         """The handle of a topic."""
         if name not in self._topics:
-            self._topics[name] = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
+            handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
+            if not handle:  # a call with it would end the process
+                raise named_error("_INVALID_ARG", "Invalid topic", name[:_TEXT_BYTES], retriable=False)
+            self._topics[name] = handle
         return self._topics[name]
 
     def _check(self) -> None:

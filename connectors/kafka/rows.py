@@ -19,6 +19,8 @@ __all__ = ["Columns", "Record", "check_columns", "records"]
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
+_TOPIC_BYTES: Final = 512
+"""The longest name that librdkafka takes; brokers take 249."""
 
 Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
 """Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
@@ -92,7 +94,7 @@ def topic_column(batch: pa.RecordBatch) -> pa.Array:
     """The column of topics.
 
     Raises:
-        ConnectorError: a row has none.
+        ConnectorError: a row has none, or one that cannot be the name of a topic.
     """
     column = batch.column("topic")
     if column.null_count:
@@ -102,6 +104,14 @@ def topic_column(batch: pa.RecordBatch) -> pa.Array:
             _SINK,
             "Give the option topic, or fill the column.",
         )
+    for name in pc.unique(column).to_pylist():
+        if not name or "\0" in name or len(name.encode()) > _TOPIC_BYTES:
+            raise ConnectorError(
+                "KAFKA_TOPIC_NAME",
+                f"A row's topic {name[:100]!r} cannot be the name of a topic",
+                _SINK,
+                "Correct the column.",
+            )
     return column
 
 
@@ -109,7 +119,7 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
     """The rows of a batch as the client takes them.
 
     Raises:
-        ConnectorError: a row has no topic.
+        ConnectorError: a row has no topic, or an illegal one.
     """
     rows = batch.num_rows
     topics = [columns.topic] * rows if columns.topic is not None else topic_column(batch).to_pylist()

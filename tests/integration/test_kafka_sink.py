@@ -131,6 +131,12 @@ def test_45_a_row_without_a_topic_is_an_error(kafka: KafkaRig) -> None:
         write(options(kafka), struct("topic", "value"), rows)
 
 
+@pytest.mark.parametrize("topic", ["", "a" * 513, "a\0b"], ids=["empty", "long", "NUL"])
+def test_a_row_whose_topic_cannot_be_the_name_of_one_is_an_error(kafka: KafkaRig, topic: str) -> None:
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\]"):
+        write(options(kafka), struct("topic", "value"), [{"topic": topic, "value": b"v"}])
+
+
 def test_46_a_partition_wins_over_the_partitioner_and_null_leaves_it_to_that(kafka: KafkaRig) -> None:
     topic = kafka.topic(4)
     rows = [{"key": b"same", "value": b"%d" % number, "partition": number} for number in range(4)]
