@@ -39,8 +39,8 @@ class Sink:
     def task(self, batch: int, partition: int, values: str, query: str | None = None) -> str:
         return run_task(self.plan(batch, partition, values, query))
 
-    def commit(self, batch: int, partitions: int) -> str:
-        return run_commit(self.options, self.query, batch, partitions)
+    def commit(self, batch: int, partitions: int, run: str = "run") -> str:
+        return run_commit(self.options, self.query, batch, partitions, run)
 
     def seen(self) -> list[str]:
         return sorted(text(message.value() for message in self.kafka.read_committed(self.topic, self.partitions)))
@@ -154,6 +154,19 @@ def test_fewer_partitions_in_a_replay_are_caught_when_a_partition_beyond_them_wa
     assert sink.commit(batch, 4) == "KAFKA_LAYOUT_CHANGED"
     assert sink.commit(batch, 4) == "KAFKA_LAYOUT_CHANGED", "again and again, until somebody looks"
     assert sink.commit(batch, 8) == "committed"
+
+
+@pytest.mark.parametrize("runs", [("first", "second"), ("", "")], ids=["known", "unknown"])
+def test_fewer_partitions_in_a_replay_are_caught_by_a_process_that_served_the_run_before(
+    sink: Sink, runs: tuple[str, str]
+) -> None:
+    for partition in range(4):
+        sink.task(0, partition, f"a{partition}")
+    assert sink.commit(0, 4, runs[0]) == "committed"
+    assert sink.task(1, 7, "lost") == "written"  # of 8 partitions, before the query was stopped
+    for partition in range(4):
+        assert sink.task(1, partition, f"b{partition}") == "written"
+    assert sink.commit(1, 4, runs[1]) == "KAFKA_LAYOUT_CHANGED"
 
 
 def test_fewer_partitions_in_a_replay_are_caught_when_a_present_partition_was_written(sink: Sink) -> None:
