@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.librdkafka import library, new_client
-from connectors.kafka.rows import Columns, binary_column, topic_column
+from connectors.kafka.rows import Columns, binary_column, partition_column, topic_column
 
 if TYPE_CHECKING:
     from connectors.kafka.settings import ClientSettings
@@ -113,7 +113,7 @@ class NativeSink:
             messages[:, _KEY_WORD], messages[:, _KEY_WORD + 1] = _places(key)
         partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
         if columns.partition:
-            partitions = pc.fill_null(batch.column("partition"), _ANY_PARTITION).to_numpy().astype(np.int64)
+            partitions = partition_column(batch).to_numpy().astype(np.int64)
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
         queued = self._library.rd_kafka_produce_batch(
             self._topic(topic), _ANY_PARTITION, _COPY | _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
