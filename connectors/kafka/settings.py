@@ -58,7 +58,7 @@ _REFUSED: Final = {
     "security.providers": "Leave it out: OpenSSL is used.",
     "partition.assignment.strategy": "Leave it out: no consumer group is joined.",
     "group.instance.id": "Leave it out: no consumer group is joined.",
-    "exclude.internal.topics": "Use subscribePattern with a pattern that leaves them out.",
+    "exclude.internal.topics": "Leave it out: subscribePattern reads no internal topics; subscribe can name them.",
     "metric.reporters": "Leave it out.",
 }
 _RENAMED: Final = {
