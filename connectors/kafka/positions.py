@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -24,6 +25,7 @@ __all__ = [
 ]
 
 CONNECTOR: Final = "kafka_py"
+_LONG: Final = re.compile(r"[+-]?\d{1,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +99,10 @@ def parse_position(
 
 
 def _timestamp(text: str) -> Position:
-    try:
-        return Timestamp(int(text))
-    except ValueError:
-        raise ValueError(f"Expected a single long value, got {text}") from None
+    # As Java's Long.parseLong: Python alone would take 1_000, spaces, and any length.
+    if not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
+        raise ValueError(f"Expected a single long value, got {text}")
+    return Timestamp(int(text))
 
 
 def _timestamps(text: str) -> Position:

@@ -58,7 +58,7 @@ _REFUSED: Final = {
     "security.providers": "Leave it out: OpenSSL is used.",
     "partition.assignment.strategy": "Leave it out: no consumer group is joined.",
     "group.instance.id": "Leave it out: no consumer group is joined.",
-    "exclude.internal.topics": "Use subscribePattern with a pattern that leaves them out.",
+    "exclude.internal.topics": "Leave it out: subscribePattern reads no internal topics; subscribe can name them.",
     "metric.reporters": "Leave it out.",
 }
 _RENAMED: Final = {
@@ -72,6 +72,7 @@ _RENAMED: Final = {
 }
 _LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_EXTENSION: Final = "extension_"
 _OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
 
@@ -201,12 +202,7 @@ def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None
         if "password" in values:
             secret.setdefault("sasl.password", Secret(values["password"]))
     elif module == "OAuthBearerLoginModule":
-        plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
-        for name, target in (("clientId", "client.id"), ("scope", "scope")):
-            if name in values:
-                plain.setdefault(f"sasl.oauthbearer.{target}", values[name])
-        if "clientSecret" in values:
-            secret.setdefault("sasl.oauthbearer.client.secret", Secret(values["clientSecret"]))
+        _log_in_by_token(values, plain, secret)
     elif module == "IAMLoginModule":
         raise illegal(
             "The log-in IAMLoginModule is a class of the JVM",
@@ -215,8 +211,22 @@ def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None
     else:
         raise illegal(
             f"The log-in {module} is not supported",
-            "Use PLAIN, SCRAM or OAUTHBEARER; for Kerberos give kafka.sasl.kerberos.* settings of librdkafka.",
+            "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
+            if module == "Krb5LoginModule"
+            else "Use PLAIN, SCRAM or OAUTHBEARER.",
         )
+
+
+def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
+    plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
+    for name, target in (("clientId", "client.id"), ("scope", "scope")):
+        if name in values:
+            plain.setdefault(f"sasl.oauthbearer.{target}", values[name])
+    extensions = [f"{name[len(_EXTENSION) :]}={value}" for name, value in values.items() if name.startswith(_EXTENSION)]
+    if extensions:
+        plain.setdefault("sasl.oauthbearer.extensions", ",".join(extensions))
+    if "clientSecret" in values:
+        secret.setdefault("sasl.oauthbearer.client.secret", Secret(values["clientSecret"]))
 
 
 def _login_handler(plain: dict[str, str]) -> None:

@@ -22,14 +22,14 @@ from pyspark.sql.types import (
 )
 
 from connectors.core.arrow import arrow_schema
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.reader import KafkaDataSource
 from connectors.kafka.rows import check_columns
 from connectors.kafka.schema import HEADERS_TYPE
 from connectors.kafka.task import StreamTask, stream_task
 from connectors.kafka.write_options import parse_write_options
-from tests.kafka_rig import KafkaRig, text
+from tests.kafka_rig import LOG_IN, KafkaRig, text
 
 TYPES = {
     "topic": StringType(),
@@ -131,6 +131,12 @@ def test_45_a_row_without_a_topic_is_an_error(kafka: KafkaRig) -> None:
         write(options(kafka), struct("topic", "value"), rows)
 
 
+@pytest.mark.parametrize("topic", ["", "a" * 513, "a\0b"], ids=["empty", "long", "NUL"])
+def test_a_row_whose_topic_cannot_be_the_name_of_one_is_an_error(kafka: KafkaRig, topic: str) -> None:
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\]"):
+        write(options(kafka), struct("topic", "value"), [{"topic": topic, "value": b"v"}])
+
+
 def test_46_a_partition_wins_over_the_partitioner_and_null_leaves_it_to_that(kafka: KafkaRig) -> None:
     topic = kafka.topic(4)
     rows = [{"key": b"same", "value": b"%d" % number, "partition": number} for number in range(4)]
@@ -163,6 +169,16 @@ def test_47_headers_keep_order_duplicates_and_null(kafka: KafkaRig) -> None:
 def test_48_a_topic_that_is_not_there_fails_the_job(kafka: KafkaRig) -> None:
     with pytest.raises(ConnectorError, match=r"\[KAFKA_UNKNOWN_TOPIC_OR_PARTITION\].*no-such-topic"):
         write(options(kafka, topic="no-such-topic"), struct("value"), [{"value": b"v"}])
+
+
+@pytest.mark.parametrize("rows", [1, 1000], ids=["a queue with room", "a full queue"])
+def test_a_refused_log_in_is_named_long_before_records_time_out(kafka: KafkaRig, rows: int) -> None:
+    given = options(kafka, topic=kafka.topic(), kafka__queue__buffering__max__messages="100") | LOG_IN
+    given |= {"kafka.bootstrap.servers": kafka.broker.sasl_endpoint, "kafka.sasl.password": "wrong-secret"}
+    given |= {"kafka.message.timeout.ms": "60000"}  # which is KAFKA_UNAVAILABLE
+    with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\]") as caught:
+        write(given, struct("value"), [{"value": b"v"}] * rows)
+    assert "wrong-secret" not in str(caught.value)
 
 
 def test_49_overwriting_is_refused() -> None:

@@ -133,6 +133,12 @@ def test_max_trigger_delay_is_a_time_of_spark(text: str, seconds: float) -> None
     assert parse(maxTriggerDelay=text).max_trigger_delay == seconds
 
 
+@pytest.mark.parametrize("text", ["1_000", str(1 << 63), str(-(1 << 63) - 1), "9" * 40, "", "1.5"])
+@pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+def test_26_a_time_that_is_no_long_is_refused(option: str, text: str) -> None:
+    assert f"Expected a single long value, got {text}" in refused(streaming=False, **{option: text})
+
+
 def test_39_timestamp_wins_over_timestamps_over_offsets() -> None:
     each = {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": "earliest"}
     assert parse(**each).start == Timestamp(7)
@@ -200,6 +206,15 @@ def test_a_log_in_of_the_jvm_client_is_understood(module: str) -> None:
     assert "sasl.jaas.config" not in given
 
 
+def test_extensions_of_a_log_in_by_oidc_are_passed_on() -> None:
+    text = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId='me' clientSecret='env' "
+        "extension_logicalCluster='lkc-1' extension_identityPoolId='pool-1';"
+    )
+    given = client(kafka__sasl__jaas__config=text)
+    assert given["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=pool-1"
+
+
 def test_a_log_in_by_oidc_is_understood() -> None:
     text = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="me" '
     given = client(
@@ -216,7 +231,10 @@ def test_a_log_in_by_oidc_is_understood() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"kafka__sasl__jaas__config": "com.sun.security.auth.module.Krb5LoginModule required x=1;"}, "Kerberos"),
+        (
+            {"kafka__sasl__jaas__config": "com.sun.security.auth.module.Krb5LoginModule required x=1;"},
+            "not in the wheel",
+        ),
         ({"kafka__sasl__jaas__config": "software.amazon.msk.auth.iam.IAMLoginModule required;"}, "tokenProvider"),
         ({"kafka__sasl__jaas__config": "password=hunter2"}, "cannot be read"),
         ({"kafka__sasl__login__callback__handler__class": "my.Handler"}, "tokenProvider=module:Class"),
