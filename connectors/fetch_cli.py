@@ -14,10 +14,10 @@ from typing import Annotated
 
 import typer
 
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import OptionError
 from connectors.core.option_kinds import SECRET
 from connectors.core.options import declared_options
-from connectors.errors_cli import fail
+from connectors.errors_cli import named_errors
 from connectors.fetchers import fetching_of, option_texts
 from connectors.spool.outside import run_fetchers
 
@@ -48,7 +48,7 @@ def fetch(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stopped = threading.Event()
-    try:
+    with named_errors():
         connector = fetching_of(source)
         given = _read_options(connector.OPTIONS, source, options_file, option or [])
         plans = connector.outside_plans(given, os.environ, None)
@@ -58,8 +58,6 @@ def fetch(
         here = min(processes or count, count)
         _say(f"fetching into {plans[0].root} with {here} of {count} fetchers a subscription")
         run_fetchers(plans, here, stopped, healthy=lambda: _say("all fetchers are at work"))
-    except ConnectorError as error:
-        fail(error)
     _say("ended")
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.librdkafka import library, new_client
-from connectors.kafka.rows import Columns, binary_column, partition_column, topic_column
+from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
 
 if TYPE_CHECKING:
     from connectors.kafka.settings import ClientSettings
@@ -167,11 +167,10 @@ def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa
     """The rows of each topic, in their order."""
     if columns.topic is not None:
         return [(columns.topic, batch)]
-    column = topic_column(batch)
-    names = pc.unique(column).to_pylist()
+    names = topic_names(batch)
     if len(names) == 1:
         return [(names[0], batch)]
-    return [(name, batch.filter(pc.equal(column, name))) for name in names]
+    return [(name, batch.filter(pc.equal(batch.column("topic"), name))) for name in names]
 
 
 def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

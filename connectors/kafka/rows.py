@@ -90,8 +90,8 @@ def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch.column(name).cast(pa.binary())
 
 
-def topic_column(batch: pa.RecordBatch) -> pa.Array:
-    """The column of topics.
+def topic_names(batch: pa.RecordBatch) -> list[str]:
+    """The names in the column of topics, each once.
 
     Raises:
         ConnectorError: a row has none, or one that cannot be the name of a topic.
@@ -104,7 +104,8 @@ def topic_column(batch: pa.RecordBatch) -> pa.Array:
             _SINK,
             "Give the option topic, or fill the column.",
         )
-    for name in pc.unique(column).to_pylist():
+    names: list[str] = pc.unique(column).to_pylist()
+    for name in names:
         if not name or "\0" in name or len(name.encode()) > _TOPIC_BYTES:
             raise ConnectorError(
                 "KAFKA_TOPIC_NAME",
@@ -112,7 +113,7 @@ def topic_column(batch: pa.RecordBatch) -> pa.Array:
                 _SINK,
                 "Correct the column.",
             )
-    return column
+    return names
 
 
 def partition_column(batch: pa.RecordBatch) -> pa.Array:
@@ -141,7 +142,10 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
             header without a key.
     """
     rows = batch.num_rows
-    topics = [columns.topic] * rows if columns.topic is not None else topic_column(batch).to_pylist()
+    topics = [columns.topic] * rows
+    if columns.topic is None:
+        topic_names(batch)  # raises for one that cannot be
+        topics = batch.column("topic").to_pylist()
     keys = binary_column(batch, "key").to_pylist() if columns.key else [None] * rows
     partitions = partition_column(batch).to_pylist() if columns.partition else [_ANY_PARTITION] * rows
     times = _times(batch) if columns.timestamp else [_NOW] * rows

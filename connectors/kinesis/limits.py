@@ -17,7 +17,6 @@ _RECORDS_A_SECOND: Final = 1000
 _BYTES_A_SECOND: Final = 1 << 20
 _COUNTED_RECORDS: Final = 10_000
 _COUNTED_BYTES: Final = 4 << 20
-_PAGES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
