@@ -29,7 +29,7 @@ _SAID_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What an answer means: our error, and what the user can do."""
+    """What an answer means: our error, and what the user can do; that may name ``{service}`` and ``{operation}``."""
 
     error: type[ConnectorError]
     code: str
@@ -42,7 +42,11 @@ _EXPIRED: Final = _Kind(ServiceUnavailableError, EXPIRED_ITERATOR)
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
-_DENIED: Final = _Kind(AccessDeniedError, "KINESIS_ACCESS_DENIED")
+_DENIED: Final = _Kind(
+    AccessDeniedError,
+    "KINESIS_ACCESS_DENIED",
+    "Allow {service}:{operation} on it, and kms:Decrypt if it is encrypted.",
+)
 _REFUSED: Final = _Kind(CredentialsError, "KINESIS_CREDENTIALS", "Check the keys, the profile or the role.")
 _KEY: Final = _Kind(AccessDeniedError, "KINESIS_KEY", "Mend the key that encrypts the stream.")
 
@@ -88,11 +92,8 @@ def service_error(operation: str, where: str, response: Mapping[str, Any]) -> Co
         if status < _SERVER_ERROR:
             return ConnectorError("KINESIS_CALL_FAILED", what, where)
         kind = _UNAVAILABLE
-    action = kind.action
-    if kind is _DENIED:
-        service = "sts" if operation == "AssumeRole" else "kinesis"
-        action = f"Allow {service}:{operation} on it, and kms:Decrypt if it is encrypted."
-    return kind.error(kind.code, what, where, action)
+    service = "sts" if operation == "AssumeRole" else "kinesis"
+    return kind.error(kind.code, what, where, kind.action.format(service=service, operation=operation))
 
 
 def client_error(operation: str, where: str, error: BaseException) -> ConnectorError:
