@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
 
-__all__ = ["newest_offsets"]
+__all__ = ["is_new", "newest_offsets"]
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is what a Path makes of a URL
+
+
+def is_new(checkpoint: Path) -> bool:
+    """Whether a query would make the folder, or fill an empty one; of a URL, that cannot be told from here."""
+    if _URL.match(str(checkpoint)):
+        return False
+    try:
+        return not any(checkpoint.iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # reading its offsets says why
 
 
 def newest_offsets(checkpoint: Path) -> list[Mapping[str, Any]]:

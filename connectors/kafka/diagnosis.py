@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from connectors.core.checkpoints import newest_offsets
+from connectors.core.checkpoints import is_new, newest_offsets
 from connectors.core.checks import Finding, Outcome, Steps
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
 from connectors.core.reachable import connect, look_up, split_address, tls_handshake
@@ -25,7 +24,6 @@ __all__ = ["diagnose"]
 
 _PORT: Final = 9092
 _CALL_SECONDS: Final = 8.0
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is what a Path makes of a URL
 
 
 def diagnose(
@@ -253,25 +251,13 @@ def _group(
 
 
 def _checkpoint(checkpoint: Path, kept: tuple[Offsets, Offsets]) -> str:
-    if _is_new(checkpoint):
+    if is_new(checkpoint):
         return f"{checkpoint} is not there yet: a new query"
     offsets = [read_offset(each) for each in newest_offsets(checkpoint) if "spool" not in each]
     mine = [each for each in offsets if set(each) & set(kept[1])]
     for each in mine:
         _check_kept(each, kept, f"checkpoint {checkpoint}", "See failOnDataLoss; or begin with a new checkpoint.")
     return "it goes on at offsets that are kept" if mine else f"{checkpoint} holds no offset of these topics yet"
-
-
-def _is_new(checkpoint: Path) -> bool:
-    """Whether a query would make the folder, or fill an empty one; of a URL, that cannot be told from here."""
-    if _URL.match(str(checkpoint)):
-        return False
-    try:
-        return not any(checkpoint.iterdir())
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False  # reading its offsets says why
 
 
 def _check_kept(start: Mapping[TopicPartition, int], kept: tuple[Offsets, Offsets], where: str, mend: str) -> None:

@@ -41,7 +41,7 @@ _SAID_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What an answer means: our error, and what the user can do."""
+    """What an answer means: our error, and what the user can do; that may name the ``{operation}``."""
 
     error: type[ConnectorError]
     code: str
@@ -54,9 +54,21 @@ _EXPIRED: Final = _Kind(ServiceUnavailableError, EXPIRED_ITERATOR)
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
-_DENIED: Final = _Kind(AccessDeniedError, "KINESIS_ACCESS_DENIED")
+_DENIED: Final = _Kind(
+    AccessDeniedError,
+    "KINESIS_ACCESS_DENIED",
+    "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted.",
+)
 _REFUSED: Final = _Kind(CredentialsError, CREDENTIALS, "Check the keys, the profile or the role.")
 _KEY: Final = _Kind(AccessDeniedError, "KINESIS_KEY", "Mend the key that encrypts the stream.")
+_OF_ROLE: Final = {
+    _DENIED: _Kind(
+        AccessDeniedError,
+        "KINESIS_ACCESS_DENIED",
+        "Allow sts:{operation} on the role, and let the role trust these credentials.",
+    ),
+    _THROTTLED: _Kind(ServiceUnavailableError, THROTTLED, "Try again later."),
+}
 
 _NAMES: Final = {
     _THROTTLED: "ProvisionedThroughputExceededException LimitExceededException ThrottlingException Throttling "
@@ -113,13 +125,9 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
         if status < _SERVER_ERROR:
             return ConnectorError("KINESIS_CALL_FAILED", what, where)
         kind = _UNAVAILABLE
-    action = kind.action
-    if kind is _DENIED:
-        right = f"Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted."
-        action = f"Allow sts:{operation} on the role, and let the role trust these credentials." if of_role else right
-    if kind is _THROTTLED and of_role:
-        action = _UNAVAILABLE.action
-    return kind.error(kind.code, what, where, action)
+    if of_role:
+        kind = _OF_ROLE.get(kind, kind)
+    return kind.error(kind.code, what, where, kind.action.format(operation=operation))
 
 
 def refuses_keys(response: Mapping[str, Any]) -> bool:

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from connectors.core.checkpoints import newest_offsets
+from connectors.core.checkpoints import is_new, newest_offsets
 from connectors.core.checks import Finding, Steps
-from connectors.core.errors import SpoolError
+from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
 from connectors.spool.fence import SpoolLock, spark_pid
 from connectors.spool.identity import SpoolIdentity, read_identity
@@ -58,13 +58,15 @@ def check_spool(
     yield steps.step("room", lambda: _room(root, wanted_bytes))
     if not there:
         yield steps.step("content", lambda: "nothing yet: the folder is made when the query starts")
+        if checkpoint is not None:
+            yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, str(root), _Seen()))
         return
     held = Steps(_AREA)
     yield held.step("held by", lambda: _holder(root))
     store, seen = LocalStore(str(root), "doctor"), _Seen()
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
-    if checkpoint is not None and seen.state is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+    if checkpoint is not None:
+        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, store.root, seen))
 
 
 def check_object_spool(
@@ -84,8 +86,8 @@ def check_object_spool(
     if not steps.failed:
         yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
-    if checkpoint is not None and seen.state is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+    if checkpoint is not None:
+        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, store.root, seen))
 
 
 class _Seen:
@@ -258,17 +260,24 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
 
 
-def _checkpoint(checkpoint: Path, seen: _Seen) -> str:
+def _checkpoint(checkpoint: Path, root: str, seen: _Seen) -> str:
     """Hold the newest offset of a checkpoint against the ledger, as the query does when it starts."""
-    state = seen.state
-    if state is None or seen.identity is None:
-        return "not looked at"
+    if seen.state is None and is_new(checkpoint):
+        return f"{checkpoint} is not there yet: a new query"
     offsets = [each for each in newest_offsets(checkpoint) if "spool" in each]
-    mine = [each for each in offsets if each["spool"] == state.spool] or offsets
-    if not mine:
+    if not offsets:
         return f"{checkpoint} holds no offset of a spool yet"
-    where = f"checkpoint {checkpoint}"
-    for offset in mine:
+    state, where = seen.state, f"checkpoint {checkpoint}"
+    if state is None or seen.identity is None:
+        named = ", ".join(str(each["spool"]) for each in offsets)
+        raise OffsetError(
+            "SPOOL_OTHER",
+            f"The checkpoint means spool {named}, and there is no spool in {root}",
+            where,
+            "Correct spoolLocation: give the one that this checkpoint was used with. If that spool is gone for good, "
+            "begin with a new checkpoint too.",
+        )
+    for offset in [each for each in offsets if each["spool"] == state.spool] or offsets:
         position = position_of(state, load_offset(offset, seen.identity.connector), where)
         check_range(state, position, state.head, where)
     return f"it goes on at position {position:,} of {state.head:,}"

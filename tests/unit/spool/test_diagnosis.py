@@ -127,6 +127,36 @@ def test_a_checkpoint_that_fits_is_well(spool: HandSpool, tmp_path: Path) -> Non
     assert "position 4 of 4" in findings["checkpoint"].found
 
 
+def test_a_checkpoint_of_a_spool_that_is_not_there_is_told(spool: HandSpool, tmp_path: Path) -> None:
+    """As when spoolLocation is misspelt: the query would make a spool there, and stop at its checkpoint."""
+    offset = filled(spool)
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", offset)
+    for place in (tmp_path / "spol", tmp_path / "empty"):
+        if place.name == "empty":
+            place.mkdir()
+        findings = look(place, checkpoint=checkpoint)
+        assert bad(findings) == {"checkpoint": "SPOOL_OTHER"}
+        assert offset["spool"] in findings["checkpoint"].found
+        assert str(place) in findings["checkpoint"].found
+        assert "spoolLocation" in findings["checkpoint"].mend
+
+
+def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(spool: HandSpool, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for checkpoint in (tmp_path / "checkpoint", tmp_path / "empty"):
+        findings = look(spool.root, checkpoint=checkpoint)
+        assert bad(findings) == {}
+        assert "a new query" in findings["checkpoint"].found
+
+
+def test_a_checkpoint_is_not_looked_at_where_the_spool_is_not_well(spool: HandSpool, tmp_path: Path) -> None:
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", filled(spool))
+    spool.root.rename(tmp_path / "moved")
+    findings = look(tmp_path / "moved", checkpoint=checkpoint)
+    assert bad(findings) == {"content": "SPOOL_MOVED"}
+    assert findings["checkpoint"].outcome is Outcome.SKIPPED
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -143,5 +173,6 @@ def test_a_checkpoint_that_does_not_fit_is_told(
 
 
 def test_what_is_no_checkpoint_is_told(spool: HandSpool, tmp_path: Path) -> None:
+    """A spool that was filled has a checkpoint somewhere."""
     filled(spool)
     assert bad(look(spool.root, checkpoint=tmp_path / "nothing")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
