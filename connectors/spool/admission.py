@@ -78,7 +78,8 @@ class Admission:
 
     Args:
         ledger: the spool's ledger.
-        start_fetching: called once, in a background thread, because it talks to the service.
+        start_fetching: called in a background thread, because it talks to the service; again where a full disk or a
+            store that does not answer ends it with `OSError`.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
         losses: what to do about damaged segments.
@@ -190,7 +191,11 @@ class Admission:
                 return
 
     def _start_and_merge(self) -> None:
-        if not self._guarded(self._start):
+        while self._guarded(self._start) and self._fetching is None:
+            # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
+            if self._stopping.wait(_FULL_DISK_POLL):
+                return
+        if self._fetching is None:
             return
         while not self._stopping.wait(_MERGE_EVERY):
             if not self._guarded(self._merge):

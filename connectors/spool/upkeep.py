@@ -139,10 +139,12 @@ class Upkeep:
         if not recent and ledger.state.runs_through == ledger.state.ordinal:
             return
         entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
+        # Before the record: a store that does not answer must not leave runs that the record knows and the index not.
+        runs = [IdRun.load(ledger.store, entry) for entry in entries]
 
         def take() -> None:
             failpoint("ids.after_record")
-            ledger.index.take_recent([IdRun.load(ledger.store, entry) for entry in entries])
+            ledger.index.take_recent(runs)
 
         ledger.append({"runs": _change(entries, [], ledger.state.ordinal)}, take)
 
