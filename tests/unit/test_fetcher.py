@@ -415,6 +415,19 @@ def test_a_start_waits_until_it_is_allowed(spool: Spool) -> None:
     assert ready(group).starts == 1
 
 
+def test_a_start_waits_while_it_cannot_be_found_out_whether_it_is_allowed(spool: Spool) -> None:
+    answers: list[OSError] = [OSError(errno.ETIMEDOUT, "The object store does not answer", "s3://bucket/spool")] * 2
+
+    def may_start() -> bool:
+        if answers:
+            raise answers.pop()
+        return True
+
+    group = spool.start(may_start=may_start)
+    assert ready(group).starts == 1
+    assert group.terminal_error() is None
+
+
 def test_an_error_that_no_retry_can_mend_ends_all_fetchers(spool: Spool) -> None:
     group = spool.start(spool.plan(fail="gone"), count=2)
     error = wait_for(group.terminal_error)
