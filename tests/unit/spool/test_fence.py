@@ -243,6 +243,8 @@ def test_a_claimant_that_dies_at_any_call_leaves_work_that_the_next_one_does(spo
             HandSpool(spool.root).open("bb")
         ledger = HandSpool(spool.root).open("cc")
         ledger.admit()
+        left = {epoch: len(list((spool.root / f"ledger/{epoch}").glob("*"))) for epoch in range(1, ledger.claim.epoch)}
+        assert set(left.values()) <= {0, 1}, f"records of older epochs after a death at call {at}: {left}"
         at += 1
     assert at > 20
 
