@@ -247,7 +247,7 @@ class KafkaReadOptions(KafkaClientOptions):
     offset_retries: int = option(
         "fetchOffset.numRetries",
         INTEGER,
-        "How often offsets are looked up before the query fails.",
+        "How often offsets are looked up before the query fails; also for a topic that is not there.",
         default="3",
         minimum="1",
         maximum="1000",
