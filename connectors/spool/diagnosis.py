@@ -12,11 +12,12 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from connectors.core.checkpoints import newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Steps
 from connectors.core.errors import SpoolError
 from connectors.core.offsets import load_offset
@@ -64,7 +65,7 @@ def check_spool(
     store, seen = LocalStore(str(root), "doctor"), _Seen()
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None and seen.state is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, partial(_checkpoint, checkpoint, seen)))
 
 
 def check_object_spool(
@@ -85,7 +86,7 @@ def check_object_spool(
         yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None and seen.state is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, partial(_checkpoint, checkpoint, seen)))
 
 
 class _Seen:
@@ -258,12 +259,12 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
 
 
-def _checkpoint(checkpoint: Path, seen: _Seen) -> str:
+def _checkpoint(checkpoint: Path, seen: _Seen, newest: list[Mapping[str, Any]]) -> str:
     """Hold the newest offset of a checkpoint against the ledger, as the query does when it starts."""
     state = seen.state
     if state is None or seen.identity is None:
         return "not looked at"
-    offsets = [each for each in newest_offsets(checkpoint) if "spool" in each]
+    offsets = [each for each in newest if "spool" in each]
     mine = [each for each in offsets if each["spool"] == state.spool] or offsets
     if not mine:
         return f"{checkpoint} holds no offset of a spool yet"
