@@ -12,11 +12,12 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from connectors.core.checkpoints import is_new, newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Steps
 from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
@@ -66,7 +67,8 @@ def check_spool(
     store, seen = LocalStore(str(root), "doctor"), _Seen()
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, store.root, seen))
+        find = partial(_checkpoint, checkpoint, store.root, seen)
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
 
 
 def check_object_spool(
@@ -87,7 +89,8 @@ def check_object_spool(
         yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, store.root, seen))
+        find = partial(_checkpoint, checkpoint, store.root, seen)
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
 
 
 class _Seen:
@@ -260,11 +263,9 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
 
 
-def _checkpoint(checkpoint: Path, root: str, seen: _Seen) -> str:
+def _checkpoint(checkpoint: Path, root: str, seen: _Seen, newest: list[Mapping[str, Any]]) -> str:
     """Hold the newest offset of a checkpoint against the ledger, as the query does when it starts."""
-    if seen.state is None and is_new(checkpoint):
-        return f"{checkpoint} is not there yet: a new query"
-    offsets = [each for each in newest_offsets(checkpoint) if "spool" in each]
+    offsets = [each for each in newest if "spool" in each]
     if not offsets:
         return f"{checkpoint} holds no offset of a spool yet"
     state, where = seen.state, f"checkpoint {checkpoint}"

@@ -204,4 +204,10 @@ def test_a_checkpoint_that_does_not_fit_is_told(
 def test_what_is_no_checkpoint_is_told(spool: HandSpool, tmp_path: Path) -> None:
     """A spool that was filled has a checkpoint somewhere."""
     filled(spool)
-    assert bad(look(spool.root, checkpoint=tmp_path / "nothing")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
+    (tmp_path / "file").touch()
+    assert bad(look(spool.root, checkpoint=tmp_path)) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
+
+
+def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(spool: HandSpool, tmp_path: Path) -> None:
+    filled(spool)
+    assert bad(look(spool.root, checkpoint=tmp_path / "nothing")) == {}
