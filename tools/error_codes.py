@@ -389,5 +389,5 @@ def _passed_on(node: ast.expr) -> bool:
 
 def _sentence(text: str) -> str:
     """A text in one line; empty where all of it is only known to a run."""
-    text = "" if re.fullmatch(r"<\w+>|[. ]*", text) else " ".join(text.split())
+    text = "" if re.fullmatch(r"<\w+>|[. ]*", text) else re.sub(r"\.{4,}", "...", " ".join(text.split()))
     return text if not text or text.endswith((".", ":", "?")) else text + "."
