@@ -60,15 +60,14 @@ def check_spool(
     if not there:
         yield steps.step("content", lambda: "nothing yet: the folder is made when the query starts")
         if checkpoint is not None:
-            yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, str(root), _Seen()))
+            yield _check_checkpoint(steps, checkpoint, str(root), _Seen())
         return
     held = Steps(_AREA)
     yield held.step("held by", lambda: _holder(root))
     store, seen = LocalStore(str(root), "doctor"), _Seen()
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None:
-        find = partial(_checkpoint, checkpoint, store.root, seen)
-        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
+        yield _check_checkpoint(steps, checkpoint, store.root, seen)
 
 
 def check_object_spool(
@@ -89,8 +88,7 @@ def check_object_spool(
         yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None:
-        find = partial(_checkpoint, checkpoint, store.root, seen)
-        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
+        yield _check_checkpoint(steps, checkpoint, store.root, seen)
 
 
 class _Seen:
@@ -261,6 +259,11 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
     state = read_state(store, identity.spool)
     seen.identity, seen.state = identity, state
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
+
+
+def _check_checkpoint(steps: Steps, checkpoint: Path, root: str, seen: _Seen) -> Finding:
+    find = partial(_checkpoint, checkpoint, root, seen)
+    return steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
 
 
 def _checkpoint(checkpoint: Path, root: str, seen: _Seen, newest: list[Mapping[str, Any]]) -> str:
