@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from connectors.core.checkpoints import newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Outcome, Steps
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
 from connectors.core.reachable import connect, look_up, split_address, tls_handshake
@@ -25,7 +25,6 @@ __all__ = ["diagnose"]
 
 _PORT: Final = 9092
 _CALL_SECONDS: Final = 8.0
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is what a Path makes of a URL
 
 
 def diagnose(
@@ -188,7 +187,9 @@ def _topics(options: KafkaReadOptions, lookup: KafkaLookup, steps: Steps, checkp
         if options.group_to_start_from(options.client) is not None:
             yield steps.step("consumer group", lambda: _group(options, lookup, partitions, kept[0]))
         if checkpoint is not None:
-            yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, kept[0]))
+            yield steps.step(
+                "checkpoint", lambda: look_at_checkpoint(checkpoint, partial(_checkpoint, checkpoint, kept[0]))
+            )
 
 
 def _resource(options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[TopicPartition]) -> str | Finding:
@@ -252,26 +253,12 @@ def _group(
     return f"{group} is {behind:,} offsets behind in {len(committed)} partitions"
 
 
-def _checkpoint(checkpoint: Path, kept: tuple[Offsets, Offsets]) -> str:
-    if _is_new(checkpoint):
-        return f"{checkpoint} is not there yet: a new query"
-    offsets = [read_offset(each) for each in newest_offsets(checkpoint) if "spool" not in each]
+def _checkpoint(checkpoint: Path, kept: tuple[Offsets, Offsets], newest: list[Mapping[str, Any]]) -> str:
+    offsets = [read_offset(each) for each in newest if "spool" not in each]
     mine = [each for each in offsets if set(each) & set(kept[1])]
     for each in mine:
         _check_kept(each, kept, f"checkpoint {checkpoint}", "See failOnDataLoss; or begin with a new checkpoint.")
     return "it goes on at offsets that are kept" if mine else f"{checkpoint} holds no offset of these topics yet"
-
-
-def _is_new(checkpoint: Path) -> bool:
-    """Whether a query would make the folder, or fill an empty one; of a URL, that cannot be told from here."""
-    if _URL.match(str(checkpoint)):
-        return False
-    try:
-        return not any(checkpoint.iterdir())
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False  # reading its offsets says why
 
 
 def _check_kept(start: Mapping[TopicPartition, int], kept: tuple[Offsets, Offsets], where: str, mend: str) -> None:

@@ -296,6 +296,13 @@ class KafkaReadOptions(KafkaClientOptions):
         return self.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
 
 
+def _sink_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kafka.write_options import KafkaWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the sink": KafkaWriteOptions}
+
+
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KafkaReadOptions:
@@ -310,7 +317,7 @@ def parse_read_options(
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
     own, client = split_client_options(KafkaReadOptions, raw)
-    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR)
+    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR, _sink_options)
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
     )

@@ -111,6 +111,13 @@ class KafkaWriteOptions(KafkaClientOptions):
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
 
+def _source_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kafka.options import KafkaReadOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the source": KafkaReadOptions}
+
+
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
     """Parse and check the options of a sink; reads nothing but the arguments.
 
@@ -126,7 +133,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
     own, client = split_client_options(
         KafkaWriteOptions, {key: value for key, value in raw.items() if key.lower() not in _ENGINE_KEYS}
     )
-    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR)
+    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR, _source_options)
     if not options.bootstrap_servers:
         raise OptionError(
             "OPTION_MISSING",
