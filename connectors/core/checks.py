@@ -94,7 +94,7 @@ class Steps:
 
         Args:
             check: what is looked at.
-            look: gives what it saw, or a finding of its own; the `ConnectorError` it raises is a failure.
+            look: gives what it saw, or a finding of its own; the `ConnectorError` or `OSError` it raises is a failure.
         """
         if self._failed is not None:
             return Finding(self.area, check, Outcome.SKIPPED, f"not tried, because '{self._failed}' failed")
@@ -102,6 +102,9 @@ class Steps:
             seen = look()
         except ConnectorError as error:
             seen = Finding.from_error(self.area, check, error)
+        except OSError as error:
+            what = f"the operating system refuses it: {error}"
+            seen = Finding.failure(self.area, check, what, "Let the user of the driver use it.", "SYSTEM_REFUSES")
         found = seen if isinstance(seen, Finding) else Finding.ok(self.area, check, seen)
         if found.outcome is Outcome.FAILURE:
             self._failed = check

@@ -95,7 +95,23 @@ class KafkaClientOptions:
         default=None,
     )
     oauthbearer_client_secret: Secret | None = option(
-        "kafka.sasl.oauthbearer.client.secret", SECRET, "The secret of an OIDC client.", default=None
+        "kafka.sasl.oauthbearer.client.secret",
+        SECRET,
+        "The secret of an OIDC client.",
+        default=None,
+        aliases=("kafka.sasl.oauthbearer.client.credentials.client.secret",),
+    )
+    oauthbearer_assertion_key_pem: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.pem",
+        SECRET,
+        "The private key that signs assertions of an OIDC client, as PEM text.",
+        default=None,
+    )
+    oauthbearer_assertion_key_password: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
+        SECRET,
+        "The password of that key.",
+        default=None,
     )
     ssl_key_pem: Secret | None = option(
         "kafka.ssl.key.pem",
@@ -231,7 +247,7 @@ class KafkaReadOptions(KafkaClientOptions):
     offset_retries: int = option(
         "fetchOffset.numRetries",
         INTEGER,
-        "How often offsets are looked up before the query fails.",
+        "How often offsets are looked up before the query fails; also for a topic that is not there.",
         default="3",
         minimum="1",
         maximum="1000",

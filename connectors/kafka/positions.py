@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from connectors.core.errors import OptionError
+from connectors.core.option_kinds import INTEGER
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition, parse_json_offsets
 
 __all__ = [
@@ -25,7 +25,6 @@ __all__ = [
 ]
 
 CONNECTOR: Final = "kafka_py"
-_LONG: Final = re.compile(r"[+-]?\d{1,30}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +98,10 @@ def parse_position(
 
 
 def _timestamp(text: str) -> Position:
-    # As Java's Long.parseLong: Python alone would take 1_000, spaces, and any length.
-    if not _LONG.fullmatch(text) or not -(1 << 63) <= int(text) < 1 << 63:
-        raise ValueError(f"Expected a single long value, got {text}")
-    return Timestamp(int(text))
+    try:
+        return Timestamp(INTEGER.parse(text))
+    except ValueError:
+        raise ValueError(f"Expected a single long value, got {text}") from None
 
 
 def _timestamps(text: str) -> Position:

@@ -44,7 +44,8 @@ def check_kept(look: ShardLook, position: Position, known_ms: int, *, fail: bool
     Args:
         look: the shard.
         position: how far the shard has been read.
-        known_ms: up to when the query knows of all records; longer ago than the retention.
+        known_ms: up to when the query knows of all records; longer ago than the retention. 0 for a shard that is older
+            than the retention, and of which nothing was read, though all of it was to be.
         fail: the option ``failOnDataLoss``.
 
     Raises:
@@ -71,9 +72,12 @@ def check_kept(look: ShardLook, position: Position, known_ms: int, *, fail: bool
             look.shard,
         )
         return
+    known = f"all are known that arrived up to {known_ms} ms after 1970"
+    if known_ms == 0:
+        known = "nothing of the shard was read before its parents were gone longer than the retention"
     report_loss(
         "TRIMMED",
-        f"The records behind {position} were trimmed: all are known that arrived up to {known_ms} ms after 1970, and "
+        f"The records behind {position} were trimmed: {known}, and "
         f"the oldest that is kept is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
         f"{look.stream}, {look.shard}",
         fail=fail,

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from connectors.core.extras import extra_imports
+from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
 
@@ -65,12 +66,14 @@ class KinesisDataSource(DataSource):
         _parse(self.options, streaming=None)
         return SOURCE_SCHEMA
 
-    def streamReader(self, schema: StructType) -> KinesisStreamReader:  # noqa: ARG002 - Spark's interface
+    def streamReader(self, schema: StructType) -> KinesisStreamReader:
         """The reader of a stream."""
+        check_schema(schema, self.schema(), self.name())
         return KinesisStreamReader(dict(self.options))
 
-    def reader(self, schema: StructType) -> KinesisBatchReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> KinesisBatchReader:
         """The reader of a batch."""
+        check_schema(schema, self.schema(), self.name())
         return KinesisBatchReader(dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> KinesisBatchWriter:  # noqa: FBT001 - Spark's interface

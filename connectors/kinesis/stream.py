@@ -32,6 +32,7 @@ from connectors.kinesis.shards import (
     shard_ranges,
     states_of,
     vanished,
+    with_unread,
 )
 from connectors.kinesis.watch import ShardKey, ShardWatch
 
@@ -170,7 +171,7 @@ class KinesisStream:
 
     def _check_kept(self, state: StreamState, listing: Listing) -> None:
         """Look once at each shard of which nothing is known for longer than the retention."""
-        for shard, one in state.shards.items():
+        for shard, one in with_unread(state, listing).shards.items():
             key = (listing.arn, shard)
             late = not one.ended and shard in listing.shards and overdue(one, listing.at_ms, listing.retention_ms)
             if late and (key, one) not in self._checked:
@@ -253,7 +254,7 @@ class KinesisStream:
         if self._answered is None:
             return None
         streams: Streams = {}
-        for listing in self._watch.listings(fresh=False):
+        for listing in self._watch.known():
             seen = {shard: self._seen((listing.arn, shard)) for shard in listing.shards}
             states = {shard: next_state(ShardState(), each) for shard, each in seen.items()}
             streams[listing.arn] = StreamState(listing.created_ms, states)
@@ -270,7 +271,7 @@ class KinesisStream:
             return []
         until = read_offset(end)
         begin = resolved_start(end) if is_sentinel(start) else read_offset(start)
-        listings = {each.arn: each for each in self._watch.listings(fresh=False)}
+        listings = {each.arn: each for each in self._watch.known()}
         ranges: list[ShardRange] = []
         busy: list[ShardKey] = []
         for arn, state in until.items():
@@ -281,7 +282,8 @@ class KinesisStream:
                 what = "The batch that was not finished reads a stream that the options do not name any more"
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
             same_stream(state, listing)
-            found = shard_ranges(listing.stream, listing.name, begin.get(arn), state, listing.retention_ms)
+            before = with_unread(begin[arn], listing) if arn in begin else None
+            found = shard_ranges(listing.stream, listing.name, before, state, listing.retention_ms)
             found = [self._with_pieces(arn, state.created_ms, each) for each in found]
             busy += [(arn, each.shard) for each in found]
             ranges += found

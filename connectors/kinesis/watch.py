@@ -109,6 +109,16 @@ class ShardWatch:
             self._jobs.add(self._listing_job, self._options.shard_fetch_interval)
         return list(self._listings.values())
 
+    def known(self) -> list[Listing]:
+        """The streams as they were at the last look; what has failed since is told by `listings`.
+
+        Raises:
+            ConnectorError: there was none, and the service cannot be asked.
+        """
+        with self._changed:
+            found = list(self._listings.values())
+        return found or self.listings(fresh=True)
+
     def _question(self, stream: str) -> Callable[[], Listing]:
         return lambda: self.client.listing(stream, self._options.max_shards_per_describe)
 

@@ -51,7 +51,7 @@ def check_spool(
         checkpoint: the query's checkpoint, if it was given.
     """
     steps = Steps(_AREA)
-    there = root.is_dir()
+    there = os.path.isdir(root)  # noqa: PTH112 - it is False, and no error, where one may not look
     yield steps.step("writable", lambda: _writable(root))
     yield steps.step("one file system", lambda: _one_file_system(root))
     yield steps.step("kind of disk", lambda: _kind_of_disk(root))
@@ -99,12 +99,12 @@ class _Seen:
 
 def _existing(root: Path) -> Path:
     """The folder, or its nearest parent that is there."""
-    return next(folder for folder in (root, *root.parents) if folder.exists())
+    return next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
 
 
 def _writable(root: Path) -> str:
     folder = _existing(root)
-    if not folder.is_dir() or (root.is_symlink() and not root.exists()):
+    if not folder.is_dir():
         raise _unusable(f"{folder} is no folder", root)
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as tried:

@@ -217,7 +217,7 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
         ({"deliveryGuarantee": "twice"}, "at_least_once"),
         ({"asyncProgressTrackingEnabled": "true", "deliveryGuarantee": "exactly_once"}, "asyncProgressTrackingEnabled"),
         ({"kafka__enable__idempotence": "false", "deliveryGuarantee": "exactly_once"}, "enable.idempotence"),
-        ({"kafka__acks": "1", "deliveryGuarantee": "exactly_once"}, "kafka.acks=all"),
+        ({"kafka__acks": "1", "deliveryGuarantee": "exactly_once"}, "Must set acks to all"),
     ],
 )
 def test_52_bad_options_of_the_sink_are_refused(given: dict[str, str], said: str) -> None:
@@ -225,6 +225,13 @@ def test_52_bad_options_of_the_sink_are_refused(given: dict[str, str], said: str
     with pytest.raises(OptionError) as caught:
         parse_write_options(raw, {}, streaming=True)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"kafka__retries": "0"}, {"kafka__max__in__flight__requests__per__connection": "6"}])
+def test_what_switches_idempotence_off_does_not_fail_the_task(kafka: KafkaRig, given: dict[str, str]) -> None:
+    topic = kafka.topic(1)
+    assert write(options(kafka, topic=topic, **given), struct("value"), [{"value": b"x"}]) == 1
+    assert text(message.value() for message in kafka.read_committed(topic)) == ["x"]
 
 
 def test_a_batch_write_cannot_be_exactly_once() -> None:

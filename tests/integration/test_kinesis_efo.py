@@ -34,7 +34,7 @@ from connectors.testing.protocol import (
     descendants,
     is_running,
 )
-from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until
+from tests.kinesis_rig import PATIENCE, SOURCE, KinesisRig, wait_until
 
 HOUR = 3600.0
 
@@ -319,6 +319,37 @@ def test_26_a_role_that_must_not_subscribe_stops_the_query_by_name(efo: Efo) -> 
     efo.rig.server.fail("SubscribeToShard", "AccessDeniedException", None)
     with efo.query() as query, pytest.raises(ReaderFailedError, match="KINESIS_ACCESS_DENIED"):
         query.run_until(lambda _batches: False, PATIENCE)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_29_a_subscription_whose_keys_have_expired_is_opened_with_those_that_a_shared_file_has_now(
+    efo: Efo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    shared = tmp_path / "credentials"
+    shared.write_text("[shop]\naws_access_key_id = AKIAOLD\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    server, stream = efo.rig.server, efo.rig.stream
+    options = efo.rig.options(**efo.options(profile="shop", region="us-east-1"))
+    del options["awsAccessKey"], options["awsSecretKey"]
+    with StreamingQuery(
+        SOURCE, options, checkpoint=tmp_path / "checkpoint", sink=efo.rig.sink, workers=efo.rig.workers
+    ) as query:
+        efo.until_live(query)
+        server.fail("SubscribeToShard", "ExpiredTokenException", 1 if changed else None)
+        if changed:
+            shared.write_text(shared.read_text().replace("AKIAOLD", "AKIANEW"))
+        since = server.next_call()
+        server.end_subscriptions(stream)
+        if changed:
+            values = efo.rig.put(10)
+            efo.until_live(query)
+            efo.rig.drain(query, values)
+        else:
+            with pytest.raises(ReaderFailedError, match="KINESIS_CREDENTIALS"):
+                query.run_until(lambda _batches: False, PATIENCE)
+    keys = [call.access_key for call in server.calls("SubscribeToShard", stream, since=since)]
+    assert keys[:2] == ["AKIAOLD", "AKIANEW" if changed else "AKIAOLD"]
 
 
 def test_26_two_queries_on_one_consumer_take_it_from_each_other_and_both_read_all(

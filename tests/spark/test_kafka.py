@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from pyspark import SparkContext
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -215,3 +215,14 @@ def test_53_keys_land_in_the_partitions_of_sparks_own_sink(spark: SparkSession, 
         found.append({message.key(): message.partition() for message in kafka.read_committed(topic, 11)})
     assert found[0] == found[1]
     assert len(found[0]) == len(keys)
+
+
+def test_a_schema_of_the_user_is_refused_as_by_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "orders"}
+    refusal = r"SCHEMA_NOT_SUPPORTED\] kafka_py source has a fixed schema and cannot be set with a custom one"
+    with pytest.raises(PySparkException, match=refusal):
+        spark.read.schema("value STRING").format("kafka_py").options(**options).load().collect()
+    rows = spark.readStream.schema("value STRING").format("kafka_py").options(**options).load()
+    writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(PySparkException, match=refusal):
+        writer.trigger(availableNow=True).start().awaitTermination(60)

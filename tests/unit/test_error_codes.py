@@ -70,11 +70,15 @@ def test_a_code_stands_on_the_page_once() -> None:
 
 def test_an_error_is_shown_with_what_is_wrong_and_what_to_do() -> None:
     (denied,) = [code for code in error_codes() if code.code == "KINESIS_ACCESS_DENIED"]
-    (meaning,) = denied.meanings
-    assert meaning.kind == "AccessDeniedError"
-    raised = service_error("GetRecords", "orders", {"Error": {"Code": "AccessDeniedException"}})
-    shown = meaning.action.format(service="kinesis", operation="GetRecords")
-    assert (raised.code, raised.action) == (denied.code, shown)
+    assert {meaning.kind for meaning in denied.meanings} == {"AccessDeniedError"}
+    operations = ("GetRecords", "AssumeRole")
+    answer = {"Error": {"Code": "AccessDeniedException"}}
+    raised = [service_error(operation, "orders", answer) for operation in operations]
+    shown = [
+        meaning.action.format(operation=operation)
+        for meaning, operation in zip(denied.meanings, operations, strict=True)
+    ]
+    assert [(error.code, error.action) for error in raised] == [(denied.code, action) for action in shown]
 
 
 def test_one_of_sparks_errors_is_shown_with_sparks_text() -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.core.errors import ServiceUnavailableError
+from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client import KafkaLookup
+from connectors.kafka.client_errors import gone
+from connectors.kafka.lookup import PatientLookup
 from connectors.kafka.options import parse_read_options
 from connectors.kafka.strategy import Subscribe, SubscribePattern
 from connectors.testing.kafka import MockKafka
@@ -47,3 +49,25 @@ def test_an_error_that_may_pass_is_asked_about_again_with_pauses(
         with pytest.raises(ServiceUnavailableError):
             asked.partitions(Subscribe(("t",)))
         assert 2 <= len(calls) <= 12
+
+
+@pytest.mark.parametrize(("answers", "found"), [(1, True), (20, False)])
+def test_an_unknown_topic_is_asked_for_as_often_as_the_option_says(mock: MockKafka, answers: int, found: bool) -> None:
+    given = {"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "10"}
+    raw = {"kafka.bootstrap.servers": mock.endpoint, "subscribe": "t", **given}
+    patient = PatientLookup(parse_read_options(raw, {}, streaming=True))
+    attempts = []
+
+    def question(asked: KafkaLookup) -> int:
+        attempts.append(asked)
+        if len(attempts) <= answers:
+            raise gone("t")
+        return len(asked.partitions(Subscribe(("t",))))
+
+    if found:
+        assert patient.ask(question) == 1
+    else:
+        with pytest.raises(SourceGoneError):
+            patient.ask(question)
+    assert len(attempts) == 2
+    patient.close()

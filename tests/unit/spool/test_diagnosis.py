@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.checks import Finding, Outcome
+from connectors.core.checks import Finding, Outcome, Steps
 from connectors.spool.diagnosis import check_spool
 from connectors.spool.plan import offset_at
 from tests.spool_writing import SOURCES, HandSpool
@@ -76,6 +77,34 @@ def test_a_place_that_takes_no_files_is_told(tmp_path: Path) -> None:
     assert bad(findings) == {"writable": "SPOOL_NOT_WRITABLE"}
     assert findings["content"].outcome is Outcome.SKIPPED
     assert bad(look(Path("/proc/spool"))) == {"writable": "SPOOL_NOT_WRITABLE"}
+
+
+def test_a_link_to_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for root in (tmp_path / "link", tmp_path / "link" / "spool"):
+        assert bad(look(root)) == {"writable": "SPOOL_NOT_WRITABLE"}
+
+
+def test_a_lock_that_cannot_be_looked_at_is_told(spool: HandSpool) -> None:
+    filled(spool)
+    lock = spool.root / "lock"
+    lock.mkdir()
+    assert bad(look(spool.root)) == {"held by": "SYSTEM_REFUSES"}
+    lock.rmdir()
+    lock.symlink_to("elsewhere")
+    assert bad(look(spool.root)) == {"held by": "SPOOL_FOREIGN_FILE"}
+
+
+def test_what_the_system_refuses_is_a_finding_and_skips_what_stands_on_it() -> None:
+    def refused() -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", "/spools/orders/spool.json")
+
+    steps = Steps("spool")
+    finding = steps.step("content", refused)
+    assert (finding.outcome, finding.code) == (Outcome.FAILURE, "SYSTEM_REFUSES")
+    assert "Permission denied: '/spools/orders/spool.json'" in finding.found
+    assert finding.mend
+    assert steps.step("checkpoint", refused).outcome is Outcome.SKIPPED
 
 
 def test_a_folder_that_everyone_may_write_to_is_told(spool: HandSpool) -> None:
