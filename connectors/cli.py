@@ -16,6 +16,7 @@ from rich.text import Text
 
 from connectors.core.errors import ConnectorError
 from connectors.doctor_cli import doctor
+from connectors.errors_cli import fail, named_errors, package_missing
 from connectors.observe_cli import report, watch
 
 if TYPE_CHECKING:
@@ -35,9 +36,7 @@ def _add_spool_commands() -> None:
         from connectors.fetch_cli import fetch  # noqa: PLC0415 - see above
         from connectors.spool_cli import spool_commands  # noqa: PLC0415 - see above
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("connectors"):
-            raise
-        missing = error.name
+        missing = package_missing(error)
     else:
         app.add_typer(spool_commands, name="spool")
         app.command()(fetch)
@@ -45,10 +44,8 @@ def _add_spool_commands() -> None:
 
     @app.command("fetch", hidden=True, context_settings={"ignore_unknown_options": True})
     @app.command("spool", hidden=True, context_settings={"ignore_unknown_options": True})
-    def spool(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:  # noqa: ARG001 - any
-        text = f"[PACKAGES_MISSING] {missing} is not installed. pip install 'pyspark-stream-connectors[pubsub]'"
-        Console(stderr=True, soft_wrap=True).print(Text(text))
-        raise typer.Exit(2)
+    def spool(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:
+        fail(missing, json="--json" in (words or []))
 
 
 _add_spool_commands()
@@ -69,28 +66,46 @@ def demo(
 ) -> None:
     """Publish, stream through Spark, redeliver, kill the query in the middle, restart it, and count by ids.
 
-    Ends with code 0 if nothing was lost or doubled, else with 1.
+    Ends with code 0 if nothing was lost or doubled, with 1 if something was, with 2 if it could not be carried out.
     """
-    from connectors.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
-
     console = Console(stderr=json)
-    folder = Path(tempfile.mkdtemp(prefix="connectors-demo-"))
-    try:
-        with Live(console=console, refresh_per_second=5, transient=True) as live:
-            plan = DemoPlan(folder, messages, endpoint, plant_loss)
-            result = run_demo(plan, lambda progress: live.update(_progress(progress, messages)))
-    except ConnectorError as error:
-        Console(stderr=True).print(Text(str(error)))
-        raise typer.Exit(2) from None
-    finally:
-        if keep:
-            console.print(f"kept: {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
+    with named_errors(json=json):
+        result = _demonstrate(console, messages, endpoint, plant_loss=plant_loss, keep=keep)
     console.print(_result(result))
     if json:
         sys.stdout.write(result.to_json() + "\n")
     raise typer.Exit(1 if result.lost or result.doubled else 0)
+
+
+def _demonstrate(console: Console, messages: int, endpoint: str | None, *, plant_loss: bool, keep: bool) -> DemoResult:
+    """Run the demonstration in a temporary folder, and show how far it is.
+
+    Raises:
+        ConnectorError: it could not be carried out.
+    """
+    try:
+        from connectors.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
+    except ModuleNotFoundError as error:
+        raise package_missing(error) from None
+
+    folder: Path | None = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="connectors-demo-"))
+        with Live(console=console, refresh_per_second=5, transient=True) as live:
+            plan = DemoPlan(folder, messages, endpoint, plant_loss)
+            return run_demo(plan, lambda progress: live.update(_progress(progress, messages)))
+    except OSError as error:
+        raise ConnectorError(
+            "DEMO_FOLDER",
+            error.strerror or str(error),
+            str(error.filename or folder or "TMPDIR"),
+            "Let TMPDIR name a folder that can be written and has room.",
+        ) from None
+    finally:
+        if folder is not None and keep:
+            console.print(Text(f"kept: {folder}"), soft_wrap=True)
+        elif folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _progress(progress: Progress, messages: int) -> Table:

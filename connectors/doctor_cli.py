@@ -14,12 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from connectors.core.checks import Finding, Outcome
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import OptionError
 from connectors.doctor import diagnose
+from connectors.errors_cli import named_errors
 
 __all__ = ["doctor"]
 
-_FAILED, _MISUSED = 1, 2
+_FAILED = 1
 _MARKS = {
     Outcome.OK: ("ok  ", "green"),
     Outcome.WARNING: ("warn", "yellow"),
@@ -46,14 +47,19 @@ def doctor(
     """
     console = Console()
     findings: list[Finding] = []
-    try:
-        for finding in diagnose(source, _options(option or []), os.environ, checkpoint):
+    with named_errors(json=json):
+        options = _options(option or [])
+        if source is None and (options or checkpoint is not None):
+            raise OptionError(
+                "OPTION_MISSING",
+                "--option and --checkpoint are about a source, and none is named",
+                "--format",
+                "Give --format pubsub, kinesis or kafka_py.",
+            )
+        for finding in diagnose(source, options, os.environ, checkpoint):
             findings.append(finding)
             if not json:
                 _print(console, finding, new_area=len(findings) == 1 or findings[-2].area != finding.area)
-    except ConnectorError as error:
-        Console(stderr=True).print(Text(str(error)))
-        raise typer.Exit(_MISUSED) from None
     counts = Counter(finding.outcome for finding in findings)
     if json:
         result = {

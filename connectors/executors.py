@@ -177,7 +177,7 @@ class ExecutorFetching:
             self._error = error
 
     def _run_jobs(self, plans: list[FetchPlan]) -> None:
-        """Run a job until one ends by itself; another one when Spark gives one up.
+        """Run a job; another one when Spark gives it up, or when its fetchers saw no reader while the query lives.
 
         Raises:
             ConnectorError: what no retry can mend.
@@ -198,8 +198,12 @@ class ExecutorFetching:
                     backoff.reset()
                 self._stopping.wait(backoff.next_delay_seconds())
             else:
-                _log.warning("the query is gone, and fetching on executors ends with it")
-                return
+                if self._query is None:
+                    _log.warning("no query has written to the ledger for maxReaderAge: fetching on executors ends")
+                    return
+                # Its reader has written nothing for long. Whether the query has ended is seen to elsewhere.
+                _log.warning("the fetchers saw no sign of the query's reader; they are started again")
+                self._stopping.wait(backoff.next_delay_seconds())
 
     def _job(self, tasks: int, plans: list[dict[str, Any]]) -> DataFrame:
         """A job with so many tasks, each of which fetches for long.

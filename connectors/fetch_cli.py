@@ -13,18 +13,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import OptionError
 from connectors.core.option_kinds import SECRET
 from connectors.core.options import declared_options
+from connectors.errors_cli import named_errors
 from connectors.fetchers import fetching_of, option_texts
 from connectors.spool.outside import run_fetchers
 
 __all__ = ["fetch"]
 
-_FAILED = 2
 _SECRET_SOURCES = ("env:", "file:")
 
 
@@ -50,7 +48,7 @@ def fetch(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stopped = threading.Event()
-    try:
+    with named_errors():
         connector = fetching_of(source)
         given = _read_options(connector.OPTIONS, source, options_file, option or [])
         plans = connector.outside_plans(given, os.environ, None)
@@ -60,9 +58,6 @@ def fetch(
         here = min(processes or count, count)
         _say(f"fetching into {plans[0].root} with {here} of {count} fetchers a subscription")
         run_fetchers(plans, here, stopped, healthy=lambda: _say("all fetchers are at work"))
-    except ConnectorError as error:
-        Console(stderr=True, soft_wrap=True).print(Text(str(error)))
-        raise typer.Exit(_FAILED) from None
     _say("ended")
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -15,14 +16,14 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
+from connectors.errors_cli import named_errors
 
 if TYPE_CHECKING:
     from connectors.observe.view import QueryView, SourceView
 
 __all__ = ["report", "watch"]
 
-_FAILED = 2
 _SECONDS = 5.0
 _STYLES = {"running": "green", "ended": "dim", "failed": "bold red"}
 
@@ -38,7 +39,7 @@ def watch(
     url = source.startswith(("http://", "https://"))
     look: Callable[[], list[QueryView]] = (lambda: _fetch(source)) if url else LineViews(Path(source)).look
     console = Console()
-    try:
+    with named_errors(), contextlib.suppress(KeyboardInterrupt):
         if once:
             console.print(_screen(look()))
             return
@@ -46,11 +47,6 @@ def watch(
             while True:
                 time.sleep(every)
                 live.update(_screen(look()), refresh=True)
-    except ConnectorError as error:
-        Console(stderr=True).print(Text(str(error)))
-        raise typer.Exit(_FAILED) from None
-    except KeyboardInterrupt:
-        return
 
 
 def report(
@@ -61,13 +57,38 @@ def report(
     from connectors.observe.report import page  # noqa: PLC0415 - as above
     from connectors.observe.view import read_lines  # noqa: PLC0415
 
-    target = output or file.with_suffix(".html")
-    try:
-        target.write_text(page(read_lines(file)[0], f"Streams in {file.name}"), encoding="utf-8")
-    except ConnectorError as error:
-        Console(stderr=True).print(Text(str(error)))
-        raise typer.Exit(_FAILED) from None
+    with named_errors():
+        events, _ = read_lines(file)
+        if not any("query" in event for event in events):
+            raise ConnectorError(
+                "OBSERVE_FILE_EMPTY",
+                "No query is in this file",
+                str(file),
+                "Give the file that watch(spark, file=...) writes, once a query has started.",
+            )
+        target = output or file.with_suffix(".html")
+        _write(target, page(events, f"Streams in {file.name}"), file)
     Console().print(Text(str(target)), soft_wrap=True)
+
+
+def _write(target: Path, text: str, source: Path) -> None:
+    """Write the page.
+
+    Raises:
+        ConnectorError: it would replace what it was made of, or cannot be written.
+    """
+    try:
+        if target.exists() and target.samefile(source):
+            what = "The page would overwrite the file that it is made of"
+            raise OptionError("OBSERVE_OUTPUT", what, str(target), "Name another file with --output.")
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConnectorError(
+            "OBSERVE_OUTPUT",
+            f"The page cannot be written: {error.strerror or error}",
+            str(target),
+            "Name a file with --output, in a folder that is there.",
+        ) from None
 
 
 def _fetch(url: str) -> list[QueryView]:
@@ -78,13 +99,19 @@ def _fetch(url: str) -> list[QueryView]:
     """
     from connectors.observe.view import views_of_metrics  # noqa: PLC0415 - as above
 
-    asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
+    if "@" in url:
+        # Not shown: it may be a password.
+        raise OptionError("OBSERVE_URL", "A URL with a log-in is not supported", "watch URL", "Leave it out.")
     try:
+        asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
             return views_of_metrics(answer.read().decode("utf-8", errors="replace"))
-    except (urllib.error.URLError, OSError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last two: no URL, or no answer in HTTP
         raise ServiceUnavailableError(
-            "OBSERVE_URL", f"No metrics came: {error}", url, "Give the URL of an observer that runs."
+            "OBSERVE_URL",
+            f"No metrics came: {str(error) or type(error).__name__}",
+            url,
+            "Give the URL of an observer that runs.",
         ) from None
 
 

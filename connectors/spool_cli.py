@@ -19,8 +19,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.errors_cli import named_errors
 from connectors.spool.inspection import Inspection, inspect
+from connectors.spool.options import LOCATION
 from connectors.spool.repair import Loss, adopt, losses_of_repair, old_place, quarantine_named, repair, wipe
 from connectors.spool.stats import rates, stats
 from connectors.spool.stores import open_store
@@ -29,9 +31,6 @@ from connectors.spool.verification import Severity, verify
 __all__ = ["spool_commands"]
 
 spool_commands = typer.Typer(no_args_is_help=True, help="Look at the spools of streams, and repair them.")
-
-_FAILED = 2
-
 
 SpoolLocation = Annotated[
     str, typer.Argument(metavar="LOCATION", help="The spoolLocation of a stream: a folder, or a URL like s3://.")
@@ -44,16 +43,16 @@ _COLOURS = {Severity.DAMAGE: "red", Severity.LOSS: "yellow", Severity.NOTE: "dim
 
 @spool_commands.command("inspect")
 def inspect_command(
-    path: SpoolLocation,
+    location: SpoolLocation,
     json: Json = False,  # noqa: FBT002 - a flag of the command line
     seconds: Annotated[
         float | None, typer.Option("--rates", min=0.1, help="Look twice, so many seconds apart, for rates.")
     ] = None,
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
-    with _named_errors():
-        found = inspect(path)
-        speed = {} if seconds is None else asdict(rates(path, seconds))
+    with _spool_at(location, json=json) as root:
+        found = inspect(root)
+        speed = {} if seconds is None else asdict(rates(root, seconds))
     if json:
         _print_json(asdict(found) | ({"rates": speed} if speed else {}))
         return
@@ -71,10 +70,10 @@ def inspect_command(
 
 
 @spool_commands.command("verify")
-def verify_command(path: SpoolLocation, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
+def verify_command(location: SpoolLocation, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
-    with _named_errors():
-        found = verify(path)
+    with _spool_at(location, json=json) as root:
+        found = verify(root)
     if json:
         _print_json(asdict(found) | {"sound": found.sound})
     else:
@@ -90,7 +89,7 @@ def verify_command(path: SpoolLocation, json: Json = False) -> None:  # noqa: FB
 
 @spool_commands.command("quarantine")
 def quarantine_command(
-    path: SpoolLocation,
+    location: SpoolLocation,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Segments, as errors and verify name them.")],
     json: Json = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
@@ -98,14 +97,14 @@ def quarantine_command(
 
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """
-    with _named_errors():
-        losses = quarantine_named(path, names)
+    with _spool_at(location, json=json) as root:
+        losses = quarantine_named(root, names)
     _print_losses(losses, json=json, title="quarantined")
 
 
 @spool_commands.command("repair")
 def repair_command(
-    path: SpoolLocation,
+    location: SpoolLocation,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,  # noqa: FBT002 - a flag of the command line
     yes: Yes = False,  # noqa: FBT002 - a flag of the command line
     json: Json = False,  # noqa: FBT002 - a flag of the command line
@@ -114,33 +113,33 @@ def repair_command(
 
     With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
     """
-    with _named_errors():
-        due = losses_of_repair(path)
+    with _spool_at(location, json=json) as root:
+        due = losses_of_repair(root)
         if dry_run:
             _print_losses(due, json=json, title="would be quarantined")
             raise typer.Exit(1 if due else 0)
         if due:
             _confirm(f"{_rows(due):,} rows in {len(due)} segments will be recorded as empty.", yes=yes)
-            due = repair(path)
+            due = repair(root)
     _print_losses(due, json=json, title="quarantined")
 
 
 @spool_commands.command("adopt")
 def adopt_command(
-    path: SpoolLocation,
+    location: SpoolLocation,
     yes: Yes = False,  # noqa: FBT002 - a flag of the command line
     json: Json = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
     """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
-    with _named_errors():
-        unseen = old_place(path)
+    with _spool_at(location, json=json) as root:
+        unseen = old_place(root)
         if unseen is not None:
             _confirm(
                 f"The old place {unseen} cannot be seen from here. If the spool is still there, no query may ever use "
                 "it again.",
                 yes=yes,
             )
-        found = adopt(path)
+        found = adopt(root)
     if json:
         _print_json(asdict(found))
     elif found.old == found.new:
@@ -152,14 +151,14 @@ def adopt_command(
 
 @spool_commands.command("wipe")
 def wipe_command(
-    path: SpoolLocation,
+    location: SpoolLocation,
     yes: Yes = False,  # noqa: FBT002 - a flag of the command line
     json: Json = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
     """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
-    with _named_errors():
-        _confirm(f"{_stake(path)} Delete the spool {path}?", yes=yes)
-        done = wipe(path)
+    with _spool_at(location, json=json) as root:
+        _confirm(f"{_stake(root)} Delete the spool {root}?", yes=yes)
+        done = wipe(root)
     if json:
         _print_json(asdict(done))
         return
@@ -168,12 +167,12 @@ def wipe_command(
         Console().print(Text(f"left, because it is no part of a spool: {name}"))
 
 
-def _stake(path: str) -> str:
+def _stake(root: str) -> str:
     """What is lost with a spool, as far as it can be read."""
     try:
-        found = stats(path)
+        found = stats(root)
     except ConnectorError as error:
-        if error.code == "SPOOL_NOT_FOUND" and not open_store(path, "wipe").exists("wiping"):
+        if error.code == "SPOOL_NOT_FOUND" and not open_store(root, "wipe").exists("wiping"):
             raise
         return "What it holds cannot be read."
     ready = found.ready_rows + found.waiting_rows
@@ -181,17 +180,39 @@ def _stake(path: str) -> str:
 
 
 @contextlib.contextmanager
-def _named_errors() -> Iterator[None]:
-    """Print errors by their code, and end with 2."""
+def _spool_at(location: str, *, json: bool) -> Iterator[str]:
+    """The folder or URL of a spool; errors are printed by their code, and the command ends with 2."""
+    with named_errors(json=json):
+        try:
+            yield _root(location)
+        except OSError as error:
+            raise SpoolError(
+                "SPOOL_UNREADABLE",
+                error.strerror or str(error),
+                str(error.filename or "the spool"),
+                "Run this as the user of the query, where its disk is seen.",
+            ) from None
+
+
+def _root(location: str) -> str:
+    """What a location means: as the option spoolLocation, but a folder may also be relative to this one.
+
+    Raises:
+        OptionError: it can be no place of a spool.
+    """
+    if location and "://" not in location and not location.lower().startswith("file:"):
+        return location
     try:
-        yield
-    except ConnectorError as error:
-        Console(stderr=True, soft_wrap=True).print(Text(str(error)))
-        raise typer.Exit(_FAILED) from None
-    except OSError as error:
-        text = f"[SPOOL_UNREADABLE] {error.strerror or error} ({error.filename or 'the spool'})."
-        Console(stderr=True, soft_wrap=True).print(Text(text))
-        raise typer.Exit(_FAILED) from None
+        return str(LOCATION.parse(location))
+    except ValueError as error:
+        # The location is not repeated: a URL may hold a secret.
+        raise OptionError(
+            "SPOOL_LOCATION",
+            f"No spool can be there: {error if location else 'the text is empty'}",
+            "LOCATION",
+            "Give a folder, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
+            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.",
+        ) from None
 
 
 def _confirm(question: str, *, yes: bool) -> None:

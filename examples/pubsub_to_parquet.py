@@ -1,5 +1,6 @@
 """Orders from Pub/Sub into Parquet by foreachBatch: a folder for each batch, so a batch that is repeated is there once.
 
+    pip install '.[pubsub]'    # in a clone
     python examples/pubsub_to_parquet.py
 
 Runs by itself, against a Pub/Sub server that comes with the package. With a real subscription, leave out the server
@@ -24,7 +25,8 @@ def stream(spark: SparkSession, endpoint: str, folder: Path) -> None:
     out = str(folder / "orders")
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        batch.write.mode("overwrite").parquet(f"{out}/batch={batch_id}")
+        # Batches count from 0 with a new checkpoint: then take another run too, or they replace those of the old one.
+        batch.write.mode("overwrite").parquet(f"{out}/run=v1/batch={batch_id}")
 
     orders = (
         spark.readStream.format("pubsub")

@@ -1,5 +1,6 @@
 """Four pipelines that keep state, each on a source of this pack: windows, copies, totals, and a join of two streams.
 
+    pip install '.[kafka,kinesis,pubsub]'    # in a clone
     python examples/stateful.py
 
 The totals are by ``transformWithState``, for which Spark wants pandas, and RocksDB as the state store; without pandas

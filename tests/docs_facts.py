@@ -35,6 +35,7 @@ from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.write_options import PubSubWriteOptions
+from tools.error_codes import error_codes
 from tools.reference_commands import commands
 from tools.reference_python import PUBLIC_MODULES, TESTING_MODULES
 
@@ -319,7 +320,7 @@ _NAMES: tuple[tuple[str, str, Callable[[Path, str], Any]], ...] = (
     (
         r"(SPOOL|PUBSUB|KAFKA|KINESIS|OPTION|PROTOBUF|SPARK|OBSERVE|SUPERVISE)_[A-Z0-9_]+",
         "error",
-        lambda _, name: name in error_codes(),
+        lambda _, name: name in codes_of_errors(),
     ),
     (
         r"[a-z]+[A-Z]\w+(=[^ ]*)?",
@@ -330,10 +331,11 @@ _NAMES: tuple[tuple[str, str, Callable[[Path, str], Any]], ...] = (
 
 
 @cache
-def error_codes() -> frozenset[str]:
-    """The texts in the code that may be codes of errors and warnings."""
+def codes_of_errors() -> frozenset[str]:
+    """The codes of errors and warnings, and the texts in the code that may be."""
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
-    return frozenset(re.findall(r"\b[A-Z]{3,}(?:_[A-Z0-9]+)+\b", text))
+    made = {code.code for code in error_codes()}
+    return frozenset(made | set(re.findall(r"\b[A-Z]{3,}(?:_[A-Z0-9]+)+\b", text)))
 
 
 @cache

@@ -49,6 +49,7 @@ class NumberTarget:
         self._context = context
         self._log = os.open(settings["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._pending = list(range(settings["total"]))[::-1]
+        self._decoded: set[Delivery] = set()
         self._thread: threading.Thread | None = None
         self._stopped = threading.Event()
         context.orders.listen(lambda name, order: context.note([name, order]))
@@ -70,7 +71,9 @@ class NumberTarget:
     def decode(self, deliveries: Sequence[object]) -> Block:
         if self._settings.get("fail") == "decode":
             raise ValueError("not to be decoded")
-        numbers = tuple(number for each in deliveries if isinstance(each, Delivery) for number in each.numbers)
+        taken = [each for each in deliveries if isinstance(each, Delivery)]
+        numbers = tuple(number for each in taken for number in each.numbers)
+        self._decoded.update(taken)
         ids = pa.array([str(number) for number in numbers], pa.string())
         payloads = pa.array([b"x" * self._settings["bytes"]] * len(numbers), pa.binary())
         rows = pa.record_batch({"messageId": ids, "payload": payloads})
@@ -86,6 +89,9 @@ class NumberTarget:
 
     def on_given_up(self, tokens: Sequence[object]) -> None:
         numbers = [number for token in tokens if isinstance(token, Delivery | Token) for number in token.numbers]
+        if not self._decoded.isdisjoint(tokens):
+            raise AssertionError("a delivery is given up whose lease belongs to a block")
+        self._decoded.clear()
         self._write("nack", numbers)
         self._pending += numbers[::-1]
         failpoint("fetch.after_nack")

@@ -62,10 +62,10 @@ def run_task(plan: TaskPlan) -> str:
     return "skipped" if written.skipped else "written"
 
 
-def run_commit(options: dict[str, str], query: str, batch: int, partitions: int) -> str:
+def run_commit(options: dict[str, str], query: str, batch: int, partitions: int, run: str = "run") -> str:
     """Run the driver's part here; returns ``committed`` or the code of its error."""
     try:
-        check_layout(exactly_once(options), query, batch, partitions)
+        check_layout(exactly_once(options), query, batch, partitions, run)
     except ConnectorError as error:
         return error.code
     return "committed"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.admission import Started
+from connectors.spool.admission import Started, StartFetching
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
 from connectors.spool.read import read_slices
@@ -38,7 +38,7 @@ def start_nothing(_ledger: Ledger, _wake: Callable[[], None]) -> Started:
 
 
 @contextlib.contextmanager
-def open_stream(root: Path, **changes: Any) -> Iterator[SpoolStream]:
+def open_stream(root: Path, start_fetching: StartFetching = start_nothing, **changes: Any) -> Iterator[SpoolStream]:
     """A stream as the source process of a query holds it."""
     settings: dict[str, Any] = {
         "root": str(root),
@@ -57,7 +57,7 @@ def open_stream(root: Path, **changes: Any) -> Iterator[SpoolStream]:
         "upkeep": UpkeepSettings(),
         **changes,
     }
-    stream = SpoolStream(StreamSettings(**settings), start_nothing)
+    stream = SpoolStream(StreamSettings(**settings), start_fetching)
     try:
         yield stream
     finally:

@@ -18,6 +18,7 @@ from connectors.pubsub.read_options import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.write_options import PubSubWriteOptions
 from tools.reference_commands import commands_page
+from tools.reference_errors import errors_page
 from tools.reference_python import python_page, testing_page
 
 ROOT = Path(__file__).parent.parent
@@ -56,6 +57,7 @@ def pages() -> dict[Path, str]:
         Path("docs/reference/kinesis.md"): _kinesis(),
         Path("docs/reference/protobuf.md"): _protobuf(),
         Path("docs/reference/command-line.md"): commands_page(),
+        Path("docs/reference/errors.md"): errors_page(),
         Path("docs/reference/python.md"): python_page(),
         Path("docs/reference/testing.md"): testing_page(),
     }

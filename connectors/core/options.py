@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, Unpack, overload
@@ -155,7 +155,13 @@ def conflict(connector: str, first: str, second: str, why: str, action: str) -> 
     return OptionError("OPTION_CONFLICT", f"The options {first} and {second} conflict: {why}", connector, action)
 
 
-def parse_options(cls: type[C], raw: Mapping[str, str], environ: Mapping[str, str], connector: str) -> C:
+def parse_options(
+    cls: type[C],
+    raw: Mapping[str, str],
+    environ: Mapping[str, str],
+    connector: str,
+    elsewhere: Callable[[], Mapping[str, type]] = dict,
+) -> C:
     """Read what Spark hands over as the options of a source or sink.
 
     Args:
@@ -163,6 +169,8 @@ def parse_options(cls: type[C], raw: Mapping[str, str], environ: Mapping[str, st
         raw: names in any case to texts; a value of None counts as not given.
         environ: the environment that ``env:NAME`` secrets are read from.
         connector: name of the connector, for errors.
+        elsewhere: gives the declarations that the option may be meant for, by what has them, such as ``the sink``;
+            called only for the error of an unknown option.
 
     Returns:
         An instance of ``cls``; numbers are plain, sizes in bytes, durations in seconds, secrets `Secret`.
@@ -172,7 +180,7 @@ def parse_options(cls: type[C], raw: Mapping[str, str], environ: Mapping[str, st
             names with different values, or a secret that cannot be read.
     """
     options = declared_options(cls)
-    given = _given_texts(options, raw, connector)
+    given = _given_texts(options, raw, connector, elsewhere)
     for name, text in given.items():
         if options[name].kind is SECRET:
             given[name] = _resolve_secret(options[name], text, environ, connector)
@@ -241,7 +249,9 @@ def _names(options: Mapping[str, Option]) -> dict[str, str]:
     return {name.lower(): field for field, declared in options.items() for name in (declared.name, *declared.aliases)}
 
 
-def _given_texts(options: Mapping[str, Option], raw: Mapping[str, str], connector: str) -> dict[str, str]:
+def _given_texts(
+    options: Mapping[str, Option], raw: Mapping[str, str], connector: str, elsewhere: Callable[[], Mapping[str, type]]
+) -> dict[str, str]:
     """Field name to stripped text, with aliases resolved; refuses what is unknown or contradicts itself."""
     names = _names(options)
     texts: dict[str, str] = {}
@@ -252,7 +262,7 @@ def _given_texts(options: Mapping[str, Option], raw: Mapping[str, str], connecto
             continue
         field = names.get(lowered)
         if field is None:
-            raise _unknown(options, key, connector)
+            raise _unknown(options, key, connector, elsewhere())
         text = str(value).strip()
         if texts.setdefault(field, text) != text:
             declared = options[field]
@@ -273,7 +283,7 @@ def _user_name(declared: Option, lowered: str) -> str:
     return next(name for name in (declared.name, *declared.aliases) if name.lower() == lowered)
 
 
-def _unknown(options: Mapping[str, Option], key: str, connector: str) -> OptionError:
+def _unknown(options: Mapping[str, Option], key: str, connector: str, elsewhere: Mapping[str, type]) -> OptionError:
     for declared in options.values():
         if key.lower() in (name.lower() for name in declared.instead_of):
             return OptionError(
@@ -281,7 +291,10 @@ def _unknown(options: Mapping[str, Option], key: str, connector: str) -> OptionE
             )
     written = {name.lower(): name for declared in options.values() for name in (declared.name, *declared.aliases)}
     near = difflib.get_close_matches(key.lower(), written, n=1, cutoff=0.5)
-    if near:
+    owner = next((owner for owner, cls in elsewhere.items() if key.lower() in _names(declared_options(cls))), None)
+    if owner is not None:
+        advice = f"It is an option of {owner}: give it there."
+    elif near:
         advice = f"Did you mean {written[near[0]]}?"
     else:
         advice = f"The options are: {', '.join(declared.name for declared in options.values())}."

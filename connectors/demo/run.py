@@ -19,11 +19,12 @@ from typing import Any
 
 import pyarrow.ipc
 
-from connectors.core.errors import ConnectorError, SpoolError
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.reachable import connect, look_up
 from connectors.demo.job import LOG_NAME, sink_files
 from connectors.spool.stats import stats
 from connectors.testing.pubsub import start_server_process
-from connectors.testing.pubsub_client import PubSubTestClient
+from connectors.testing.pubsub_client import PubSubTestClient, answered
 
 __all__ = ["DemoPlan", "DemoResult", "Progress", "run_demo"]
 
@@ -33,6 +34,7 @@ _POLL = 0.2
 _PUBLISHERS_BATCH = 500
 _REDELIVERED = 0.15
 _LOG_SHOWN = 2000
+_LARGEST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,7 @@ class Progress:
         fetched: messages fetched so far, copies too.
         duplicates: copies struck out so far.
         rows: rows in the sink.
+        failure: what has kept it from publishing all.
     """
 
     stage: str = "starting"
@@ -90,6 +93,7 @@ class Progress:
     duplicates: int = 0
     rows: int = 0
     uids: list[str] = field(default_factory=list, repr=False)
+    failure: ConnectorError | None = None
 
 
 def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
@@ -104,12 +108,24 @@ def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
     """
     progress = Progress()
     with contextlib.ExitStack() as stack:
+        if plan.endpoint is not None:
+            _check_endpoint(plan.endpoint)
         endpoint = plan.endpoint or stack.enter_context(_embedded_server())
         subscription = f"demo-{os.getpid()}-{time.time_ns()}"
         client = stack.enter_context(PubSubTestClient(endpoint, _PROJECT))
         topic = f"{_TOPIC}-{subscription}"
-        client.create(topic, subscription)
-        publishing = threading.Thread(target=_publish, args=(client, topic, plan.messages, progress), daemon=True)
+        with answered(endpoint):
+            client.create(topic, subscription)
+        stopped = threading.Event()
+
+        def publish() -> None:
+            try:
+                with answered(endpoint):
+                    _publish(client, topic, plan.messages, progress, stopped)
+            except ConnectorError as error:
+                progress.failure = error
+
+        publishing = threading.Thread(target=publish, daemon=True)
         options = {
             "projectId": _PROJECT,
             "subscriptionId": subscription,
@@ -120,8 +136,12 @@ def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
         query = _Query(plan.folder, options)
         stack.callback(query.kill)
         publishing.start()
+        stack.callback(publishing.join)
+        stack.callback(stopped.set)
         _watch(plan, progress, show, query)
         publishing.join()
+    if progress.failure is not None:
+        raise progress.failure
     return _count(plan, progress)
 
 
@@ -133,9 +153,24 @@ def _embedded_server() -> Iterator[str]:
         yield server.endpoint
 
 
-def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Progress) -> None:
+def _check_endpoint(endpoint: str) -> None:
+    """See that something is at an address: the client of gRPC would wait long, and then not say why.
+
+    Raises:
+        ConnectorError: it is no address, its name is unknown, or it accepts no connection.
+    """
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
+        raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint, "Give it like --endpoint localhost:8085.")
+    look_up(host.strip("[]"), int(port))
+    connect(host.strip("[]"), int(port))
+
+
+def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Progress, stopped: threading.Event) -> None:
     """Publish messages that carry an id of their own, over some seconds."""
     for first in range(0, messages, _PUBLISHERS_BATCH):
+        if stopped.is_set():
+            return
         uids = [f"order-{number:09d}" for number in range(first, min(first + _PUBLISHERS_BATCH, messages))]
         client.publish(topic, [(f'{{"order": "{uid}"}}'.encode(), {"uid": uid}) for uid in uids])
         progress.uids += uids
@@ -211,6 +246,8 @@ def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None],
     killed, rows_at_kill = False, 0
     while time.monotonic() < deadline:
         query.check()
+        if progress.failure is not None:
+            raise progress.failure
         _look(plan.folder, progress)
         show(progress)
         if progress.rows and not killed:

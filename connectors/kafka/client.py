@@ -50,6 +50,7 @@ T = TypeVar("T")
 _SLICE_SECONDS: Final = 1.0
 """The longest wait that cannot be left: a call of librdkafka."""
 _CALL_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.1
 
 
 class KafkaLookup:
@@ -120,6 +121,7 @@ class KafkaLookup:
                 if not error.transient or time.monotonic() > deadline:
                     raise
                 self._check()
+                time.sleep(_PAUSE_SECONDS)
 
     def _note(self, error: Any) -> None:
         """Keep an error of the connection that no later attempt mends: librdkafka goes on trying."""

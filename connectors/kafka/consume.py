@@ -238,7 +238,6 @@ class _Run:
             before = self._position
             part = self._accept(self._reader.fetch(self._end))
             if part is not None:
-                self._parts.append(part)
                 rows, size = rows + len(part), size + part.size
             if rows >= _MOST_RECORDS or size >= _BATCH_BYTES:
                 yield self._take_batch()
@@ -275,7 +274,7 @@ class _Run:
         self._end = words.get(self._end, self._end)
 
     def _accept(self, found: Fetched) -> Fetched | None:
-        """The records of the range; those behind it are kept for the next one. Moves the position."""
+        """Gather the records of the range; those behind it are kept for the next one. Moves the position."""
         records = None
         if len(found):
             # Records from before a jump are passed over, so none comes twice.
@@ -286,6 +285,7 @@ class _Run:
                 found.cut(0, int(first)).free()
             if last > first:
                 records = found.cut(int(first), int(last))
+                self._parts.append(records)  # before an event raises: the client cannot close while one is out
                 self._position = int(found.offsets[last - 1]) + 1
             if last < len(found):
                 self._position = self._end

@@ -32,6 +32,7 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_err2str", _TEXT, (_INT,)),
     ("rd_kafka_query_watermark_offsets", _INT, (_POINTER, _TEXT, ctypes.c_int32, _POINTER, _POINTER, _INT)),
     ("rd_kafka_conf_set_dr_msg_cb", None, (_POINTER, _POINTER)),
+    ("rd_kafka_conf_set_error_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_topic_new", _POINTER, (_POINTER, _TEXT, _POINTER)),
     ("rd_kafka_topic_destroy", None, (_POINTER,)),
     ("rd_kafka_topic_name", _TEXT, (_POINTER,)),
@@ -64,13 +65,14 @@ def library() -> Any:
     return functions
 
 
-def new_client(kind: int, settings: Mapping[str, str], report: Any = None) -> int:
+def new_client(kind: int, settings: Mapping[str, str], report: Any = None, problem: Any = None) -> int:
     """Make a client.
 
     Args:
         kind: 0 for a producer, 1 for a consumer.
         settings: of librdkafka, all of them.
         report: called for what a producer could not write.
+        problem: called for errors of the client and its connections.
 
     Raises:
         OptionError: librdkafka refuses a setting.
@@ -83,6 +85,8 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None) -> in
             raise _refused(text.value.decode(errors="replace"))
     if report is not None:
         functions.rd_kafka_conf_set_dr_msg_cb(configuration, ctypes.cast(report, ctypes.c_void_p))
+    if problem is not None:
+        functions.rd_kafka_conf_set_error_cb(configuration, ctypes.cast(problem, ctypes.c_void_p))
     client = functions.rd_kafka_new(kind, configuration, text, _TEXT_BYTES)
     if not client:
         raise _refused(text.value.decode(errors="replace"))

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from connectors.core.errors import ServiceUnavailableError
+from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client import KafkaLookup
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PatientLookup:
             try:
                 with self._lock:
                     return question(self._open())
-            except ServiceUnavailableError as error:
+            except (ServiceUnavailableError, SourceGoneError) as error:  # a topic may be about to be made
                 self.close()
                 if left <= 0 or error.code == "KAFKA_CALLER_GONE":
                     raise

@@ -40,6 +40,8 @@ _WORD: Final = 8
 _WINDOW_BITS: Final = 30
 _NO_CONSUMER_CLOSE: Final = 8
 _LOOK_SECONDS: Final = 1.0
+_MOST_MS: Final = (1 << 31) - 1
+"""A number of C, as which the client takes a time to wait."""
 _INLINE_BYTES: Final = 12
 """A view holds so many bytes by itself; longer ones are looked up in their buffer."""
 
@@ -246,7 +248,7 @@ class NativeSource:
             where.partition,
             ctypes.addressof(low),
             ctypes.addressof(high),
-            int(seconds * 1000),
+            min(int(seconds * 1000), _MOST_MS),
         )
         if error:
             event = self._event(error, -1)

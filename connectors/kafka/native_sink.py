@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.librdkafka import library, new_client
-from connectors.kafka.rows import Columns, binary_column, topic_column
+from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
 
 if TYPE_CHECKING:
     from connectors.kafka.settings import ClientSettings
@@ -31,7 +31,7 @@ _PRODUCER: Final = 0
 _COPY, _BLOCK, _PARTITION = 2, 4, 8
 _ANY_PARTITION: Final = -1
 _TIMED_OUT: Final = -185
-_PURGE_ALL: Final = 3
+_PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
 _WORDS: Final = 9
 """Of ``rd_kafka_message_t``."""
@@ -55,9 +55,10 @@ class NativeSink:
     def __init__(self, settings: ClientSettings) -> None:
         self._library = library()
         self._error: ConnectorError | None = None
-        self._report = _REPORT(self._delivered)  # kept alive as long as the client
+        # Kept alive as long as the client.
+        self._report, self._problem = _REPORT(self._delivered), _PROBLEM(self._note)
         own = {"delivery.report.only.error": "true", "log.connection.close": "false"}
-        self._client = new_client(_PRODUCER, settings.revealed() | own, self._report)
+        self._client = new_client(_PRODUCER, settings.revealed() | own, self._report, self._problem)
         self._topics: dict[str, int] = {}
         self._stopped = threading.Event()
         # Reports of errors keep their place in the queue until they are taken, and sending waits for a place.
@@ -67,6 +68,9 @@ class NativeSink:
     def _poll(self) -> None:
         while not self._stopped.is_set():
             self._library.rd_kafka_poll(self._client, 100)
+            if isinstance(self._error, CredentialsError):
+                # Nothing will be sent, and sending may wait for a place in the queue.
+                self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
         """A record could not be written."""
@@ -78,6 +82,13 @@ class NativeSink:
         if error and self._error is None:
             name = self._library.rd_kafka_topic_name(topic).decode()
             self._error = self._named(error, f"{name}-{partition}")
+
+    def _note(self, _client: int, error: int, text: bytes, _opaque: int) -> None:
+        """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
+        name = self._library.rd_kafka_err2name(error).decode()
+        problem = named_error(name, text.decode(errors="replace"), "kafka.bootstrap.servers", retriable=False)
+        if isinstance(problem, CredentialsError) and self._error is None:
+            self._error = problem
 
     def _named(self, error: int, where: str) -> ConnectorError:
         name = self._library.rd_kafka_err2name(error).decode()
@@ -102,7 +113,7 @@ class NativeSink:
             messages[:, _KEY_WORD], messages[:, _KEY_WORD + 1] = _places(key)
         partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
         if columns.partition:
-            partitions = pc.fill_null(batch.column("partition"), _ANY_PARTITION).to_numpy().astype(np.int64)
+            partitions = partition_column(batch).to_numpy().astype(np.int64)
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
         queued = self._library.rd_kafka_produce_batch(
             self._topic(topic), _ANY_PARTITION, _COPY | _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
@@ -115,7 +126,10 @@ class NativeSink:
     def _topic(self, name: str) -> int:
         """The handle of a topic."""
         if name not in self._topics:
-            self._topics[name] = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
+            handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
+            if not handle:  # a call with it would end the process
+                raise named_error("_INVALID_ARG", "Invalid topic", name[:_TEXT_BYTES], retriable=False)
+            self._topics[name] = handle
         return self._topics[name]
 
     def _check(self) -> None:
@@ -146,17 +160,17 @@ class NativeSink:
 
 
 _REPORT: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+_PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa.RecordBatch]]:
     """The rows of each topic, in their order."""
     if columns.topic is not None:
         return [(columns.topic, batch)]
-    column = topic_column(batch)
-    names = pc.unique(column).to_pylist()
+    names = topic_names(batch)
     if len(names) == 1:
         return [(names[0], batch)]
-    return [(name, batch.filter(pc.equal(column, name))) for name in names]
+    return [(name, batch.filter(pc.equal(batch.column("topic"), name))) for name in names]
 
 
 def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -95,7 +95,23 @@ class KafkaClientOptions:
         default=None,
     )
     oauthbearer_client_secret: Secret | None = option(
-        "kafka.sasl.oauthbearer.client.secret", SECRET, "The secret of an OIDC client.", default=None
+        "kafka.sasl.oauthbearer.client.secret",
+        SECRET,
+        "The secret of an OIDC client.",
+        default=None,
+        aliases=("kafka.sasl.oauthbearer.client.credentials.client.secret",),
+    )
+    oauthbearer_assertion_key_pem: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.pem",
+        SECRET,
+        "The private key that signs assertions of an OIDC client, as PEM text.",
+        default=None,
+    )
+    oauthbearer_assertion_key_password: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
+        SECRET,
+        "The password of that key.",
+        default=None,
     )
     ssl_key_pem: Secret | None = option(
         "kafka.ssl.key.pem",
@@ -231,7 +247,7 @@ class KafkaReadOptions(KafkaClientOptions):
     offset_retries: int = option(
         "fetchOffset.numRetries",
         INTEGER,
-        "How often offsets are looked up before the query fails.",
+        "How often offsets are looked up before the query fails; also for a topic that is not there.",
         default="3",
         minimum="1",
         maximum="1000",
@@ -280,6 +296,13 @@ class KafkaReadOptions(KafkaClientOptions):
         return self.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
 
 
+def _sink_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kafka.write_options import KafkaWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the sink": KafkaWriteOptions}
+
+
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KafkaReadOptions:
@@ -294,7 +317,7 @@ def parse_read_options(
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
     own, client = split_client_options(KafkaReadOptions, raw)
-    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR)
+    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR, _sink_options)
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
     )

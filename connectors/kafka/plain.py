@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PlainRecords", "PlainSource"]
 
+_MOST_SECONDS: Final = 2_000_000.0
+"""The client takes milliseconds as a number of C, with a sign."""
 _LOOK_SECONDS: Final = 1.0
 
 
@@ -85,7 +87,7 @@ class PlainSource:
         """The earliest offset, and the latest under the isolation."""
         partition = sdk().TopicPartition(where.topic, where.partition)
         try:
-            low, high = self._consumer.get_watermark_offsets(partition, timeout=seconds)
+            low, high = self._consumer.get_watermark_offsets(partition, timeout=min(seconds, _MOST_SECONDS))
         except client_exception() as error:
             raise connector_error(error.args[0], str(where)) from None
         return low, high

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from connectors.core.errors import OptionError
+from connectors.core.option_kinds import INTEGER
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition, parse_json_offsets
 
 __all__ = [
@@ -98,7 +99,7 @@ def parse_position(
 
 def _timestamp(text: str) -> Position:
     try:
-        return Timestamp(int(text))
+        return Timestamp(INTEGER.parse(text))
     except ValueError:
         raise ValueError(f"Expected a single long value, got {text}") from None
 

@@ -15,10 +15,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from connectors.core.extras import extra_imports
+from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.ranges import OffsetRange
+
+with extra_imports("kafka", "the format kafka_py"):
+    from connectors.kafka.consume import ReadSettings, read_range
+    from connectors.kafka.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -55,19 +59,24 @@ class KafkaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The schema of the rows; bad options fail here, while ``load()`` runs."""
-        from connectors.kafka.client import check_settings  # noqa: PLC0415 - tasks need neither
-        from connectors.kafka.schema import source_schema  # noqa: PLC0415
+        from connectors.kafka.client import check_settings  # noqa: PLC0415 - tasks need none
 
-        options = _parse(self.options, streaming=None)
-        check_settings(options.client)
-        return source_schema(headers=options.include_headers)
+        check_settings(_parse(self.options, streaming=None).client)
+        return self._own_schema()
 
-    def streamReader(self, schema: StructType) -> KafkaStreamReader:  # noqa: ARG002 - Spark's interface
+    def _own_schema(self) -> StructType:
+        from connectors.kafka.schema import source_schema  # noqa: PLC0415 - tasks need none
+
+        return source_schema(headers=_parse(self.options, streaming=None).include_headers)
+
+    def streamReader(self, schema: StructType) -> KafkaStreamReader:
         """The reader of a stream."""
+        check_schema(schema, self._own_schema(), self.name())
         return KafkaStreamReader(dict(self.options))
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
+        check_schema(schema, self._own_schema(), self.name())
         return KafkaBatchReader(dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:  # noqa: FBT001 - Spark's interface
@@ -207,4 +216,5 @@ def _partitions(ranges: Iterable[OffsetRange], options: KafkaReadOptions, *, str
 
 def _read(partition: KafkaPartition) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    yield from read_range(partition.part, partition.settings)
+    with extra_imports("kafka", "the format kafka_py"):
+        yield from read_range(partition.part, partition.settings)

@@ -19,6 +19,8 @@ __all__ = ["Columns", "Record", "check_columns", "records"]
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
+_TOPIC_BYTES: Final = 512
+"""The longest name that librdkafka takes; brokers take 249."""
 
 Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
 """Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
@@ -88,11 +90,11 @@ def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return batch.column(name).cast(pa.binary())
 
 
-def topic_column(batch: pa.RecordBatch) -> pa.Array:
-    """The column of topics.
+def topic_names(batch: pa.RecordBatch) -> list[str]:
+    """The names in the column of topics, each once.
 
     Raises:
-        ConnectorError: a row has none.
+        ConnectorError: a row has none, or one that cannot be the name of a topic.
     """
     column = batch.column("topic")
     if column.null_count:
@@ -102,23 +104,50 @@ def topic_column(batch: pa.RecordBatch) -> pa.Array:
             _SINK,
             "Give the option topic, or fill the column.",
         )
-    return column
+    names: list[str] = pc.unique(column).to_pylist()
+    for name in names:
+        if not name or "\0" in name or len(name.encode()) > _TOPIC_BYTES:
+            raise ConnectorError(
+                "KAFKA_TOPIC_NAME",
+                f"A row's topic {name[:100]!r} cannot be the name of a topic",
+                _SINK,
+                "Correct the column.",
+            )
+    return names
+
+
+def partition_column(batch: pa.RecordBatch) -> pa.Array:
+    """The column of partitions; -1 where the partitioner chooses.
+
+    Raises:
+        ConnectorError: one is below 0.
+    """
+    column = batch.column("partition")
+    least = pc.min_max(column)["min"].as_py()
+    if least is not None and least < 0:
+        raise ConnectorError(
+            "KAFKA_PARTITION",
+            f"Invalid partition: {least}. Partition number should always be non-negative or null",
+            _SINK,
+            "Use null where the partitioner is to choose.",
+        )
+    return pc.fill_null(column, _ANY_PARTITION)
 
 
 def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
     """The rows of a batch as the client takes them.
 
     Raises:
-        ConnectorError: a row has no topic.
+        ConnectorError: a row has no topic or an illegal one, a partition below 0, a time at 1970-01-01T00:00:00Z, or a
+            header without a key.
     """
     rows = batch.num_rows
-    topics = [columns.topic] * rows if columns.topic is not None else topic_column(batch).to_pylist()
+    topics = [columns.topic] * rows
+    if columns.topic is None:
+        topic_names(batch)  # raises for one that cannot be
+        topics = batch.column("topic").to_pylist()
     keys = binary_column(batch, "key").to_pylist() if columns.key else [None] * rows
-    partitions = (
-        pc.fill_null(batch.column("partition"), _ANY_PARTITION).to_pylist()
-        if columns.partition
-        else [_ANY_PARTITION] * rows
-    )
+    partitions = partition_column(batch).to_pylist() if columns.partition else [_ANY_PARTITION] * rows
     times = _times(batch) if columns.timestamp else [_NOW] * rows
     headers = _headers(batch.column("headers")) if columns.headers else [None] * rows
     return zip(topics, keys, binary_column(batch, "value").to_pylist(), partitions, times, headers, strict=True)
@@ -126,11 +155,27 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
 
 def _times(batch: pa.RecordBatch) -> list[int]:
     microseconds = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    return [_NOW if time is None else time // 1000 for time in microseconds.to_pylist()]
+    times = [None if time is None else time // 1000 for time in microseconds.to_pylist()]
+    if _NOW in times:
+        raise ConnectorError(
+            "KAFKA_TIMESTAMP",
+            "A row has the timestamp 1970-01-01T00:00:00Z, which means now to the client",
+            _SINK,
+            "Use null for now, or another time.",
+        )
+    return [_NOW if time is None else time for time in times]
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
     return [
-        None if each is None else [(pair["key"], pair["value"]) for pair in each if pair is not None]
+        None if each is None else [(_header_key(pair["key"]), pair["value"]) for pair in each if pair is not None]
         for each in column.to_pylist()
     ]
+
+
+def _header_key(key: str | None) -> str:
+    if key is None:
+        raise ConnectorError(
+            "KAFKA_HEADER_KEY", "A header of a row has no key", _SINK, "Fill it, or leave the header out."
+        )
+    return key

@@ -42,6 +42,13 @@ _NOT_FOR_SOURCES: Final = {
     "enable.auto.commit": "is not supported",
     "interceptor.classes": "is not supported",
 }
+_OPENSSL: Final = "Leave it out: OpenSSL is used."
+_TLS_VERSION: Final = "Leave it out: the newest version of TLS that both sides know is used."
+_KEYLESS: Final = "Leave it out: kafka.sticky.partitioning.linger.ms says how rows without a key are spread."
+_CHECKED_BY_BROKERS: Final = "Leave it out: brokers check tokens, clients do not."
+_OWN_TIMES: Final = "Leave it out: librdkafka has times of its own for asking for a token."
+_RENEWED_EARLY: Final = "Leave it out: a token is renewed when 80 percent of its life are over."
+_KERBEROS_RENEWAL: Final = "Use kafka.sasl.kerberos.min.time.before.relogin."
 _REFUSED: Final = {
     "plugin.library.paths": "Leave it out: it would load code of its own into every worker.",
     "max.poll.records": "Leave it out: maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time.",
@@ -49,17 +56,53 @@ _REFUSED: Final = {
     "default.api.timeout.ms": "Use fetchOffset.numRetries, fetchOffset.retryIntervalMs and kafka.socket.timeout.ms.",
     "max.block.ms": "Use kafka.delivery.timeout.ms.",
     "ssl.truststore.password": "Use a trust store in PEM, which has none: kafka.ssl.truststore.type=PEM.",
-    "ssl.provider": "Leave it out: OpenSSL is used.",
-    "ssl.protocol": "Leave it out: the newest version of TLS that both sides know is used.",
-    "ssl.enabled.protocols": "Leave it out: the newest version of TLS that both sides know is used.",
+    "ssl.provider": _OPENSSL,
+    "ssl.protocol": _TLS_VERSION,
+    "ssl.enabled.protocols": _TLS_VERSION,
     "ssl.engine.factory.class": "Use kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location.",
     "sasl.client.callback.handler.class": "Use tokenProvider.",
     "sasl.login.class": "Use tokenProvider.",
-    "security.providers": "Leave it out: OpenSSL is used.",
+    "security.providers": _OPENSSL,
     "partition.assignment.strategy": "Leave it out: no consumer group is joined.",
     "group.instance.id": "Leave it out: no consumer group is joined.",
-    "exclude.internal.topics": "Use subscribePattern with a pattern that leaves them out.",
+    "exclude.internal.topics": "Leave it out: subscribePattern reads no internal topics; subscribe can name them.",
     "metric.reporters": "Leave it out.",
+    "auto.include.jmx.reporter": "Leave it out: there is no JMX.",
+    "metadata.max.idle.ms": (
+        "Leave it out: kafka.topic.metadata.refresh.interval.ms says how often topics are looked up."
+    ),
+    "partitioner.adaptive.partitioning.enable": _KEYLESS,
+    "partitioner.availability.timeout.ms": _KEYLESS,
+    "transaction.two.phase.commit.enable": "Leave it out: deliveryGuarantee=exactly_once ends its transactions itself.",
+    "socket.connection.setup.timeout.max.ms": "Use kafka.socket.connection.setup.timeout.ms.",
+    "ssl.keymanager.algorithm": _OPENSSL,
+    "ssl.trustmanager.algorithm": _OPENSSL,
+    "ssl.secure.random.implementation": _OPENSSL,
+    "sasl.kerberos.ticket.renew.jitter": _KERBEROS_RENEWAL,
+    "sasl.kerberos.ticket.renew.window.factor": _KERBEROS_RENEWAL,
+    "sasl.login.connect.timeout.ms": _OWN_TIMES,
+    "sasl.login.read.timeout.ms": _OWN_TIMES,
+    "sasl.login.retry.backoff.max.ms": _OWN_TIMES,
+    "sasl.login.retry.backoff.ms": _OWN_TIMES,
+    "sasl.login.refresh.buffer.seconds": _RENEWED_EARLY,
+    "sasl.login.refresh.min.period.seconds": _RENEWED_EARLY,
+    "sasl.login.refresh.window.factor": _RENEWED_EARLY,
+    "sasl.login.refresh.window.jitter": _RENEWED_EARLY,
+    "sasl.oauthbearer.clock.skew.seconds": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.expected.audience": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.expected.issuer": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwks.endpoint.url": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwt.validator.class": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.scope.claim.name": _CHECKED_BY_BROKERS,
+    "sasl.oauthbearer.jwt.retriever.class": (
+        "Use kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.grant.type, or tokenProvider."
+    ),
+    "sasl.oauthbearer.header.urlencode": (
+        "Leave it out, and write client id and secret URL-encoded if the login server wants that."
+    ),
 }
 _RENAMED: Final = {
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -68,10 +111,12 @@ _RENAMED: Final = {
     "max.partition.fetch.bytes": "fetch.message.max.bytes",
     "ssl.truststore.certificates": "ssl.ca.pem",
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.cipher.suites": "ssl.cipher.suites",
+    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
 }
+_BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
 _LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_EXTENSION: Final = "extension_"
 _OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
 
@@ -130,6 +175,8 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     secrets = {
         "sasl.password": options.sasl_password,
         "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,
+        "sasl.oauthbearer.assertion.private.key.pem": options.oauthbearer_assertion_key_pem,
+        "sasl.oauthbearer.assertion.private.key.passphrase": options.oauthbearer_assertion_key_password,
         "ssl.key.pem": options.ssl_key_pem,
         "ssl.key.password": options.ssl_key_password,
         "ssl.keystore.password": options.ssl_keystore_password,
@@ -139,7 +186,8 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     for name, value in others.items():
         if name in _REFUSED or name.startswith("metrics."):
             raise illegal(f"The option kafka.{name} is not supported", _REFUSED.get(name, "Leave it out."))
-        plain[_RENAMED.get(name, name)] = value
+        # The system's own size is -1 to the JVM client, and 0 to librdkafka.
+        plain[_RENAMED.get(name, name)] = "0" if name in _BUFFERS and value == "-1" else value
     plain |= _stores(stores)
     if options.sasl_jaas_config is not None:
         _log_in(options.sasl_jaas_config.reveal(), plain, secret)
@@ -201,12 +249,7 @@ def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None
         if "password" in values:
             secret.setdefault("sasl.password", Secret(values["password"]))
     elif module == "OAuthBearerLoginModule":
-        plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
-        for name, target in (("clientId", "client.id"), ("scope", "scope")):
-            if name in values:
-                plain.setdefault(f"sasl.oauthbearer.{target}", values[name])
-        if "clientSecret" in values:
-            secret.setdefault("sasl.oauthbearer.client.secret", Secret(values["clientSecret"]))
+        _log_in_by_token(values, plain, secret)
     elif module == "IAMLoginModule":
         raise illegal(
             "The log-in IAMLoginModule is a class of the JVM",
@@ -215,8 +258,22 @@ def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None
     else:
         raise illegal(
             f"The log-in {module} is not supported",
-            "Use PLAIN, SCRAM or OAUTHBEARER; for Kerberos give kafka.sasl.kerberos.* settings of librdkafka.",
+            "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
+            if module == "Krb5LoginModule"
+            else "Use PLAIN, SCRAM or OAUTHBEARER.",
         )
+
+
+def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
+    plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
+    for name, target in (("clientId", "client.id"), ("scope", "scope")):
+        if name in values:
+            plain.setdefault(f"sasl.oauthbearer.{target}", values[name])
+    extensions = [f"{name[len(_EXTENSION) :]}={value}" for name, value in values.items() if name.startswith(_EXTENSION)]
+    if extensions:
+        plain.setdefault("sasl.oauthbearer.extensions", ",".join(extensions))
+    if "clientSecret" in values:
+        secret.setdefault("sasl.oauthbearer.client.secret", Secret(values["clientSecret"]))
 
 
 def _login_handler(plain: dict[str, str]) -> None:

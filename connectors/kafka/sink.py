@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client import client_exception, open_producer
 from connectors.kafka.client_errors import connector_error
 
@@ -44,6 +44,7 @@ class RecordSink:
         fixed = {
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
+            "error_cb": self._note,
             "log.connection.close": False,
         }
         self.producer = open_producer(settings, {**fixed, **(own or {})})
@@ -51,6 +52,20 @@ class RecordSink:
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._error is None:
             self._error = connector_error(error, f"{message.topic()}-{message.partition()}")
+
+    def _note(self, error: Any) -> None:
+        """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
+        problem = connector_error(error, "kafka.bootstrap.servers")
+        if isinstance(problem, CredentialsError) and self._error is None:
+            self._error = problem
+
+    def check(self) -> None:
+        """Take what the client has to say.
+
+        Raises:
+            ConnectorError: a record could not be written, or the log-in was refused.
+        """
+        self._serve(0)
 
     def send(self, records: Iterable[Record]) -> None:
         """Put records into the queue; waits while it is full.

@@ -10,6 +10,7 @@ from connectors.kafka.positions import illegal
 
 __all__ = ["Assign", "Strategy", "Subscribe", "SubscribePattern", "parse_strategy"]
 
+_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 _NAMES = "subscribe, subscribepattern, assign"
 
 
@@ -22,13 +23,13 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of all topics whose whole name matches a regular expression."""
+    """All partitions of all topics whose whole name matches a regular expression; not of Kafka's internal topics."""
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
         """Whether a topic is read."""
-        return re.fullmatch(self.pattern, topic) is not None
+        return topic not in _INTERNAL and re.fullmatch(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, slots=True)

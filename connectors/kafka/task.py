@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pyspark import TaskContext
+
 from connectors.core import task
 from connectors.core.task import StreamTask
 
-__all__ = ["StreamTask", "stream_task"]
+__all__ = ["StreamTask", "query_run", "stream_task"]
 
 
 def stream_task() -> StreamTask:
@@ -19,3 +21,13 @@ def stream_task() -> StreamTask:
         "deliveryGuarantee, dedupHeaders",
         "Use deliveryGuarantee=at_least_once without dedupHeaders, and report the version of Spark.",
     )
+
+
+def query_run() -> str:
+    """Names this run of the query, from its start to its end; empty where Spark does not say.
+
+    The jobs of a query are a group of that name: ``setJobGroup`` of Spark's StreamExecution.
+    """
+    context = TaskContext.get()
+    run = context.getLocalProperty("spark.jobGroup.id") if context is not None else None
+    return str(run or "")

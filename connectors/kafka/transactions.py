@@ -226,6 +226,7 @@ class _Task:
                 again = problem.retriable() or (asks and known.transient)
                 if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
                     raise known from None
+                self._sink.check()
 
     def _abort(self) -> None:
         """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
@@ -260,11 +261,14 @@ def _consumer_settings(settings: ClientSettings) -> ClientSettings:
     return replace(settings, plain=tuple(pair for pair in settings.plain if pair[0].startswith(shared)))
 
 
-_widths: dict[str, int] = {}
-"""The number of partitions of the last batch of each query that this process has committed."""
+_widths: dict[str, tuple[str, int]] = {}
+"""Of each query, the run and the number of partitions of the last batch that this process has committed.
+
+Within a run, batches that were committed are not repeated; the next run may repeat one, also in the same process.
+"""
 
 
-def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int) -> None:
+def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run: str) -> None:
     """The driver's part, before Spark logs a batch: no partition beyond the present ones has written it too.
 
     Args:
@@ -272,6 +276,7 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int) -> N
         query: the id of the query.
         batch: the number of the batch.
         partitions: how many it had.
+        run: names the run of the query; empty if that is not known.
 
     Raises:
         DataLossError: an earlier run of this batch had more partitions, and one of these was written.
@@ -279,7 +284,7 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int) -> N
     names = how.names(query)
     markers = Markers(how.client, names)
     width = markers.width()
-    if _widths.get(query) != partitions:
+    if not run or _widths.get(query) != (run, partitions):
         beyond = [each for each in markers.partitions() if each >= partitions]
         for each, marker in sorted(markers.of(beyond).items()):
             if marker.batch >= batch:
@@ -292,4 +297,4 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int) -> N
                     "To go on as it is, delete that group.",
                 )
     markers.keep_width(max(width, partitions))
-    _widths[query] = partitions
+    _widths[query] = run, partitions

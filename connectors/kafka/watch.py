@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,10 @@ __all__ = ["LatestWatch"]
 
 _PATIENCE_SECONDS: Final = 0.005
 """How long an answer may be waited for that is newer than the question: long enough for a broker nearby."""
+_IDLE_SECONDS: Final = 0.25
+"""Calls that are further apart are not those of an idle query: what is remembered is as old as the last of them."""
+_LONG_PATIENCE_SECONDS: Final = 5.0
+"""How long their answers are waited for."""
 
 
 class LatestWatch:
@@ -27,6 +32,7 @@ class LatestWatch:
         self._changed = threading.Condition()
         self._asked = 0
         self._answered = 0
+        self._called_at = -math.inf
         self._latest: Offsets = {}
         self._error: BaseException | None = None
         self._stopped = False
@@ -45,10 +51,12 @@ class LatestWatch:
         return latest
 
     def remembered(self) -> Offsets:
-        """The newest answer that is there; a question for a newer one is on its way.
+        """An answer that is newer than the question, unless it takes long; else the newest that is there.
+
+        A newer one is on its way then. An idle query waits for no longer than a broker nearby needs.
 
         Raises:
-            ConnectorError: the last question failed, after all its retries.
+            ConnectorError: the last question that was answered failed, after all its retries.
         """
         with self._changed:
             if self._thread is None:
@@ -58,7 +66,12 @@ class LatestWatch:
             self._asked += 1
             wanted = self._asked
             self._changed.notify_all()
-            self._changed.wait_for(lambda: self._answered >= wanted or self._error is not None, _PATIENCE_SECONDS)
+            idle = time.monotonic() - self._called_at < _IDLE_SECONDS
+            self._changed.wait_for(
+                lambda: self._answered >= wanted or (idle and self._error is not None),
+                _PATIENCE_SECONDS if idle else _LONG_PATIENCE_SECONDS,
+            )
+            self._called_at = time.monotonic()
             if self._error is not None:
                 error, self._error = self._error, None
                 raise error
@@ -88,5 +101,5 @@ class LatestWatch:
                 continue
             looked = time.monotonic() if look else looked
             with self._changed:
-                self._latest, self._answered = latest, number
+                self._latest, self._answered, self._error = latest, number, None
                 self._changed.notify_all()

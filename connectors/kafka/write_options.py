@@ -13,33 +13,12 @@ from connectors.core.option_kinds import BOOLEAN, STRING, Kind, choice
 from connectors.core.options import option, parse_options
 from connectors.kafka.options import KafkaClientOptions, split_client_options
 from connectors.kafka.positions import CONNECTOR, illegal
-from connectors.kafka.settings import ClientSettings, common_settings
+from connectors.kafka.producer_settings import check_transactional, producer_settings
+from connectors.kafka.settings import ClientSettings
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
 
 _ENGINE_KEYS: Final = {"asyncprogresstrackingenabled"}
-_NOT_FOR_SINKS: Final = {
-    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
-    "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
-    "interceptor.classes": "is not supported",
-}
-_PARTITIONERS: Final = {
-    "defaultpartitioner": "murmur2_random",
-    "uniformstickypartitioner": "random",
-    "roundrobinpartitioner": "random",
-}
-_DEFAULTS: Final = {
-    "acks": "all",
-    "enable.idempotence": "true",
-    "linger.ms": "5",
-    "partitioner": "murmur2_random",
-    "queue.buffering.max.messages": "500000",
-    "queue.buffering.max.kbytes": "131072",
-}
-"""What the JVM's producer does by itself, and librdkafka does not: keys land where the JVM client puts them."""
-_ALL: Final = frozenset({"all", "-1"})
-_TRANSACTION_DEFAULTS: Final = {"transaction.timeout.ms": "900000"}
-"""The longest that brokers allow by default: a transaction lives as long as its task."""
 
 
 class Guarantee(StrEnum):
@@ -132,6 +111,13 @@ class KafkaWriteOptions(KafkaClientOptions):
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
 
+def _source_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kafka.options import KafkaReadOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the source": KafkaReadOptions}
+
+
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
     """Parse and check the options of a sink; reads nothing but the arguments.
 
@@ -147,7 +133,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
     own, client = split_client_options(
         KafkaWriteOptions, {key: value for key, value in raw.items() if key.lower() not in _ENGINE_KEYS}
     )
-    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR)
+    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR, _source_options)
     if not options.bootstrap_servers:
         raise OptionError(
             "OPTION_MISSING",
@@ -157,7 +143,8 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
         )
     if options.exactly_once:
         _check_exactly_once(options, client, engine, streaming=streaming)
-    return dataclasses.replace(options, client=_producer_settings(options, client))
+    settings = producer_settings(options, client, transactions=options.exactly_once)
+    return dataclasses.replace(options, client=settings)
 
 
 def _check_exactly_once(
@@ -182,36 +169,4 @@ def _check_exactly_once(
             CONNECTOR,
             "Name a topic that exists; nothing is written to it.",
         )
-    if client.get("enable.idempotence", "true").lower() != "true":
-        raise illegal("deliveryGuarantee=exactly_once needs kafka.enable.idempotence", "Leave it out.")
-    if client.get("acks", "all") not in _ALL:
-        raise illegal("deliveryGuarantee=exactly_once needs kafka.acks=all", "Leave it out.")
-
-
-def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> ClientSettings:
-    for name, why in _NOT_FOR_SINKS.items():
-        if name in given:
-            raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
-    if "transactional.id" in given:
-        raise illegal(
-            "Kafka option 'transactional.id' is not supported",
-            "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like.",
-        )
-    changed = dict(given)
-    if (partitioner := changed.pop("partitioner.class", None)) is not None:
-        name = partitioner.rpartition(".")[2].lower()
-        if name not in _PARTITIONERS:
-            raise illegal(
-                f"The partitioner {partitioner[:200]} is a class of the JVM",
-                "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
-            )
-        changed.setdefault("partitioner", _PARTITIONERS[name])
-    if "buffer.memory" in changed:
-        changed.setdefault("queue.buffering.max.kbytes", str(max(1, int(changed.pop("buffer.memory")) // 1024)))
-    if "max.request.size" in changed:
-        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
-    defaults = _DEFAULTS | (_TRANSACTION_DEFAULTS if options.exactly_once else {})
-    if changed.get("enable.idempotence", "true").lower() != "true" or changed.get("acks", "all") not in _ALL:
-        # As the JVM's producer: other acks without a word on idempotence switch it off.
-        defaults = defaults | {"enable.idempotence": "false"}
-    return common_settings(options, {**defaults, **changed})
+    check_transactional(client)

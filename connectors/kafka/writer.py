@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.core.errors import OptionError
+from connectors.core.extras import extra_imports
 from connectors.core.worker import settle_worker
-from connectors.kafka.produce import produce_batches
-from connectors.kafka.rows import Columns, check_columns
-from connectors.kafka.task import stream_task
-from connectors.kafka.transactions import ExactlyOnce, check_layout
+
+with extra_imports("kafka", "the format kafka_py"):
+    from connectors.kafka.produce import produce_batches
+    from connectors.kafka.rows import Columns, check_columns
+    from connectors.kafka.task import query_run, stream_task
+    from connectors.kafka.transactions import ExactlyOnce, check_layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,11 +41,13 @@ class KafkaCommitMessage(WriterCommitMessage):
         rows: how many rows it has written, or had written before.
         query: the id of the query, where that matters.
         skipped: whether an earlier attempt had written them.
+        run: names the run of the query, if Spark says so.
     """
 
     rows: int
     query: str = ""
     skipped: bool = False
+    run: str = ""
 
 
 def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> KafkaBatchWriter:
@@ -88,6 +93,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self._columns = columns
         self._native = options.native_writes
 
+    @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
         settle_worker()
@@ -117,13 +123,14 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._dedup_headers = options.dedup_headers
         self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
 
+    @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
         settle_worker()
         if self._exactly_once is not None:
             task = stream_task()
             written = self._exactly_once.write(iterator, task)
-            return KafkaCommitMessage(written.rows, task.query, written.skipped)
+            return KafkaCommitMessage(written.rows, task.query, written.skipped, query_run())
         rows = produce_batches(
             iterator, self._columns, self._client, stream_task() if self._dedup_headers else None, native=self._native
         )
@@ -137,9 +144,9 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """
         if self._exactly_once is None:
             return
-        queries = {each.query for each in messages if isinstance(each, KafkaCommitMessage) and each.query}
-        for query in queries:
-            check_layout(self._exactly_once, query, batchId, len(messages))
+        runs = {(each.query, each.run) for each in messages if isinstance(each, KafkaCommitMessage) and each.query}
+        for query, run in runs:
+            check_layout(self._exactly_once, query, batchId, len(messages), run)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing: what a task has written stays."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -62,21 +61,28 @@ def _ends(
     open_ended = {
         key: state
         for key, state in starts.items()
-        if said[key].kind in {Kind.LATEST, Kind.TIME} and not listings[key[0]].shards[key[1]].closed
+        if said[key].kind is not Kind.TRIM and not listings[key[0]].shards[key[1]].closed
     }
     watch.follow(open_ended, list(listings.values()))
     watch.refresh(exact=True)
-    newest: dict[ShardKey, Position] = {}
-    for key, state in starts.items():
-        newest[key] = next_state(state, watch.seen(key)).position if watch.follows(key) else END
-    timed = {key: each for key, each in said.items() if each.kind is Kind.TIME}
-    first = watch.ask(*(_question(watch, listings[arn].stream, shard, each) for (arn, shard), each in timed.items()))
+    newest = {
+        key: next_state(state, watch.seen(key)) if watch.follows(key) else ShardState(END)
+        for key, state in starts.items()
+    }
+    timed = {
+        key: each
+        for key, each in said.items()
+        if each.kind is Kind.TIME and _has_passed(each, newest[key], listings[key[0]])
+    }
+    looks = {key: watch.look(key, listings[key[0]].stream) for key in timed}
+    first = watch.look_at_all(*(partial(first_record, looks[key], each) for key, each in timed.items()))
     found = dict(zip(timed, first, strict=True))
-    return {key: _end(key, said[key], newest[key], starts[key], found) for key in starts}
+    return {key: _end(key, said[key], newest[key].position, starts[key], found) for key in starts}
 
 
-def _question(watch: ShardWatch, stream: str, shard: str, position: Position) -> Callable[[], Record | None]:
-    return partial(first_record, watch.client, stream, shard, position)
+def _has_passed(moment: Position, newest: ShardState, listing: Listing) -> bool:
+    """Whether records may have arrived since a moment; of one in the future the service must not be asked."""
+    return moment.number <= (listing.at_ms if newest.ended else newest.arrival_ms or 0)
 
 
 def _said(options: KinesisReadOptions, listing: Listing, shard: str) -> Position:
@@ -91,6 +97,8 @@ def _end(
     key: ShardKey, said: Position, newest: Position, start: ShardState, first: dict[ShardKey, Record | None]
 ) -> Position:
     if said.kind in {Kind.AFTER, Kind.AT}:
+        if newest != END and _is_ahead(said, newest):
+            return newest
         return said if _is_ahead(said, start.position) else start.position
     if said.kind is Kind.TRIM:
         return start.position

@@ -11,13 +11,14 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from email.utils import parsedate_to_datetime
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from connectors.core.backoff import RetryPolicy, is_transient, retry
 from connectors.core.errors import SourceGoneError
-from connectors.kinesis.client_errors import NOT_FOUND, client_error, service_error
+from connectors.kinesis.client_credentials import NamedCredentials, named
+from connectors.kinesis.client_errors import NOT_FOUND, client_error, refuses_keys, service_error
 from connectors.kinesis.client_hooks import (
     BODY,
     NotSent,
@@ -28,11 +29,12 @@ from connectors.kinesis.client_hooks import (
     put_body,
     take_body,
 )
-from connectors.kinesis.positions import Kind, Position
+from connectors.kinesis.client_words import answered_at, listed_shard, place, stream_named
 from connectors.kinesis.shards import Listing, Shard
 
 if TYPE_CHECKING:
     from connectors.kinesis.client_options import KinesisClientOptions
+    from connectors.kinesis.positions import Position
     from connectors.kinesis.records import Page
 
 __all__ = ["KinesisClient", "patiently", "shared_client"]
@@ -42,13 +44,6 @@ T = TypeVar("T")
 _CONNECT_SECONDS: Final = 10
 _READ_SECONDS: Final = 30
 _HOUR_MS: Final = 3_600_000
-_ITERATOR_TYPES: Final = {
-    Kind.TRIM: "TRIM_HORIZON",
-    Kind.TIME: "AT_TIMESTAMP",
-    Kind.AFTER: "AFTER_SEQUENCE_NUMBER",
-    Kind.AT: "AT_SEQUENCE_NUMBER",
-    Kind.LATEST: "LATEST",
-}
 
 
 class KinesisClient:
@@ -64,6 +59,8 @@ class KinesisClient:
         self._connections = connections
         self._lock = threading.Lock()
         self._made: Any = None
+        self._keys = 0
+        """How often keys were read anew."""
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
         """One call, without retries.
@@ -79,18 +76,47 @@ class KinesisClient:
         Raises:
             ConnectorError: it failed.
         """
-        from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError  # noqa: PLC0415 - see the top
+        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - see the top
+        from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
         name = "".join(part.capitalize() for part in operation.split("_"))
         try:
+            answer = self._answer(operation, parameters)
+        except ClientError as error:
+            raise service_error(error.operation_name, where, error.response, self._options.role_arn) from None
+        except (BotoCoreError, ResponseParserError) as error:
+            raise client_error(name, where, error) from None
+        answer["AnsweredAt"] = answered_at(answer)
+        return answer
+
+    def _answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a call; when its keys are refused, that to another one with keys read anew."""
+        from botocore.exceptions import ClientError  # noqa: PLC0415 - see the top
+
+        keys = self._keys
+        try:
             answer: dict[str, Any] = getattr(self._client(), operation)(**parameters)
         except ClientError as error:
-            asked = "AssumeRole" if error.operation_name == "AssumeRole" else name
-            raise service_error(asked, where, error.response) from None
-        except (BotoCoreError, HTTPClientError) as error:
-            raise client_error(name, where, error) from None
-        answer["AnsweredAt"] = _answered_at(answer)
+            if not (refuses_keys(error.response) and self.renew(keys)):
+                raise
+            answer = getattr(self._client(), operation)(**parameters)
         return answer
+
+    def renew(self, keys: int) -> bool:
+        """See that the next call reads its keys anew: somebody may have changed them in a shared file.
+
+        Args:
+            keys: which were refused, as `SignedRequest.keys` has it; when they are not the newest, nothing is done.
+
+        Returns:
+            Whether there may be others: not when the options give the keys.
+        """
+        if self._options.access_key is not None:
+            return False
+        with self._lock:
+            if self._keys == keys:
+                self._made, self._keys = None, keys + 1
+        return True
 
     def credentials(self) -> str:
         """The way in which credentials are found, in botocore's words; a role is assumed once.
@@ -100,6 +126,7 @@ class KinesisClient:
             ConnectorError: the role cannot be assumed.
         """
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - see the top
+        from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
         try:
             found = _session(self._options).get_credentials()
@@ -107,8 +134,8 @@ class KinesisClient:
                 raise NoCredentialsError
             found.get_frozen_credentials()
         except ClientError as error:
-            raise service_error("AssumeRole", "sts", error.response) from None
-        except BotoCoreError as error:
+            raise service_error(error.operation_name, "sts", error.response, self._options.role_arn) from None
+        except (BotoCoreError, ResponseParserError) as error:
             raise client_error("Finding credentials", "kinesis", error) from None
         return str(found.method)
 
@@ -128,7 +155,7 @@ class KinesisClient:
             SourceGoneError: it is not there, or is being deleted.
             ConnectorError: the call failed.
         """
-        answer = self.call("describe_stream_summary", stream, **_stream(stream))
+        answer = self.call("describe_stream_summary", stream, **stream_named(stream))
         summary: dict[str, Any] = answer["StreamDescriptionSummary"]
         if summary["StreamStatus"] == "DELETING":
             raise SourceGoneError(NOT_FOUND, "The stream is being deleted", stream, "Read another stream.")
@@ -149,7 +176,7 @@ class KinesisClient:
         shards: dict[str, Shard] = {}
         for answer in self._shard_pages(stream, page_size):
             first = answer["AnsweredAt"] if first is None else first
-            shards |= {each["ShardId"]: _shard(each) for each in answer["Shards"]}
+            shards |= {each["ShardId"]: listed_shard(each) for each in answer["Shards"]}
         return Listing(
             stream=stream,
             arn=summary["StreamARN"],
@@ -160,7 +187,7 @@ class KinesisClient:
         )
 
     def _shard_pages(self, stream: str, page_size: int) -> Iterator[dict[str, Any]]:
-        answer = self.call("list_shards", stream, MaxResults=page_size, **_stream(stream))
+        answer = self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))
         yield answer
         while token := answer.get("NextToken"):
             # A stream and a token together are refused.
@@ -173,16 +200,9 @@ class KinesisClient:
         Raises:
             ConnectorError: the call failed; with `INVALID_ARGUMENT` the position is none of this shard.
         """
-        more: dict[str, Any] = {}
-        if position.kind in {Kind.AFTER, Kind.AT}:
-            more["StartingSequenceNumber"] = str(position.number)
-        if position.kind is Kind.TIME:
-            more["Timestamp"] = position.number / 1000
-        kind = _ITERATOR_TYPES[position.kind]
+        begin = place(position, "ShardIteratorType", "StartingSequenceNumber")
         where = f"{stream}, {shard}"
-        answer = self.call(
-            "get_shard_iterator", where, ShardId=shard, ShardIteratorType=kind, **_stream(stream), **more
-        )
+        answer = self.call("get_shard_iterator", where, ShardId=shard, **stream_named(stream), **begin)
         return str(answer["ShardIterator"])
 
     def records(self, iterator: str, limit: int, stream: str, shard: str) -> Page:
@@ -193,7 +213,7 @@ class KinesisClient:
         """
         from connectors.kinesis.records import parse_page  # noqa: PLC0415 - msgspec comes with the extra
 
-        named = _stream(stream) if stream.startswith("arn:") else {}
+        named = stream_named(stream) if stream.startswith("arn:") else {}
         answer = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
         return parse_page(answer[BODY], answer["AnsweredAt"])
 
@@ -208,21 +228,17 @@ class KinesisClient:
         Raises:
             ConnectorError: it cannot be signed.
         """
-        start: dict[str, Any] = {"Type": _ITERATOR_TYPES[position.kind]}
-        if position.kind in {Kind.AFTER, Kind.AT}:
-            start["SequenceNumber"] = str(position.number)
-        if position.kind is Kind.TIME:
-            start["Timestamp"] = position.number / 1000
+        keys = self._keys
         try:
             self.call(
                 "subscribe_to_shard",
                 f"{consumer}, {shard}",
                 ConsumerARN=consumer,
                 ShardId=shard,
-                StartingPosition=start,
+                StartingPosition=place(position, "Type", "SequenceNumber"),
             )
         except NotSent as made:
-            return made.request
+            return replace(made.request, keys=keys)
         raise AssertionError("a request that must not be sent was sent")
 
     def put_records(self, stream: str, body: bytes) -> bytes:
@@ -231,7 +247,7 @@ class KinesisClient:
         Raises:
             ConnectorError: the call failed.
         """
-        answer: bytes = self.call("put_records", stream, **_stream(stream), **{BODY: body})[BODY]
+        answer: bytes = self.call("put_records", stream, **stream_named(stream), **{BODY: body})[BODY]
         return answer
 
     def _client(self) -> Any:
@@ -274,22 +290,6 @@ def shared_client(options: KinesisClientOptions) -> KinesisClient:
     A client is not shared with a process that was forked after it was made.
     """
     return _clients.setdefault((os.getpid(), options), KinesisClient(options))
-
-
-def _stream(stream: str) -> dict[str, str]:
-    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
-
-
-def _shard(listed: Mapping[str, Any]) -> Shard:
-    parents = [listed.get("ParentShardId"), listed.get("AdjacentParentShardId")]
-    closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
-    return Shard(listed["ShardId"], tuple(each for each in parents if each), closed)
-
-
-def _answered_at(answer: Mapping[str, Any]) -> int:
-    """The service's time of an answer in milliseconds; this machine's, when it does not say."""
-    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)
 
 
 def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
@@ -371,17 +371,19 @@ def _session(options: KinesisClientOptions) -> Any:
         session.set_credentials(
             options.access_key.reveal(), options.secret_key.reveal(), token.reveal() if token is not None else None
         )
+    found = named(session.get_credentials)
     if options.role_arn is not None:
-        _assume(session, options, options.role_arn)
+        found = _assumed(session, options, options.role_arn, found)
+    if found is not None:
+        session._credentials = NamedCredentials(found)  # noqa: SLF001 - as its providers leave them; it has no setter
     return session
 
 
-def _assume(session: Any, options: KinesisClientOptions, role: str) -> None:
-    """Let a session assume a role by the credentials it has; they are made anew before they expire."""
+def _assumed(session: Any, options: KinesisClientOptions, role: str, source: Any) -> Any:
+    """The credentials of a role that is assumed by others; they are made anew before they expire."""
     from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials  # noqa: PLC0415
     from botocore.exceptions import NoCredentialsError  # noqa: PLC0415
 
-    source = session.get_credentials()
     if source is None:
         raise NoCredentialsError
     external, name = options.role_external_id, options.role_session_name
@@ -392,5 +394,4 @@ def _assume(session: Any, options: KinesisClientOptions, role: str) -> None:
         role_arn=role,
         extra_args={key: value for key, value in extra.items() if value is not None},
     )
-    refreshed = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-    session._credentials = refreshed  # noqa: SLF001 - as botocore's own providers leave it; there is no setter for it
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")

@@ -16,8 +16,20 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 
-__all__ = ["EXPIRED_ITERATOR", "INVALID_ARGUMENT", "IN_USE", "NOT_FOUND", "THROTTLED", "client_error", "service_error"]
+__all__ = [
+    "CREDENTIALS",
+    "EXPIRED_ITERATOR",
+    "INVALID_ARGUMENT",
+    "IN_USE",
+    "NOT_FOUND",
+    "THROTTLED",
+    "client_error",
+    "credentials_error",
+    "refuses_keys",
+    "service_error",
+]
 
+CREDENTIALS: Final = "KINESIS_CREDENTIALS"
 EXPIRED_ITERATOR: Final = "KINESIS_ITERATOR_EXPIRED"
 INVALID_ARGUMENT: Final = "KINESIS_INVALID_ARGUMENT"
 IN_USE: Final = "KINESIS_IN_USE"
@@ -29,7 +41,7 @@ _SAID_CHARACTERS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What an answer means: our error, and what the user can do."""
+    """What an answer means: our error, and what the user can do; that may name the ``{operation}``."""
 
     error: type[ConnectorError]
     code: str
@@ -42,78 +54,116 @@ _EXPIRED: Final = _Kind(ServiceUnavailableError, EXPIRED_ITERATOR)
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
-_DENIED: Final = _Kind(AccessDeniedError, "KINESIS_ACCESS_DENIED")
-_REFUSED: Final = _Kind(CredentialsError, "KINESIS_CREDENTIALS", "Check the keys, the profile or the role.")
+_DENIED: Final = _Kind(
+    AccessDeniedError,
+    "KINESIS_ACCESS_DENIED",
+    "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted.",
+)
+_REFUSED: Final = _Kind(CredentialsError, CREDENTIALS, "Check the keys, the profile or the role.")
 _KEY: Final = _Kind(AccessDeniedError, "KINESIS_KEY", "Mend the key that encrypts the stream.")
+_OF_ROLE: Final = {
+    _DENIED: _Kind(
+        AccessDeniedError,
+        "KINESIS_ACCESS_DENIED",
+        "Allow sts:{operation} on the role, and let the role trust these credentials.",
+    ),
+    _THROTTLED: _Kind(ServiceUnavailableError, THROTTLED, "Try again later."),
+}
 
 _NAMES: Final = {
     _THROTTLED: "ProvisionedThroughputExceededException LimitExceededException ThrottlingException Throttling "
     "RequestLimitExceeded TooManyRequestsException KMSThrottlingException",
     _UNAVAILABLE: "InternalFailure InternalFailureException InternalServerError ServiceUnavailable "
-    "ServiceUnavailableException RequestTimeout RequestTimeoutException RequestExpired",
+    "ServiceUnavailableException RequestTimeout RequestTimeoutException RequestExpired IDPCommunicationError",
     _EXPIRED: "ExpiredIteratorException",
     _GONE: "ResourceNotFoundException",
     _IN_USE: "ResourceInUseException",
-    _INVALID: "InvalidArgumentException ValidationException",
+    _INVALID: "InvalidArgumentException ValidationException ValidationError",
     _DENIED: "AccessDenied AccessDeniedException KMSAccessDeniedException",
     _REFUSED: "UnrecognizedClientException InvalidClientTokenId InvalidSignatureException SignatureDoesNotMatch "
     "IncompleteSignature IncompleteSignatureException MissingAuthenticationToken MissingAuthenticationTokenException "
-    "ExpiredToken ExpiredTokenException OptInRequired NotAuthorized",
+    "ExpiredToken ExpiredTokenException OptInRequired NotAuthorized InvalidIdentityToken IDPRejectedClaim "
+    "RegionDisabledException MalformedPolicyDocument PackedPolicyTooLarge UnauthorizedException",
     _KEY: "KMSDisabledException KMSInvalidStateException KMSNotFoundException KMSOptInRequired",
 }
 _KINDS: Final = {name: kind for kind, names in _NAMES.items() for name in names.split()}
 _SERVER_ERROR: Final = 500
+_STALE_KEYS: Final = {"ExpiredToken", "ExpiredTokenException", "UnrecognizedClientException", "InvalidClientTokenId"}
+_NETWORK: Final = {
+    "HTTPClientError",
+    "ConnectionError",
+    "IncompleteReadError",
+    "ResponseParserError",
+    "ResponseStreamingError",
+}
 _NO_CREDENTIALS: Final = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
-_NO_PROFILE: Final = {"ProfileNotFound", "ConfigNotFound", "ConfigParseError", "InfiniteLoopConfigError"}
+_LOGIN: Final = {"SSOError", "TokenRetrievalError", "NoAuthTokenError", "LoginError", "RefreshWithMFAUnsupportedError"}
 _SECRETS: Final = re.compile(
-    r"(?:AKIA|ASIA)[A-Z0-9]{8,}|(?:Credential|Signature|X-Amz-Security-Token|aws_secret_access_key)=[^\s,&]+",
+    r"(?:AKIA|ASIA)[A-Z0-9]{8,}|(?<=Invalid header value ).*|"
+    r"(?:Credential|Signature|X-Amz-Security-Token|aws_secret_access_key)=[^\s,&]+",
     re.IGNORECASE,
 )
 
 
-def service_error(operation: str, where: str, response: Mapping[str, Any]) -> ConnectorError:
+def service_error(operation: str, where: str, response: Mapping[str, Any], role: str | None = None) -> ConnectorError:
     """Our error for an answer of the service.
 
     Args:
-        operation: the call, such as ``GetRecords``.
+        operation: the call, such as ``GetRecords``, or ``AssumeRole``, which is made for another.
         where: the stream or shard it is about.
         response: what botocore made of the answer.
+        role: the role that the options name.
     """
     error = response.get("Error", {})
     name = str(error.get("Code", "")).rpartition("#")[2]
     said = _said(error.get("Message") or error.get("message") or "")
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     what = f"{operation} was answered {name or status}{said}"
+    of_role = operation.startswith("AssumeRole")
+    where = role or where if of_role else where
     if (kind := _KINDS.get(name)) is None:
         if status < _SERVER_ERROR:
             return ConnectorError("KINESIS_CALL_FAILED", what, where)
         kind = _UNAVAILABLE
-    action = kind.action
-    if kind is _DENIED:
-        service = "sts" if operation == "AssumeRole" else "kinesis"
-        action = f"Allow {service}:{operation} on it, and kms:Decrypt if it is encrypted."
-    return kind.error(kind.code, what, where, action)
+    if of_role:
+        kind = _OF_ROLE.get(kind, kind)
+    return kind.error(kind.code, what, where, kind.action.format(operation=operation))
+
+
+def refuses_keys(response: Mapping[str, Any]) -> bool:
+    """Whether an answer says that keys have expired, or are known no more: there may be others now."""
+    return str(response.get("Error", {}).get("Code", "")).rpartition("#")[2] in _STALE_KEYS
 
 
 def client_error(operation: str, where: str, error: BaseException) -> ConnectorError:
     """Our error for one that botocore raises without an answer of the service."""
-    name = type(error).__name__
+    name, kinds = type(error).__name__, {each.__name__ for each in type(error).__mro__}
     what = f"{operation} failed: {name}{_said(str(error))}"
-    if name in _NO_CREDENTIALS:
-        return CredentialsError(
-            "KINESIS_CREDENTIALS", what, where, "Give keys, a profile or a role, or set up the default chain."
-        )
-    if name in _NO_PROFILE:
-        return CredentialsError(
-            "KINESIS_CREDENTIALS", what, where, "Check the option profile and the shared AWS files."
-        )
+    if kinds & _NETWORK:
+        return ServiceUnavailableError("KINESIS_UNAVAILABLE", what, where, "Check the network, endpointUrl and region.")
     if name == "NoRegionError":
         return OptionError(
             "KINESIS_NO_REGION", "No region is known", "region", "Give the option region, or set AWS_REGION."
         )
+    if name == "InvalidRegionError":
+        return OptionError("OPTION_ILLEGAL", what, "region", "Give the option region, such as eu-west-1.")
     if name == "ParamValidationError":
         return ConnectorError(INVALID_ARGUMENT, what, where, "Check the options.")
-    return ServiceUnavailableError("KINESIS_UNAVAILABLE", what, where, "Check the network, endpointUrl and region.")
+    mend = "Check the option profile, the shared AWS files and the variables of the environment that begin with AWS_."
+    if kinds & _NO_CREDENTIALS:
+        mend = "Give keys, a profile or a role, or set up the default chain."
+    elif kinds & _LOGIN:
+        mend = "Log in again (aws sso login), or give credentials that a query can renew by itself, such as a role."
+    return CredentialsError(CREDENTIALS, what, where, mend)
+
+
+def credentials_error(error: BaseException) -> CredentialsError:
+    """Our error for one that is none of botocore's own: a file that is not there, a program that answers nonsense."""
+    what = f"Finding credentials failed: {type(error).__name__}{_said(str(error))}"
+    mend = (
+        "Check what gives the credentials: the shared AWS files, credential_process, the token's file, the container."
+    )
+    return CredentialsError(CREDENTIALS, what, "", mend)
 
 
 def _said(text: str) -> str:

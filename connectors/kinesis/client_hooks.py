@@ -29,12 +29,14 @@ class SignedRequest:
         headers: the signature among them.
         body: what to send.
         certificates: a file with the authorities that botocore trusts; None for ``http:``.
+        keys: with which keys it is signed: how often they had been read anew.
     """
 
     url: str
     headers: Mapping[str, str] = field(repr=False)
     body: bytes
     certificates: str | None
+    keys: int = 0
 
 
 class NotSent(Exception):  # noqa: N818 - it is no error

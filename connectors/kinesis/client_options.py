@@ -40,6 +40,12 @@ def _parse_url(text: str) -> str:
         raise ValueError("it is no URL that begins with https:// or http://")
     if url.username or url.password:
         raise ValueError("it holds a user's name")
+    if any(character.isspace() for character in text):
+        raise ValueError("it holds white space")
+    try:
+        url.port  # noqa: B018 - is looked at only when it is asked for
+    except ValueError:
+        raise ValueError("its port is none") from None
     return text.rstrip("/")
 
 
@@ -160,6 +166,7 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
     if options.session_token is not None and options.access_key is None:
         what = "awsSessionToken needs awsAccessKey and awsSecretKey"
         raise OptionError("OPTION_MISSING", what, CONNECTOR, "Give all three.")
+    _check_keys(options)
     if options.profile is not None and options.access_key is not None:
         raise conflict(CONNECTOR, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
     for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
@@ -170,6 +177,23 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
         what = f"The option region is {options.region} and the stream is in {arn[1]}"
         raise OptionError("OPTION_CONFLICT", what, CONNECTOR, "Leave region out.")
     return dataclasses.replace(options, region=options.region or _region(options, environ, arn[1] if arn else None))
+
+
+def _check_keys(options: KinesisClientOptions) -> None:
+    """Refuse keys that no request can hold, such as those of a file whose last line ends; they are not shown.
+
+    Raises:
+        OptionError: one is such.
+    """
+    given = {
+        "awsAccessKey": options.access_key,
+        "awsSecretKey": options.secret_key,
+        "awsSessionToken": options.session_token,
+    }
+    for name, key in given.items():
+        if key is not None and not (key.reveal().isascii() and key.reveal().isprintable() and " " not in key.reveal()):
+            what = f"The option {name} has a character that no key has: white space, or none of ASCII"
+            raise OptionError("OPTION_ILLEGAL", what, CONNECTOR, "Give the key without it.")
 
 
 def _region(options: KinesisClientOptions, environ: Mapping[str, str], of_arn: str | None) -> str | None:

@@ -123,7 +123,7 @@ class Piece:
         first_row, end_row: the rows of the extent, end excluded.
         begin: the place behind which its records are wanted; those before it are in the extent too, perhaps.
         last: the number of the last record that is wanted.
-        ended: the shard ends with it.
+        ended: the shard ends with it, and so does the range.
     """
 
     segment: str
@@ -204,7 +204,7 @@ class ShardExtents:
                 extent.row + extent.rows,
                 start,
                 last,
-                extent.ended and whole,
+                extent.ended and whole and end.kind is Kind.END,
             )
             found.append(piece)
             position = END if piece.ended else after(last)

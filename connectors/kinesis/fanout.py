@@ -25,6 +25,7 @@ from connectors.kinesis.offsets import ShardState, Streams
 from connectors.kinesis.options import Deaggregate
 from connectors.kinesis.positions import END, Kind, Position, after
 from connectors.kinesis.shards import Listing, Seen
+from connectors.kinesis.silence import SilentFetchers
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.subscription import Order
 from connectors.kinesis.watch import Followed, ShardWatch
@@ -57,6 +58,7 @@ class _Fan:
         live: the subscription works.
         refused: the service does not take the position.
         behind: how often in a row it was seen to be behind.
+        brought: the newest record that segments ever brought; -1 when none did.
     """
 
     created_ms: int
@@ -68,6 +70,7 @@ class _Fan:
     live: bool = False
     refused: bool = False
     behind: int = 0
+    brought: int = -1
 
 
 class FanOutWatch(ShardWatch):
@@ -91,6 +94,7 @@ class FanOutWatch(ShardWatch):
         self._fans: dict[ShardKey, _Fan] = {}
         self._consumers = StreamConsumers(options, self.client, self._jobs, self._consumer_found)
         self._told: set[str] = set()
+        self._silent = SilentFetchers(options.subscription_stall, _CHECK_SECONDS)
 
     # What the stream asks
 
@@ -150,7 +154,7 @@ class FanOutWatch(ShardWatch):
 
     def _rests(self, key: ShardKey, followed: Followed) -> bool:
         fan = self._fans.get(key)
-        if fan is None or not fan.live:
+        if fan is None or not fan.live or self._index(key) in self._silent:
             return False
         looked = followed.tail.seen.number
         return looked is None or (followed.pushed.number or -1) >= looked
@@ -307,6 +311,7 @@ class FanOutWatch(ShardWatch):
             fan = self._fans.get(key)
             if fan is None:
                 return
+            fan.brought = max(fan.brought, self._spool.newest(key, fan.created_ms) or -1)
             last = self._spool.end_of_chain(key, fan.created_ms, fan.head)
             if last is None:
                 return
@@ -346,19 +351,20 @@ class FanOutWatch(ShardWatch):
             self._start()
         elif error is not None:
             self._fail(error)
+        self._silent.look([] if group is None else group.status())
         with self._lock:
             for key, fan in self._fans.items():
-                if self._is_behind(key, fan):
+                if self._is_behind(fan):
                     fan.behind = 0
                     fan.ordered, fan.refused = fan.read, False
                     self._order(key, fan)
         return _CHECK_SECONDS
 
-    def _is_behind(self, key: ShardKey, fan: _Fan) -> bool:
+    @staticmethod
+    def _is_behind(fan: _Fan) -> bool:
         """Whether the subscription brings what was read already, for long enough to begin anew."""
         if fan.read.kind is not Kind.AFTER or fan.head == END:
             return False
-        newest = self._spool.newest(key, fan.created_ms) or -1
-        lags = max(newest, fan.ordered.number if fan.ordered.kind is Kind.AFTER else -1) < fan.read.number
+        lags = max(fan.brought, fan.ordered.number if fan.ordered.kind is Kind.AFTER else -1) < fan.read.number
         fan.behind = fan.behind + 1 if lags else 0
         return fan.behind >= _BEHIND_CHECKS or (fan.refused and lags)

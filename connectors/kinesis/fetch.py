@@ -152,6 +152,10 @@ class KinesisFetch:
         """See `SubscriptionHost`."""
         return await self._loop.run_in_executor(self._signers, self._client.subscription, consumer, shard, position)
 
+    def renew(self, keys: int) -> bool:
+        """See `SubscriptionHost`."""
+        return self._client.renew(keys)
+
     def has_room(self) -> bool:
         """See `SubscriptionHost`."""
         return self._intake is not None and self._intake.wait(0.0, lambda: False)

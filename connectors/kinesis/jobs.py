@@ -120,6 +120,10 @@ class Jobs:
         """Note when a job is due; the caller holds the lock."""
         job.due = due
         heapq.heappush(self._heap, (due, next(self._order), job))
+        self._wake()
+
+    def _wake(self) -> None:
+        """See that a thread looks at what is due next; the caller holds the lock."""
         if self._idle == 0 and self._threads < self._most:
             self._threads += 1
             threading.Thread(target=self._work, name="kinesis", daemon=True).start()
@@ -148,6 +152,8 @@ class Jobs:
                     due, _, job = heapq.heappop(self._heap)
                     if job.due == due and not job.running and not job.dropped:
                         job.running, job.due = True, None
+                        if self._heap:
+                            self._wake()  # an idle thread may have been told of several jobs before it took this one
                         return job
                 self._idle += 1
                 self._changed.wait(self._heap[0][0] - now if self._heap else None)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from connectors.kinesis.lookup import first_record, kept_iterator
+from connectors.kinesis.lookup import ShardLook, first_record
 from connectors.kinesis.offsets import ShardState
 from connectors.kinesis.positions import END, Kind, after, at_time
 from connectors.kinesis.shards import is_behind
-
-if TYPE_CHECKING:
-    from connectors.kinesis.client import KinesisClient
 
 __all__ = ["Share", "counted_end", "is_within", "shares", "timed_end"]
 
@@ -20,7 +17,6 @@ _RECORDS_A_SECOND: Final = 1000
 _BYTES_A_SECOND: Final = 1 << 20
 _COUNTED_RECORDS: Final = 10_000
 _COUNTED_BYTES: Final = 4 << 20
-_PAGES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,28 +75,22 @@ def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
     return end.arrival_ms - state.arrival_ms + 1000 <= share.span_ms
 
 
-def counted_end(
-    client: KinesisClient, stream: str, shard: str, state: ShardState, end: ShardState, share: Share
-) -> ShardState:
+def counted_end(look: ShardLook, state: ShardState, end: ShardState, share: Share) -> ShardState:
     """Where a share ends, found by reading it.
 
     Args:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
+        look: the shard.
         state: its start.
         end: where it ends without a limit.
         share: the limit; at least one record is taken, however large.
     """
-    known = state.known_ms is not None
-    iterator: str | None = kept_iterator(client, stream, shard, state.position, was_read=known)
     count = size = 0
     found = state
-    for _ in range(_PAGES):
-        if iterator is None:
-            return end if end.position == END else found
-        limit = _COUNTED_RECORDS if share.records is None else min(_COUNTED_RECORDS, share.records - count)
-        page = client.records(iterator, limit, stream, shard)
+
+    def limit() -> int:
+        return _COUNTED_RECORDS if share.records is None else min(_COUNTED_RECORDS, share.records - count)
+
+    for page in look.pages(state.position, limit, was_read=state.known_ms is not None):
         for record in page.records:
             if not is_behind(state.position, record.number):
                 continue
@@ -112,29 +102,33 @@ def counted_end(
                 return end
             if count == share.records or (share.size is not None and size >= share.size):
                 return found
-        iterator = page.following
-        if not page.records and page.behind_ms == 0 and iterator is not None:
+        if page.following is None and end.position == END:
+            return end
+        if not page.records and page.behind_ms == 0 and page.following is not None:
             return found
     return found
 
 
-def timed_end(
-    client: KinesisClient, stream: str, shard: str, state: ShardState, end: ShardState, share: Share
-) -> ShardState:
+def timed_end(look: ShardLook, state: ShardState, end: ShardState, share: Share, *, at_ms: int) -> ShardState:
     """Where a share ends, found by time: at the first record that arrived when it may be used up.
 
-    The arguments are those of `counted_end`.
+    Args:
+        look: the shard.
+        state: its start.
+        end: where it ends without a limit.
+        share: the limit.
+        at_ms: a time of the service that has passed: it refuses to look for what arrived in the future.
     """
     begin_ms = state.arrival_ms
     if begin_ms is None:
-        first = first_record(client, stream, shard, state.position)
+        first = first_record(look, state.position)
         if first is None:
             return end
         begin_ms = first.arrival_ms
     moment = begin_ms + share.span_ms
-    if end.arrival_ms is not None and end.arrival_ms <= moment:
+    if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):
         return end
-    cut = first_record(client, stream, shard, at_time(moment))
+    cut = first_record(look, at_time(moment))
     if cut is None or (end.position.kind is Kind.AFTER and cut.number >= end.position.number):
         return end
     return ShardState(after(cut.number), cut.arrival_ms) if is_behind(state.position, cut.number) else end

@@ -224,6 +224,13 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     """Derived: where a batch read ends."""
 
 
+def _sink_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kinesis.write_options import KinesisWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the sink": KinesisWriteOptions}
+
+
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KinesisReadOptions:
@@ -237,7 +244,7 @@ def parse_read_options(
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
-    options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, CONNECTOR)
+    options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, CONNECTOR, _sink_options)
     streams = _streams(options)
     options = resolve_client(options, environ, streams[0])
     default = TRIM if streaming is False else LATEST

@@ -17,7 +17,7 @@ from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kinesis.client import KinesisClient, patiently, shared_client
 from connectors.kinesis.client_errors import EXPIRED_ITERATOR
 from connectors.kinesis.columns import columns
-from connectors.kinesis.lookup import kept_iterator
+from connectors.kinesis.lookup import ShardLook, kept_iterator
 from connectors.kinesis.losses import check_kept, report_loss
 from connectors.kinesis.positions import Kind, Position, after
 from connectors.kinesis.shards import ShardRange
@@ -179,4 +179,4 @@ class _Pages:
         self._checked = True
         if part.known_ms < page.at_ms - part.retention_ms:
             fail = self._settings.fail_on_data_loss
-            check_kept(self._client, part.stream, part.shard, part.begin, part.known_ms, fail=fail)
+            check_kept(ShardLook(self._client, part.stream, part.shard), part.begin, part.known_ms, fail=fail)

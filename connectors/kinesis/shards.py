@@ -14,7 +14,7 @@ The rules, from which no record is lost and none comes before an older one of it
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.kinesis.extents import Piece
@@ -37,6 +37,7 @@ __all__ = [
     "shard_ranges",
     "states_of",
     "vanished",
+    "with_unread",
 ]
 
 _PIN_SLACK_MS = 1000
@@ -166,7 +167,9 @@ def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Po
         raise OptionError(
             "OPTION_ILLEGAL", f"The time of {option} lies in the future", listing.name, "Give latest, or a time passed."
         )
-    return TRIM if position.number < listing.at_ms - listing.retention_ms else position
+    if position.number < listing.at_ms - listing.retention_ms:
+        return TRIM
+    return at_time(min(position.number, listing.at_ms))  # the service refuses a time to come
 
 
 def _ancestors(listing: Listing, shards: Mapping[str, object]) -> set[str]:
@@ -190,6 +193,27 @@ def states_of(state: StreamState, listing: Listing) -> dict[str, ShardState]:
 def vanished(state: StreamState, listing: Listing) -> list[str]:
     """The shards that were not read to their end and are not listed any more: what they still had is gone."""
     return sorted(each for each, one in state.shards.items() if not one.ended and each not in listing.shards)
+
+
+def with_unread(state: StreamState, listing: Listing) -> StreamState:
+    """A state that says of some shards of which nothing was read since when they are owed: since 1970.
+
+    These are children whose parents are in the state and not listed any more. A shard is listed until the retention has
+    passed since it was closed, so what its children had first may have been trimmed, and the query has not read it.
+    As long as one parent is listed, nothing of them was.
+
+    Args:
+        state: the start of a batch.
+        listing: the stream as it is now.
+    """
+
+    def is_owed(shard: str, one: ShardState) -> bool:
+        parents = listing.shards[shard].parents
+        is_unread = one.position == TRIM and one.known_ms is None
+        return is_unread and any(each in state.shards for each in parents) and not any(map(listing.shards.get, parents))
+
+    owed = [each for each, one in states_of(state, listing).items() if is_owed(each, one)]
+    return replace(state, shards={**state.shards, **dict.fromkeys(owed, ShardState(TRIM, clean_ms=0))})
 
 
 def readable(states: Mapping[str, ShardState], listing: Listing, *, preserve_order: bool = True) -> list[str]:

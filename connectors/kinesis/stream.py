@@ -32,6 +32,7 @@ from connectors.kinesis.shards import (
     shard_ranges,
     states_of,
     vanished,
+    with_unread,
 )
 from connectors.kinesis.watch import ShardKey, ShardWatch
 
@@ -170,16 +171,14 @@ class KinesisStream:
 
     def _check_kept(self, state: StreamState, listing: Listing) -> None:
         """Look once at each shard of which nothing is known for longer than the retention."""
-        for shard, one in state.shards.items():
+        for shard, one in with_unread(state, listing).shards.items():
             key = (listing.arn, shard)
             late = not one.ended and shard in listing.shards and overdue(one, listing.at_ms, listing.retention_ms)
             if late and (key, one) not in self._checked:
-                self._watch.ask(self._checking(listing.stream, shard, one))
+                look = self._watch.look(key, listing.stream)
+                check = partial(check_kept, look, one.position, one.known_ms or 0, fail=self._options.fail_on_data_loss)
+                self._watch.look_at_all(check)
                 self._checked.add((key, one))
-
-    def _checking(self, stream: str, shard: str, state: ShardState) -> Callable[[], None]:
-        fail = self._options.fail_on_data_loss
-        return partial(check_kept, self._watch.client, stream, shard, state.position, state.known_ms or 0, fail=fail)
 
     def _follow(self, begin: Streams, listings: Iterable[Listing], *, all_of_them: bool) -> list[ShardKey]:
         """Follow the open shards that can be read now, or all that can ever be."""
@@ -245,17 +244,17 @@ class KinesisStream:
             if share is None:
                 limited[key] = state
             elif not is_within(state, ends[key], share):
-                find = counted_end if share.is_counted else timed_end
-                args = (self._watch.client, listings[key[0]].stream, key[1], state, ends[key], share)
-                questions[key] = partial(self._watch.in_turn, key, partial(find, *args))
-        return limited | dict(zip(questions, self._watch.ask(*questions.values()), strict=True))
+                find = counted_end if share.is_counted else partial(timed_end, at_ms=listings[key[0]].at_ms)
+                look = self._watch.look(key, listings[key[0]].stream)
+                questions[key] = partial(find, look, state, ends[key], share)
+        return limited | dict(zip(questions, self._watch.look_at_all(*questions.values()), strict=True))
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """The newest records seen, for Spark's progress reports."""
         if self._answered is None:
             return None
         streams: Streams = {}
-        for listing in self._watch.listings(fresh=False):
+        for listing in self._watch.known():
             seen = {shard: self._seen((listing.arn, shard)) for shard in listing.shards}
             states = {shard: next_state(ShardState(), each) for shard, each in seen.items()}
             streams[listing.arn] = StreamState(listing.created_ms, states)
@@ -272,7 +271,7 @@ class KinesisStream:
             return []
         until = read_offset(end)
         begin = resolved_start(end) if is_sentinel(start) else read_offset(start)
-        listings = {each.arn: each for each in self._watch.listings(fresh=False)}
+        listings = {each.arn: each for each in self._watch.known()}
         ranges: list[ShardRange] = []
         busy: list[ShardKey] = []
         for arn, state in until.items():
@@ -283,7 +282,8 @@ class KinesisStream:
                 what = "The batch that was not finished reads a stream that the options do not name any more"
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
             same_stream(state, listing)
-            found = shard_ranges(listing.stream, listing.name, begin.get(arn), state, listing.retention_ms)
+            before = with_unread(begin[arn], listing) if arn in begin else None
+            found = shard_ranges(listing.stream, listing.name, before, state, listing.retention_ms)
             found = [self._with_pieces(arn, state.created_ms, each) for each in found]
             busy += [(arn, each.shard) for each in found]
             ranges += found

@@ -18,7 +18,7 @@ import msgspec
 
 from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.kinesis.client_errors import IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
+from connectors.kinesis.client_errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
 from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.eventstream import Message, MessageBuffer
 from connectors.kinesis.extents import ShardKey
@@ -93,6 +93,9 @@ class SubscriptionHost(Protocol):
     def sign(self, consumer: str, shard: str, position: Position) -> Awaitable[SignedRequest]:
         """A signed request."""
 
+    def renew(self, keys: int) -> bool:
+        """Have the next request signed with keys read anew; see `KinesisClient.renew`."""
+
     def has_room(self) -> bool:
         """Whether reading may go on."""
 
@@ -130,6 +133,8 @@ class ShardSubscription:
         self._resume = order.position
         self._opened = 0.0
         self._served = False
+        self._keys = 0
+        self._renewed = False
         self._clean_told = False
         self._backoff = Backoff(_REOPEN)
         self._last_event = 0.0
@@ -157,6 +162,9 @@ class ShardSubscription:
         """Take note of the end of a subscription; how long to wait."""
         delay = self._backoff.next_delay_seconds()
         _log.debug("a subscription ended: %s", error)
+        if error.code == CREDENTIALS and not self._renewed and self._host.renew(self._keys):
+            self._renewed = True
+            return delay
         if error.code == INVALID_ARGUMENT:
             if self._resume != self.position:
                 self._resume = self.position  # a continuation is no record's number, and not taken for ever
@@ -181,6 +189,7 @@ class ShardSubscription:
         self._served = self._clean_told = False
         order, host = self.order, self._host
         signed = await host.sign(order.consumer, order.key[1], self._resume)
+        self._keys = signed.keys
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 answer = await host.http.post(signed.url, signed.headers, signed.body, signed.certificates)
@@ -237,7 +246,7 @@ class ShardSubscription:
         self._last_event = time.monotonic()
         self._hand_on(event, len(message.payload))
         if not self._served:
-            self._served = True
+            self._served, self._renewed = True, False
             self._backoff.reset()
             self._set_live(live=True)
         if event.ended:

@@ -14,6 +14,7 @@ from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_options import client_options
 from connectors.kinesis.extents import Piece, ShardKey
 from connectors.kinesis.jobs import Job, Jobs
+from connectors.kinesis.lookup import ShardLook
 from connectors.kinesis.offsets import ShardState, Streams
 from connectors.kinesis.positions import Position
 from connectors.kinesis.shards import Listing, Seen, newest
@@ -21,6 +22,7 @@ from connectors.kinesis.tail import ShardTail
 
 if TYPE_CHECKING:
     from connectors.kinesis.options import KinesisReadOptions
+    from connectors.kinesis.records import Page
 
 __all__ = ["Followed", "ShardKey", "ShardWatch"]
 
@@ -106,6 +108,16 @@ class ShardWatch:
         if first:
             self._jobs.add(self._listing_job, self._options.shard_fetch_interval)
         return list(self._listings.values())
+
+    def known(self) -> list[Listing]:
+        """The streams as they were at the last look; what has failed since is told by `listings`.
+
+        Raises:
+            ConnectorError: there was none, and the service cannot be asked.
+        """
+        with self._changed:
+            found = list(self._listings.values())
+        return found or self.listings(fresh=True)
 
     def _question(self, stream: str) -> Callable[[], Listing]:
         return lambda: self.client.listing(stream, self._options.max_shards_per_describe)
@@ -195,12 +207,33 @@ class ShardWatch:
         for key in (before - self._busy) & self._followed.keys():
             self._jobs.hurry(self._followed[key].job)
 
-    def in_turn(self, key: ShardKey, question: Callable[[], T]) -> T:
-        """The answer to a question that reads from a shard, when a call to it may be made again."""
+    def look(self, key: ShardKey, stream: str) -> ShardLook:
+        """A shard, to be looked at beside its tail, at the same pace.
+
+        Args:
+            key: the shard.
+            stream: name or ARN of its stream, to call the service with.
+        """
+
+        def in_turn(call: Callable[[], Page]) -> Page:
+            return patiently(lambda: self._in_turn(key, call), self._options)
+
+        return ShardLook(self.client, stream, key[1], in_turn)
+
+    def look_at_all(self, *questions: Callable[[], T]) -> list[T]:
+        """The answers to questions that ask by `look`, of which each call is made again as ``numRetries`` says.
+
+        Raises:
+            ConnectorError: one failed.
+        """
+        return self._jobs.all_of(questions)
+
+    def _in_turn(self, key: ShardKey, call: Callable[[], T]) -> T:
+        """The answer to a call that reads from a shard, when one may be made again."""
         if (wait := self._allowed.get(key, 0.0) - time.monotonic()) > 0:
             time.sleep(wait)
         self._spend(key, 1)
-        return question()
+        return call()
 
     def _spend(self, key: ShardKey, calls: int) -> None:
         """Note calls to a shard: so long this process makes none."""

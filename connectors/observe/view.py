@@ -6,11 +6,32 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, Final, TypeGuard
 
 from connectors.core.errors import ConnectorError
 
 __all__ = ["LineViews", "QueryView", "SourceView", "read_lines", "views_of_metrics"]
+
+_NUMBER: Final = (int, float)
+_TEXT_OR_NONE: Final = (str, NoneType)
+_FIELDS: Final[Mapping[str, Mapping[str, tuple[type, ...]]]] = {
+    "started": {"query": (str,), "name": _TEXT_OR_NONE},
+    "progress": {
+        "query": (str,),
+        "name": _TEXT_OR_NONE,
+        "time_ms": _NUMBER,
+        "batch": (int,),
+        "batch_ms": _NUMBER,
+        "rows": (int,),
+        "rows_per_second": _NUMBER,
+        "sources": (list,),
+    },
+    "terminated": {"query": (str,), "time_ms": _NUMBER, "exception": _TEXT_OR_NONE},
+}
+"""What is read of the events, by kind."""
+_SOURCE: Final = {"kind": (str,), "records": (int, NoneType), "milliseconds": _NUMBER, "spool": (dict, NoneType)}
+_SPOOL: Final = {"bytes": (int,), "oldest_unread_ms": _NUMBER, "duplicates": (int,)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +76,47 @@ def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
         with path.open("rb") as file:
             file.seek(begin)
             data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        return [json.loads(line) for line in whole.splitlines()], begin + len(whole)
-    except (OSError, ValueError) as error:
-        raise ConnectorError(
-            "OBSERVE_FILE",
-            f"This is no file of an observer: {error}",
-            str(path),
-            "Give the file that watch(spark, file=...) writes.",
-        ) from None
+    except OSError as error:
+        raise _no_file_of_ours(path, str(error)) from None
+    events: list[dict[str, Any]] = []
+    for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _no_file_of_ours(path, str(error)) from None
+        if not _is_event(event):
+            raise _no_file_of_ours(path, f"the line at byte {begin} is no event of a query")
+        events.append(event)
+        begin += len(line)
+    return events, begin
+
+
+def _no_file_of_ours(path: Path, why: str) -> ConnectorError:
+    return ConnectorError(
+        "OBSERVE_FILE",
+        f"This is no file of an observer: {why}",
+        str(path),
+        "Give the file that watch(spark, file=...) writes.",
+    )
+
+
+def _is_event(value: object) -> bool:
+    """Whether a value is an event with what is read of it; kinds that are not known here may hold anything."""
+    if not isinstance(value, dict) or not isinstance(value.get("event"), str):
+        return False
+    fields = _FIELDS.get(value["event"], {})
+    return _has(value, fields) and all(_is_source(each) for each in (value["sources"] if "sources" in fields else ()))
+
+
+def _is_source(value: object) -> bool:
+    return _has(value, _SOURCE) and (value["spool"] is None or _has(value["spool"], _SPOOL))
+
+
+def _has(value: object, fields: Mapping[str, tuple[type, ...]]) -> TypeGuard[Mapping[str, Any]]:
+    """Whether a value is an object with these fields, each of one of its types."""
+    return isinstance(value, dict) and all(
+        name in value and isinstance(value[name], types) for name, types in fields.items()
+    )
 
 
 class LineViews:

@@ -59,10 +59,10 @@ class AnyPrinter:
                 use_integers_for_enums=self._enums_as_ints,
                 descriptor_pool=self._pool,
             )
-        except (TypeError, DecodeError, json_format.Error, ValueError) as error:
+            return _dump(made)
+        except (TypeError, DecodeError, json_format.Error, ValueError, RecursionError) as error:
             kind = re.sub(r"[^\w./-]", "?", value.type_url)[:200]
             raise BadRowError(f"Any of the type {kind!r} cannot be printed: {' '.join(str(error).split())}") from error
-        return _dump(made)
 
 
 def _dump(value: Any) -> str:

@@ -7,6 +7,7 @@ It says what is right; `connectors.protobuf.codec_fast` is compared with it. The
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -25,7 +26,7 @@ from connectors.protobuf.outcome import BadRowError, Decoded
 from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan, Shape
 from connectors.protobuf.wire_form import WireForm, wire_name
 
-__all__ = ["PlainDecoder", "checked_micros"]
+__all__ = ["PlainDecoder", "checked_micros", "lenient_text"]
 
 F: Final = FieldDescriptor
 _MICROS: Final = 1_000_000
@@ -219,7 +220,7 @@ def _scalars(field: FieldPlan, values: list[Any]) -> list[Any]:
     convert: Callable[[Any], Any] | None = None
     bits = _UNSIGNED.get(field.proto_type)
     if field.lenient:
-        convert = _lenient_text
+        convert = lenient_text
     elif pa.types.is_decimal(field.value_arrow):
         convert = Decimal
     elif bits is not None and field.value_arrow.bit_width == bits:
@@ -228,5 +229,12 @@ def _scalars(field: FieldPlan, values: list[Any]) -> list[Any]:
     return values if convert is None else [None if each is None else convert(each) for each in values]
 
 
-def _lenient_text(data: bytes) -> str:
-    return data.decode("utf-8", "replace")
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def lenient_text(data: bytes) -> str:
+    """Text with U+FFFD for what is not UTF-8, as Java puts it: one for a surrogate, where Python puts three."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")

@@ -39,6 +39,8 @@ _LARGEST_NUMBER: Final = 1 << 16  # ptars holds 16 bytes for each number up to t
 _MOST_MESSAGES: Final = 2000
 _SEARCHES: Final = 3
 _SPLICED: Final = 64
+_MOST_GROUPS: Final = 10_000  # ptars goes down a level for each, on the stack; upb stops at 100
+_START_GROUP: Final = 3
 
 
 class PtarsError(Exception):
@@ -144,8 +146,8 @@ class FastDecoder:
 
     def _read_all(self, messages: pa.Array) -> tuple[pa.RecordBatch | None, np.ndarray[Any, Any]]:
         """What ptars reads, and the rows that it cannot read, which are empty messages there."""
-        unread = np.zeros(len(messages), dtype=np.bool_)
-        rest = messages
+        unread = self._too_deep(messages)
+        rest = _without(messages, unread)
         for _ in range(_SEARCHES):
             try:
                 return guarded(self._read, rest), unread
@@ -161,6 +163,16 @@ class FastDecoder:
             return guarded(self._read, _without(messages, unread)), unread
         except PtarsError:
             return None, unread
+
+    def _too_deep(self, messages: pa.Array) -> np.ndarray[Any, Any]:
+        """Those that may hold so many groups, one in another, that ptars would overflow the stack, and upb refuses."""
+        found = np.zeros(len(messages), dtype=np.bool_)
+        bounds = offsets(messages)
+        for row in np.flatnonzero(np.diff(bounds) > _MOST_GROUPS).tolist():
+            data = np.frombuffer(messages.buffers()[2], np.uint8)[bounds[row] : bounds[row + 1]]
+            if np.count_nonzero(data & 7 == _START_GROUP) > _MOST_GROUPS:
+                found[row] = messages[row].is_valid and not self._plain.check(data.tobytes())
+        return found
 
     def _find_bad(self, messages: pa.Array) -> int:
         """A message that ptars cannot read, the first one at its root or below; the length if none.

@@ -7,7 +7,9 @@ something else on the wire makes all messages of that schema bad rows, instead o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -36,6 +38,8 @@ _GROUPS: Final = (
     {F.TYPE_FIXED64, F.TYPE_SFIXED64},
     {F.TYPE_STRING, F.TYPE_BYTES},
 )
+_GONE_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
+_MOST_VERDICTS: Final = 10_000  # garbage may hold any id
 _GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in group}
 
 
@@ -118,18 +122,27 @@ class FramedDecoder:
         reader: the reader's message.
         registry: where the writers' schemas are; None to believe the frames.
         deprecated: whether message indexes are plain varints.
+        clock: monotonic time in seconds.
     """
 
     decoder: Decoder
     reader: MessageType
     registry: Registry | None
     deprecated: bool
-    _verdicts: dict[SchemaKey, str]
+    clock: Callable[[], float]
+    _verdicts: dict[SchemaKey, tuple[str, float]]
 
     def __init__(
-        self, decoder: Decoder, reader: MessageType, registry: Registry | None, *, deprecated: bool = False
+        self,
+        decoder: Decoder,
+        reader: MessageType,
+        registry: Registry | None,
+        *,
+        deprecated: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry, self.deprecated = decoder, reader, registry, deprecated
+        self.clock = clock
         self._verdicts = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
@@ -154,15 +167,23 @@ class FramedDecoder:
         """Why messages of a schema cannot be read; empty if they can."""
         if self.registry is None:
             return ""
-        if key not in self._verdicts:
-            self._verdicts[key] = self._compare(self.registry, key)
-        return self._verdicts[key]
+        verdict, until = self._verdicts.get(key, ("", -math.inf))
+        if until < self.clock():
+            until = math.inf
+            try:
+                verdict = self._compare(self.registry, key)
+            except SourceGoneError as error:
+                verdict, until = str(error), self.clock() + _GONE_SECONDS
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[key] = verdict, until
+        return verdict
 
     def _compare(self, registry: Registry, key: SchemaKey) -> str:
+        found = registry.by_id(key.schema) if isinstance(key.schema, int) else registry.by_guid(key.schema)
         try:
-            found = registry.by_id(key.schema) if isinstance(key.schema, int) else registry.by_guid(key.schema)
             writer = message_at(found, key.indexes)
-        except (BadRowError, SourceGoneError) as error:
+        except BadRowError as error:
             return str(error)
         if writer.name != self.reader.name:
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"

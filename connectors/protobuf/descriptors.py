@@ -117,6 +117,7 @@ def parse_set(data: bytes) -> FileDescriptorSet:
 def _imports_first(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
     by_name = {file.name: file for file in files}
     done: set[str] = set()
+    begun: set[str] = set()
     for root in by_name:
         stack = [(root, False)]
         while stack:
@@ -127,6 +128,9 @@ def _imports_first(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescrip
                 done.add(name)
                 yield by_name[name]
                 continue
+            if name in begun:
+                raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=f"{name} imports itself, or in a circle")
+            begun.add(name)
             stack.append((name, True))
             for dependency in by_name[name].dependency:
                 if dependency not in by_name:
@@ -193,7 +197,12 @@ class Schema:
         )
 
     def lenient(self, field: FieldType) -> bool:
-        """Whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so."""
+        """Whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so.
+
+        Never in a map, and not in a file with ``java_string_check_utf8``: Java's ``FieldDescriptor.needsUtf8Check``.
+        """
+        if field.containing_type.GetOptions().map_entry:
+            return False
         options = field.GetOptions()
         if options.HasField("features") and options.features.HasField("utf8_validation"):
             return bool(options.features.utf8_validation == _NO_VALIDATION)
@@ -232,4 +241,4 @@ class Schema:
 def _lenient_file(file: FileDescriptorProto) -> bool:
     if file.syntax == "editions":
         return bool(file.options.features.utf8_validation == _NO_VALIDATION)
-    return file.syntax != "proto3"
+    return file.syntax != "proto3" and not file.options.java_string_check_utf8

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
+from connectors.protobuf.codec import lenient_text
 from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
 from connectors.protobuf.plan import EnumPlan, FieldPlan, Kind, Shape
 from connectors.protobuf.ptars_form import PtarsField
@@ -88,7 +89,7 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
     if field.required and not known.all():
         wrong = _either(wrong, ~known)
     size = np.where(known, tag_size(field.number) + varint_sizes(part.size) + part.size, 0)
-    return Part(_masked(part.array, valid), size, part.slack, wrong)
+    return Part(_masked(part.array, valid), size, _prefixed(part), wrong)
 
 
 def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
@@ -159,7 +160,7 @@ def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]
         try:
             return raw.cast(pa.string()), None
         except pa.ArrowInvalid:
-            texts = [None if each is None else each.decode("utf-8", "replace") for each in raw.to_pylist()]
+            texts = [None if each is None else lenient_text(each) for each in raw.to_pylist()]
             return pa.array(texts, pa.string()), None
     if raw.type != field.value_arrow:
         return raw.cast(field.value_arrow), None
@@ -210,7 +211,8 @@ def _list(field: FieldPlan, raw: pa.Array) -> Part:
     else:
         part = _values(field, values)
         size = sums(tag + varint_sizes(part.size) + part.size, bounds)
-        slack = None if part.slack is None else sums(part.slack, bounds)
+        spared = _prefixed(part)
+        slack = None if spared is None else sums(spared, bounds)
         array, wrong = part.array, part.wrong
     wrong = None if wrong is None else sums(wrong, bounds) > 0
     return Part(list_array(field.arrow_type, bounds, array), size, slack, wrong)
@@ -221,7 +223,7 @@ def _map(field: FieldPlan, raw: pa.MapArray) -> Part:
     parts = [_entry(child, column) for child, column in zip(field.children, (raw.keys, raw.items), strict=True)]
     content = parts[0].size + parts[1].size
     size = sums(tag_size(field.number) + varint_sizes(content) + content, bounds)
-    slack = _plus(parts[0].slack, parts[1].slack)
+    slack = _prefixed(Part(raw, content, _plus(parts[0].slack, parts[1].slack)))
     wrong = _either(parts[0].wrong, parts[1].wrong)
     return Part(
         map_array(field.arrow_type, bounds, parts[0].array, parts[1].array),
@@ -243,7 +245,14 @@ def _entry(field: FieldPlan, raw: pa.Array) -> Part:
         return Part(array, size, slack, wrong)
     part = _values(field, raw)
     size = np.where(_valid(raw), 1 + varint_sizes(part.size) + part.size, 0)
-    return Part(part.array, size, part.slack, part.wrong)
+    return Part(part.array, size, _prefixed(part), part.wrong)
+
+
+def _prefixed(part: Part) -> Ints | None:
+    """The slack of messages with their lengths before them: a shorter one may spare a byte of its length too."""
+    if part.slack is None:
+        return None
+    return part.slack + varint_sizes(part.size) - varint_sizes(part.size - part.slack)
 
 
 def _not_zero(raw: pa.Array) -> Bools:

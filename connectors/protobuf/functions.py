@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from google.protobuf.message import Message
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
@@ -85,7 +86,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     _check_constants("FROM_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
     parsed = _session_options(parse_protobuf_options(options, "from_protobuf"))
     own = any(each is not None for each in (messageClass, fields, schemaRegistry, headers))
-    chosen = _engine(engine, options, own=own, name=messageName)
+    chosen = _engine("FROM_PROTOBUF", engine, options, own=own, name=messageName)
     if chosen is Engine.JVM:
         return _spark_function("from_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
@@ -138,7 +139,8 @@ def to_protobuf(
     """
     _check_constants("TO_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
     parsed = _session_options(parse_protobuf_options(options, "to_protobuf"))
-    chosen = _engine(engine, options, own=messageClass is not None or schemaRegistry is not None, name=messageName)
+    own = messageClass is not None or schemaRegistry is not None
+    chosen = _engine("TO_PROTOBUF", engine, options, own=own, name=messageName)
     if chosen is Engine.JVM:
         return _spark_function("to_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
@@ -149,11 +151,7 @@ def to_protobuf(
             "wire.format=confluent",
             "Give schemaRegistry with an address and a subject.",
         )
-    if registry is not None and _by_subject(messageName, descFilePath, binaryDescriptorSet, messageClass):
-        found, message, _ = _from_registry(registry, messageName)
-    else:
-        found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
-    frame = None if registry is None else _frame(registry, message)
+    found, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
     chosen = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
     _log.info("protobuf: to_protobuf of %s by the engine %s", message, chosen)
     return _column(_encoding(EncodeCall(found, message, parsed, chosen, frame)), BinaryType(), data)
@@ -223,7 +221,7 @@ def _check_constants(function: str, name: Any, path: Any, options: Any, data: An
 
 def _session_options(options: ProtobufOptions) -> ProtobufOptions:
     """The options with what the session's configuration says."""
-    session = SparkSession.getActiveSession()
+    session = _session()
     if session is None:
         return options
     return dataclasses.replace(
@@ -231,6 +229,14 @@ def _session_options(options: ProtobufOptions) -> ProtobufOptions:
         extensions=_is_true(session, _EXTENSIONS),
         case_sensitive=_is_true(session, "spark.sql.caseSensitive"),
     )
+
+
+def _session() -> SparkSession | None:
+    """The session: the active one, and in a thread that has none the default one."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _is_true(session: SparkSession, key: str) -> bool:
@@ -288,16 +294,31 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
     return registered.files, schema_of(registered.files).find(str(name)).full_name, registered
 
 
-def _frame(registry: RegistryOptions, message: str) -> tuple[int, tuple[int, ...]]:
-    """The schema id and the message indexes of what `to_protobuf` writes."""
-    registered = _from_registry(registry, message)[2]
-    return registered.schema_id, indexes_of(registered, message)
+def _written(
+    registry: RegistryOptions | None,
+    name: MessageName,
+    path: str | None,
+    data: bytes | bytearray | None,
+    message_class: type[Message] | None,
+) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
+    """What `to_protobuf` writes: descriptor set, full name, and for a frame the schema id and the message indexes.
+
+    A registry is asked once: a version that is registered meanwhile must not lend its id to messages of another.
+    """
+    if registry is None:
+        return *_resolve(name, path, data, message_class), None
+    if _by_subject(name, path, data, message_class):
+        found, message, registered = _from_registry(registry, name)
+    else:
+        found, message = _resolve(name, path, data, message_class)
+        registered = _from_registry(registry, message)[2]
+    return found, message, (registered.schema_id, indexes_of(registered, message))
 
 
 # --- the engine ----------------------------------------------------------------------------------------------------
 
 
-def _engine(asked: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
+def _engine(function: str, asked: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
     """The engine of a call.
 
     Raises:
@@ -324,7 +345,7 @@ def _engine(asked: str, options: Mapping[str, str] | None, *, own: bool, name: M
                 "Leave them out, or let engine be auto.",
             )
         if not _jar_is_there():
-            raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName="FROM_PROTOBUF")
+            raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName=function)
         return engine
     if engine is not Engine.AUTO:
         return engine
@@ -340,7 +361,7 @@ def _jar_is_there() -> bool:
     The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
     class path of the server cannot be seen: then it counts as absent.
     """
-    jvm: Any = getattr(SparkSession.getActiveSession(), "_jvm", None)
+    jvm: Any = getattr(_session(), "_jvm", None)
     if jvm is None:
         return False
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import http.client
 import json
 import os
 import ssl
@@ -163,7 +164,9 @@ class Registry:
         """The latest version of a subject; asked anew each time. Raises as `by_id`."""
         what = f"subject {subject}"
         answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest?format=serialized", what)
-        return self._schema(answer, what, int(answer["id"]))
+        if not isinstance(answer.get("id"), int):
+            raise _unusable(what, "the answer holds no id")
+        return self._schema(answer, what, answer["id"])
 
     def _get(self, path: str, what: str, schema_id: int) -> RegisteredSchema:
         with self._lock:
@@ -222,13 +225,15 @@ class Registry:
             with urllib.request.urlopen(  # noqa: S310 - checked where the option is parsed
                 request, timeout=self._options.timeout, context=self._context
             ) as response:
-                found: dict[str, Any] = json.load(response)
-                return found
+                found = json.load(response)
         except urllib.error.HTTPError as error:
             with error:
                 raise self._http_error(error, what) from None
-        except (OSError, json.JSONDecodeError) as error:
+        except (OSError, http.client.HTTPException, UnicodeDecodeError, json.JSONDecodeError) as error:
             raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            raise _unusable(what, "the answer holds no schema; is this the address of a schema registry?")
+        return found
 
     def _headers(self) -> dict[str, str]:
         found = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}

@@ -59,8 +59,9 @@ class PullStream:
         self._finished = threading.Event()
         self._cancelled = False
         self._responses = client.start_stream(self._requests(first_request))
-        # Else the thread of gRPC that reads the requests would wait for ever.
-        self._responses.add_callback(self._finished.set)
+        # Else the thread of gRPC that reads the requests would wait for ever. A call that is over takes no callback.
+        if not self._responses.add_callback(self._finished.set):
+            self._finished.set()
 
     def _requests(self, first_request: bytes) -> Iterator[bytes]:
         """One request, and then a wait: the end of the requests would tell the service to end the stream."""

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from connectors.core.errors import OptionError
+from connectors.core.errors import OptionError, SourceGoneError
 from connectors.pubsub.read_options import FetchMode, PubSubReadOptions, parse_read_options
 from connectors.pubsub.start import fetch_plan, fetcher_count, look_at
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.outside import wait_for_spool
 
+if TYPE_CHECKING:
+    from connectors.pubsub.subscription import SubscriptionInfo
+
 __all__ = ["FORMAT", "OPTIONS", "outside_plans"]
 
 FORMAT: Final = "pubsub"
 OPTIONS: Final = PubSubReadOptions
+
+_LOOK_SECONDS: Final = 1.0
 
 
 def outside_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
@@ -47,7 +53,7 @@ def outside_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: 
     plans = []
     for source, subscription in enumerate(options.subscriptions):
         one = options.alone(subscription)
-        info = look_at(one)
+        info = _look_when_made(one)
         if fetcher_count(one, info) < options.fetchers:
             one = replace(one, fetchers=1)
         plans.append(
@@ -60,3 +66,16 @@ def outside_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: 
             )
         )
     return plans
+
+
+def _look_when_made(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """As `look_at`; with ``topicId`` the query makes a subscription that is absent, and that after its spool."""
+    end = time.monotonic() + options.max_reader_age
+    while True:
+        try:
+            return look_at(options)
+        except SourceGoneError as error:
+            is_absent = error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
+            if options.topic is None or not is_absent or time.monotonic() > end:
+                raise
+        time.sleep(_LOOK_SECONDS)

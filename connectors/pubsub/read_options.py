@@ -162,6 +162,13 @@ class PubSubReadOptions(PubSubStreamOptions):
         )
 
 
+def _sink_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.pubsub.write_options import PubSubWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the sink": PubSubWriteOptions}
+
+
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> PubSubReadOptions:
@@ -175,7 +182,7 @@ def parse_read_options(
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
-    options = parse_options(PubSubReadOptions, raw, environ, _CONNECTOR)
+    options = parse_options(PubSubReadOptions, raw, environ, _CONNECTOR, _sink_options)
     given = {key.lower() for key in raw if raw.get(key) is not None}
     if streaming:
         _check_stream(options, given)

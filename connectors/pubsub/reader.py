@@ -16,13 +16,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from connectors.core.extras import extra_imports
+from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
-from connectors.pubsub.output import output
-from connectors.pubsub.schema import SchemaMode, schema_of
-from connectors.spool.plan import Slice
-from connectors.spool.read import read_slices
-from connectors.spool.stores import StoreAccess
+
+with extra_imports("pubsub", "the format pubsub"):
+    from connectors.pubsub.output import output
+    from connectors.pubsub.schema import SchemaMode, schema_of
+    from connectors.spool.plan import Slice
+    from connectors.spool.read import read_slices
+    from connectors.spool.stores import StoreAccess
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -67,12 +71,14 @@ class PubSubDataSource(DataSource):
         """The schema of the rows; bad options fail here, while ``load()`` runs."""
         return schema_of(_parse(self.options, streaming=None).schema_mode)
 
-    def streamReader(self, schema: StructType) -> PubSubStreamReader:  # noqa: ARG002 - Spark's interface
+    def streamReader(self, schema: StructType) -> PubSubStreamReader:
         """The reader of a stream."""
+        check_schema(schema, self.schema(), self.name())
         return PubSubStreamReader(dict(self.options))
 
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's interface
+    def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
+        check_schema(schema, self.schema(), self.name())
         return PubSubBatchReader(dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> PubSubBatchWriter:  # noqa: FBT001 - Spark's interface

@@ -23,6 +23,7 @@ from connectors.spool.ledger import Ledger
 from connectors.spool.losses import Losses
 from connectors.spool.plan import bytes_between
 from connectors.spool.reserve import DiskReserve
+from connectors.spool.state import COMMITS_KEPT
 from connectors.spool.store_errors import full_disk_error, no_room
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.spool.waiting import Arrivals
@@ -77,7 +78,8 @@ class Admission:
 
     Args:
         ledger: the spool's ledger.
-        start_fetching: called once, in a background thread, because it talks to the service.
+        start_fetching: called in a background thread, because it talks to the service; again where a full disk or a
+            store that does not answer ends it with `OSError`.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
         losses: what to do about damaged segments.
@@ -101,6 +103,7 @@ class Admission:
         self._upkeep: Upkeep | None = None
         self._fetching: Fetching | None = None
         self._highest_start = 0
+        self._last_starts: tuple[int, ...] = ()
         self._error: ConnectorError | None = None
         self._wake = threading.Event()
         self._stopping = threading.Event()
@@ -150,9 +153,16 @@ class Admission:
 
     def seen_start(self, position: int) -> None:
         """Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
+        if position not in self._last_starts[-1:]:
+            self._last_starts = (*self._last_starts, position)[-COMMITS_KEPT:]
         if position > self._highest_start:
             self._highest_start = position
             self._wake.set()
+
+    @property
+    def read_from(self) -> int:
+        """Where the rows begin that Spark may still read: a batch and the two before; 0 until it has asked for one."""
+        return min(self._last_starts, default=0)
 
     def check(self) -> None:
         """Raise the error that ended the background work or the fetchers, if there is one."""
@@ -181,7 +191,11 @@ class Admission:
                 return
 
     def _start_and_merge(self) -> None:
-        if not self._guarded(self._start):
+        while self._guarded(self._start) and self._fetching is None:
+            # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
+            if self._stopping.wait(_FULL_DISK_POLL):
+                return
+        if self._fetching is None:
             return
         while not self._stopping.wait(_MERGE_EVERY):
             if not self._guarded(self._merge):
@@ -212,7 +226,7 @@ class Admission:
         healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
         if self._upkeep is not None and (self._disk_is_full or any(_is_full(one) for one in fetchers)):
             # First of all: it makes the room that the records of what is admitted need.
-            self._upkeep.step(urgent=True)
+            self._upkeep.step(urgent=True, read_from=self.read_from)
         before = self._ledger.state.ordinal
         looked = self._look()
         now = time.monotonic()
@@ -226,7 +240,7 @@ class Admission:
             self.arrivals.round_ended(now, healthy=healthy, settled=min(known, default=now) if looked else 0.0)
             self.changed.notify_all()
         if self._upkeep is not None:
-            self._upkeep.step()
+            self._upkeep.step(read_from=self.read_from)
             if looked and now >= self._next_expiry:
                 self._next_expiry = now + _EXPIRE_EVERY
                 self._upkeep.expire()

@@ -1,7 +1,7 @@
 """Batch reads of a spool: the rows it keeps, without becoming its writer, also beside a running query (rules R4, R5).
 
-Nothing of the spool is changed. What is read are admitted rows that are not freed yet; a running query frees those it
-has committed, less the last two batches and ``spoolRetention``.
+Nothing of the spool is changed. What is read are admitted rows that are not freed yet; a running query frees those
+that are committed and that it has read, less the last two batches and ``spoolRetention``.
 """
 
 from __future__ import annotations

@@ -12,13 +12,14 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from connectors.core.checkpoints import newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Steps
-from connectors.core.errors import SpoolError
+from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
 from connectors.spool.fence import SpoolLock, spark_pid
 from connectors.spool.identity import SpoolIdentity, read_identity
@@ -51,20 +52,22 @@ def check_spool(
         checkpoint: the query's checkpoint, if it was given.
     """
     steps = Steps(_AREA)
-    there = root.is_dir()
+    there = os.path.isdir(root)  # noqa: PTH112 - it is False, and no error, where one may not look
     yield steps.step("writable", lambda: _writable(root))
     yield steps.step("one file system", lambda: _one_file_system(root))
     yield steps.step("kind of disk", lambda: _kind_of_disk(root))
     yield steps.step("room", lambda: _room(root, wanted_bytes))
     if not there:
         yield steps.step("content", lambda: "nothing yet: the folder is made when the query starts")
+        if checkpoint is not None:
+            yield _check_checkpoint(steps, checkpoint, str(root), _Seen())
         return
     held = Steps(_AREA)
     yield held.step("held by", lambda: _holder(root))
     store, seen = LocalStore(str(root), "doctor"), _Seen()
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
-    if checkpoint is not None and seen.state is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+    if checkpoint is not None:
+        yield _check_checkpoint(steps, checkpoint, store.root, seen)
 
 
 def check_object_spool(
@@ -84,8 +87,8 @@ def check_object_spool(
     if not steps.failed:
         yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
-    if checkpoint is not None and seen.state is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, seen))
+    if checkpoint is not None:
+        yield _check_checkpoint(steps, checkpoint, store.root, seen)
 
 
 class _Seen:
@@ -97,12 +100,12 @@ class _Seen:
 
 def _existing(root: Path) -> Path:
     """The folder, or its nearest parent that is there."""
-    return next(folder for folder in (root, *root.parents) if folder.exists())
+    return next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
 
 
 def _writable(root: Path) -> str:
     folder = _existing(root)
-    if not folder.is_dir() or (root.is_symlink() and not root.exists()):
+    if not folder.is_dir():
         raise _unusable(f"{folder} is no folder", root)
     try:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as tried:
@@ -258,17 +261,27 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
 
 
-def _checkpoint(checkpoint: Path, seen: _Seen) -> str:
+def _check_checkpoint(steps: Steps, checkpoint: Path, root: str, seen: _Seen) -> Finding:
+    find = partial(_checkpoint, checkpoint, root, seen)
+    return steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
+
+
+def _checkpoint(checkpoint: Path, root: str, seen: _Seen, newest: list[Mapping[str, Any]]) -> str:
     """Hold the newest offset of a checkpoint against the ledger, as the query does when it starts."""
-    state = seen.state
-    if state is None or seen.identity is None:
-        return "not looked at"
-    offsets = [each for each in newest_offsets(checkpoint) if "spool" in each]
-    mine = [each for each in offsets if each["spool"] == state.spool] or offsets
-    if not mine:
+    offsets = [each for each in newest if "spool" in each]
+    if not offsets:
         return f"{checkpoint} holds no offset of a spool yet"
-    where = f"checkpoint {checkpoint}"
-    for offset in mine:
+    state, where = seen.state, f"checkpoint {checkpoint}"
+    if state is None or seen.identity is None:
+        named = ", ".join(str(each["spool"]) for each in offsets)
+        raise OffsetError(
+            "SPOOL_OTHER",
+            f"The checkpoint means spool {named}, and there is no spool in {root}",
+            where,
+            "Correct spoolLocation: give the one that this checkpoint was used with. If that spool is gone for good, "
+            "begin with a new checkpoint too.",
+        )
+    for offset in [each for each in offsets if each["spool"] == state.spool] or offsets:
         position = position_of(state, load_offset(offset, seen.identity.connector), where)
         check_range(state, position, state.head, where)
     return f"it goes on at position {position:,} of {state.head:,}"

@@ -8,6 +8,7 @@ serves; a writer that was sealed finds the seal at its own next number, and stop
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -17,10 +18,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError
+from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.spool.holders import start_time
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
+from connectors.spool.store_errors import foreign_file, full_disk_error, no_room
 from connectors.spool.stores import Store
 
 __all__ = [
@@ -59,6 +61,7 @@ class SpoolLock:
     """
 
     def __init__(self, root: str, jvm: int) -> None:
+        self._root = root
         self._path = f"{root}/{_LOCK_NAME}"
         self._jvm = jvm
         self._file: int | None = None
@@ -70,8 +73,9 @@ class SpoolLock:
 
         Raises:
             SpoolInUseError: another query holds it; nothing was changed.
+            SpoolError: the place takes no lock, so it cannot be used.
         """
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
         while not _try_lock(file):
             holder = _read_holder(file)
@@ -90,9 +94,13 @@ class SpoolLock:
         self._file = file
 
     def holder(self) -> dict[str, int] | None:
-        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing."""
+        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing.
+
+        Raises:
+            SpoolError: the lock cannot be looked at.
+        """
         try:
-            file = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            file = self._open(os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:
@@ -109,6 +117,24 @@ class SpoolLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def _open(self, flags: int) -> int:
+        """Open the file of the lock; raises `FileNotFoundError`, and a `SpoolError` for all else."""
+        try:
+            return os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if no_room(error):
+                raise full_disk_error(self._root) from error
+            if error.errno == errno.ELOOP:
+                raise foreign_file(self._root, _LOCK_NAME) from error
+            raise SpoolError(
+                "SPOOL_NOT_WRITABLE",
+                f"The lock of the spool cannot be opened: {error.strerror}",
+                self._path,
+                "Choose a spoolLocation that is a folder, and that the user of the driver may write to.",
+            ) from error
 
 
 def claimed_epochs(store: Store) -> list[int]:

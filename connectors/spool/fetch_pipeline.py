@@ -247,20 +247,21 @@ class Pipeline:
     def _append(self, taken: list[Held]) -> None:
         failpoint("fetch.before_decode")
         block = self._target.decode([held.token for held in taken])
-        if len(block.rows):
+        wire_bytes = sum(held.wire_bytes for held in taken)
+        held = Held(block.token, wire_bytes, len(block.rows), taken[0].received_at, int(block.sizes.sum()))
+        with self._intake.lock:
+            if self._abandoned:
+                return
+            # Before it is written: if that fails, it is the block that is given up, since the leases are the block's.
+            self._intake.decoded(held)
+        if held.rows:
             if self._segment is None:
                 self._segment = self._begin(block.rows.schema)
                 self._segment_since = taken[0].received_at
             ids = block.ids
             keys = no_keys(len(block.rows)) if ids is None else keys_of(ids, self._plan.hash_key, block.other_ids)
             self._segment.append(block.rows, keys, block.sizes, block.published, dict(block.counters), block.notes)
-        wire_bytes = sum(held.wire_bytes for held in taken)
-        held = Held(block.token, wire_bytes, len(block.rows), taken[0].received_at, int(block.sizes.sum()))
-        with self._intake.lock:
-            if self._abandoned:
-                return
-            self._intake.decoded(held)
-        if not held.rows:
+        else:
             self._target.on_durable(held.token)
 
     def _begin(self, schema: pa.Schema) -> SegmentWriter:

@@ -143,7 +143,7 @@ class FetcherGroup:
         now = time.monotonic()
         for child in self._children:
             if child.process is None:
-                if not stopping and now >= child.start_at and self._may_start():
+                if not stopping and now >= child.start_at and self._is_free(child):
                     self._start(selector, child)
                 continue
             if stopping:
@@ -157,6 +157,15 @@ class FetcherGroup:
             if child.process.poll() is not None:
                 self._reap(selector, child)
         return not stopping or any(child.process is not None for child in self._children)
+
+    def _is_free(self, child: FetcherChild) -> bool:
+        """Whether a process may start in this place now; a store that does not answer is asked again later."""
+        try:
+            return self._may_start()
+        except OSError as error:
+            _log.warning("whether a fetcher may start is not known now: %s", error)
+            child.start_at = time.monotonic() + _START_PAUSE
+            return False
 
     def _start(self, selector: selectors.BaseSelector, child: FetcherChild) -> None:
         with self._lock:

@@ -14,7 +14,13 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from connectors.core.errors import SpoolDamagedError, SpoolFencedError, SpoolInUseError, SpoolVersionError
+from connectors.core.errors import (
+    ConnectorError,
+    SpoolDamagedError,
+    SpoolFencedError,
+    SpoolInUseError,
+    SpoolVersionError,
+)
 from connectors.core.failpoints import failpoint
 from connectors.spool.fence import SpoolLock
 from connectors.spool.holders import Holder
@@ -127,7 +133,7 @@ class SpoolLease:
         if self._version is not None and not self._is_lost:
             try:
                 self._store.replace_version(_NAME, self._bytes(released=True), self._version)
-            except OSError as error:
+            except (OSError, ConnectorError) as error:
                 _log.warning("the lease of the spool was not given back: %s", error)
             self._version = None
 
@@ -169,7 +175,8 @@ class SpoolLease:
                 if renewed is None and not self._recover():
                     return
                 self._version = renewed or self._version
-            except OSError as error:
+            except (OSError, ConnectorError) as error:
+                # What the store refuses now it may take at the next renewal; a lease that nobody renews is lost.
                 _log.warning("the lease of the spool was not renewed: %s", error)
 
     def _recover(self) -> bool:

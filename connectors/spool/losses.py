@@ -22,7 +22,7 @@ from connectors.spool.identity import SpoolIdentity
 from connectors.spool.ledger import Ledger
 from connectors.spool.opening import open_ledger, take_over
 from connectors.spool.quarantine import can_be_quarantined, move_aside, quarantined_rows, rows_in_footer, waiting_names
-from connectors.spool.runs import RunEntry, write_run
+from connectors.spool.runs import IdRun, RunEntry, write_run
 from connectors.spool.segment import SegmentReader
 from connectors.spool.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry
 from connectors.spool.stores import Store
@@ -134,13 +134,15 @@ class Losses:
 
     def _quarantine_admitted(self, entry: SegmentEntry, error: SpoolDamagedError) -> None:
         ledger = self._ledger
-        run = _keep_ids(ledger, entry)
+        runs = [IdRun.load(ledger.store, run) for run in _keep_ids(ledger, entry)]
         _move_admitted(ledger, entry, error)
-        state = replace(ledger.state, segments=list(ledger.state.segments), runs=[*ledger.state.runs, *run])
+        added = [run.entry for run in runs]
+        state = replace(ledger.state, segments=list(ledger.state.segments), runs=[*ledger.state.runs, *added])
         state.quarantine(entry.name)
 
         def then() -> None:
-            ledger.index.load(ledger.store, run)
+            for run in runs:
+                ledger.index.swap(run.entry.space, [], run)
             _delete(ledger.store, [entry.name])
 
         ledger.replace_state(state, then)

@@ -237,8 +237,8 @@ def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
 def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> None:
     """Delete what earlier writers left behind: old records, orphaned runs, freed segments, temporary files."""
     failpoint("opening.before_clear")
-    for epoch in range(1, ledger.claim.epoch):
-        for number in _numbers(store, epoch)[:-1]:
+    for epoch, numbers in _not_cleared(store, ledger.claim.epoch):
+        for number in numbers[:-1]:
             store.delete(record_name(epoch, number))
     live_runs = {run.name for run in ledger.state.runs}
     for name in set(store.list("ids")) - live_runs:
@@ -246,6 +246,21 @@ def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> 
     _clear_inbox(store, ledger.state, found)
     _clear_temporary(store)
     failpoint("opening.after_clear")
+
+
+def _not_cleared(store: Store, before: int) -> list[tuple[int, list[int]]]:
+    """The epochs that may hold records of no use, ascending, each with the numbers of its records.
+
+    A start must not list all the epochs there ever were. One that holds its seal alone, behind records that are gone,
+    was cleared by an earlier start, and all below it before it; one with a seal at number 0 never had a record.
+    """
+    found = []
+    for epoch in range(before - 1, 0, -1):
+        numbers = _numbers(store, epoch)
+        if len(numbers) == 1 and numbers[0] > 0:
+            break
+        found.append((epoch, numbers))
+    return found[::-1]
 
 
 def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]) -> None:

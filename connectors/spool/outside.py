@@ -85,7 +85,8 @@ def run_fetchers(
         processes: how many fetchers of each source run here.
         stopped: ends them; what they hold is published or handed back.
         healthy: called once, when all of them are at work.
-        outlive_reader: whether to wait for another reader when there is none any more; else that is the end.
+        outlive_reader: whether to wait for another reader when there is none any more; else that is the end, but not
+            before ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
 
     Raises:
         SpoolError: this machine does not see the spool, or sees another one there.
@@ -97,6 +98,7 @@ def run_fetchers(
     for plan in plans:
         groups.add(_group(plan, processes, store, groups))
     groups.start()
+    end_from = float("inf") if outlive_reader else time.monotonic() + plans[0].max_reader_age
     try:
         while not stopped.wait(_POLL_SECONDS):
             error = groups.terminal_error()
@@ -106,7 +108,7 @@ def run_fetchers(
             if all(status.healthy for status in statuses):
                 healthy()
                 healthy = _nothing
-            if not outlive_reader and all(_misses_reader(status) for status in statuses):
+            if time.monotonic() > end_from and all(_misses_reader(status) for status in statuses):
                 _log.warning("the query is gone: these fetchers end")
                 return
     finally:

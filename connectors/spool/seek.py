@@ -4,21 +4,26 @@ The order is: record what is wanted; see that all that was received is admitted;
 done, and with it a new epoch of ids. A crash anywhere in between leaves a wish without a "done", which the next start
 carries out again: until then nothing is fetched, so it comes to the same. What was carried out is not done again, until
 something else is wanted: so the options may stay in the script.
+
+A wish that the service refuses is taken back, so that a start without it goes on as if it had never been. Whether an
+earlier start had moved the source by it is not known then; ids stay known, so no row comes twice.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from connectors.core.errors import SpoolInUseError
+from connectors.core.errors import ConnectorError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.spool.ledger import Ledger
 from connectors.spool.runs import run_name
 
 __all__ = ["carry_out_seek"]
 
+_log = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.05
 _PATIENCE_SECONDS: Final = 60.0
 
@@ -36,7 +41,9 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
 
     Raises:
         SpoolInUseError: a fetcher of an earlier start does not end.
+        ConnectorError: the service refuses what is wanted now, or cannot be reached.
     """
+    ledger.settle()  # a full disk may have come between: this is called again then
     last = ledger.state.seek
     value = dict(wanted)
     if not value and last is not None and not last["done"]:
@@ -49,7 +56,16 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
         ledger.append({"seek": {"value": value, "done": False}})
         failpoint("seek.after_intent")
     _wait_for_earlier_fetchers(ledger)
-    move(value)
+    try:
+        move(value)
+    except ConnectorError as error:
+        if error.transient:
+            raise
+        ledger.append({"seek": last if last is not None and last["done"] else {"value": {}, "done": True}})
+        if wanted:
+            raise
+        _log.warning("[SPOOL_SEEK_GIVEN_UP] A seek that was begun with earlier options is given up: %s", error)
+        return False
     failpoint("seek.after_move")
     old = [run.name for run in ledger.state.runs]
 

@@ -22,9 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from connectors.core.errors import (
-    SpoolError,
-)
+from connectors.core.errors import SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.disk import disk
 from connectors.spool.holders import LockedFolder
@@ -289,11 +287,14 @@ class LocalStore:
 
     def written(self, folder: str) -> dict[str, float]:
         """When each name in a folder was written, in the file system's seconds since 1970; empty without a folder."""
-        try:
-            with self.folder(folder) as descriptor, os.scandir(descriptor) as entries:
-                return {entry.name: entry.stat(follow_symlinks=False).st_mtime for entry in entries}
-        except FileNotFoundError:
-            return {}
+        times: dict[str, float] = {}
+        absent = contextlib.suppress(FileNotFoundError)
+        with absent, self.folder(folder) as descriptor, os.scandir(descriptor) as entries:
+            for entry in entries:
+                # One that another process deletes meanwhile takes no other along.
+                with contextlib.suppress(FileNotFoundError):
+                    times[entry.name] = entry.stat(follow_symlinks=False).st_mtime
+        return times
 
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and no living process holds its lock."""

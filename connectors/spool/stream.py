@@ -172,6 +172,7 @@ class SpoolStream:
         with while_newest(self._ledger.store, self._ledger.claim):
             first, last = self._position(start), self._position(end)
             first = max(first, min(self._losses.begin(first), last))
+            self._admission.seen_start(first)
             self._losses.check(first, last)
             return self._losses.going_on(lambda: self._plan(first, last))
 

@@ -66,11 +66,12 @@ class Upkeep:
         with ledger.lock:
             ledger.index.set_horizon(settings.horizon)
 
-    def step(self, *, urgent: bool = False) -> None:
+    def step(self, *, urgent: bool = False, read_from: int | None = None) -> None:
         """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
 
         Args:
             urgent: the disk is full: free what may be freed, however little it is.
+            read_from: the lowest position that a query may still read; None where nothing reads.
 
         Raises:
             SpoolFencedError: another writer took the spool over.
@@ -79,7 +80,7 @@ class Upkeep:
         with self._ledger.lock:
             self._ledger.settle()
             state, settings = self._ledger.state, self._settings
-            due = freeable(state, settings.retention)
+            due = freeable(state, settings.retention, read_from)
             recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
             enough = enough or (urgent and bool(due))
@@ -138,10 +139,12 @@ class Upkeep:
         if not recent and ledger.state.runs_through == ledger.state.ordinal:
             return
         entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
+        # Before the record: a store that does not answer must not leave runs that the record knows and the index not.
+        runs = [IdRun.load(ledger.store, entry) for entry in entries]
 
         def take() -> None:
             failpoint("ids.after_record")
-            ledger.index.take_recent([IdRun.load(ledger.store, entry) for entry in entries])
+            ledger.index.take_recent(runs)
 
         ledger.append({"runs": _change(entries, [], ledger.state.ordinal)}, take)
 
@@ -210,9 +213,12 @@ def free_limit(state: LedgerState) -> int:
     return state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
 
 
-def freeable(state: LedgerState, retention: float) -> list[SegmentEntry]:
-    """The oldest segments that lie wholly below the free limit and are out of retention."""
-    limit = free_limit(state)
+def freeable(state: LedgerState, retention: float, read_from: int | None = None) -> list[SegmentEntry]:
+    """The oldest segments that lie wholly below the free limit and what is still read, and are out of retention.
+
+    A query with an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
+    """
+    limit = free_limit(state) if read_from is None else min(free_limit(state), read_from)
     newest = (state.published or 0) - int(retention * _MICROSECONDS)
 
     def may_go(entry: SegmentEntry) -> bool:

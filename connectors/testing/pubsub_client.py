@@ -5,14 +5,17 @@ It speaks to any endpoint without TLS: the server of `connectors.testing.pubsub`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 import grpc
 from google.pubsub_v1.types import pubsub as types
 
-__all__ = ["PubSubTestClient"]
+from connectors.core.errors import ServiceUnavailableError
+
+__all__ = ["PubSubTestClient", "answered"]
 
 _MOST_MESSAGES = 1000
 _MOST_BYTES = 5_000_000
@@ -90,3 +93,24 @@ class PubSubTestClient:
     def _publish(self, topic: str, batch: list[types.PubsubMessage]) -> list[str]:
         request = types.PublishRequest(topic=self.topic(topic), messages=batch)
         return list(self.call("Publisher/Publish", request, types.PublishResponse).message_ids)
+
+
+@contextlib.contextmanager
+def answered(endpoint: str) -> Iterator[None]:
+    """Name what a call of a client fails with, for the user of a command.
+
+    Args:
+        endpoint: of the client.
+
+    Raises:
+        ServiceUnavailableError: a call failed.
+    """
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise ServiceUnavailableError(
+            "PUBSUB_EMULATOR_SILENT",
+            f"It does not answer as Pub/Sub does: {error.code().name}, {error.details()}",
+            endpoint,
+            "Give the address of an emulator that runs.",
+        ) from None

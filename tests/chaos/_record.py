@@ -1,6 +1,7 @@
 """The record of a fault run: every trial with its seed and outcome, kept so that a stopped run goes on from it.
 
-It is one JSON file, replaced whole after each trial, and it is committed: it names versions and seeds, and no machine.
+It is one JSON file, replaced whole after each trial, and it is committed: it names the commit, versions and seeds, and
+no machine.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Record:
             self._check(fixed, seed)
         else:
             seed = secrets.randbits(32) if seed is None else seed
-            self._content = {**fixed, "seed": seed, "started": _today(), "ended": _today(), "trials": []}
+            begun = {"commit": _commit(), "seed": seed, "started": _today(), "ended": _today()}
+            self._content = {**fixed, **begun, "trials": []}
 
     def _check(self, fixed: Mapping[str, Any], seed: int | None) -> None:
         wanted = {**fixed, "seed": self.seed if seed is None else seed}
@@ -128,6 +130,12 @@ class Record:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
+
+
+def _commit() -> str:
+    """The commit that the run was begun with; empty outside of a repository."""
+    asked = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
 
 
 def summary(trials: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -47,9 +47,9 @@ def embedded_pubsub() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    """Two processes that run tasks, as Spark's executors keep them."""
-    shared = TaskWorkers(2)
+def workers(request: pytest.FixtureRequest) -> Iterator[TaskWorkers]:
+    """Processes that run tasks, as Spark's executors keep them: two, or as many as the module's WORKERS says."""
+    shared = TaskWorkers(getattr(request.module, "WORKERS", 2))
     yield shared
     shared.close()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
-from tests.kafka_rig import KafkaRig, text
+from tests.kafka_rig import LOG_IN, KafkaRig, text
 from tests.kafka_task import TaskPlan, exactly_once, run_commit, run_process, run_task, start_process
 
 FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
@@ -39,8 +39,8 @@ class Sink:
     def task(self, batch: int, partition: int, values: str, query: str | None = None) -> str:
         return run_task(self.plan(batch, partition, values, query))
 
-    def commit(self, batch: int, partitions: int) -> str:
-        return run_commit(self.options, self.query, batch, partitions)
+    def commit(self, batch: int, partitions: int, run: str = "run") -> str:
+        return run_commit(self.options, self.query, batch, partitions, run)
 
     def seen(self) -> list[str]:
         return sorted(text(message.value() for message in self.kafka.read_committed(self.topic, self.partitions)))
@@ -156,6 +156,19 @@ def test_fewer_partitions_in_a_replay_are_caught_when_a_partition_beyond_them_wa
     assert sink.commit(batch, 8) == "committed"
 
 
+@pytest.mark.parametrize("runs", [("first", "second"), ("", "")], ids=["known", "unknown"])
+def test_fewer_partitions_in_a_replay_are_caught_by_a_process_that_served_the_run_before(
+    sink: Sink, runs: tuple[str, str]
+) -> None:
+    for partition in range(4):
+        sink.task(0, partition, f"a{partition}")
+    assert sink.commit(0, 4, runs[0]) == "committed"
+    assert sink.task(1, 7, "lost") == "written"  # of 8 partitions, before the query was stopped
+    for partition in range(4):
+        assert sink.task(1, partition, f"b{partition}") == "written"
+    assert sink.commit(1, 4, runs[1]) == "KAFKA_LAYOUT_CHANGED"
+
+
 def test_fewer_partitions_in_a_replay_are_caught_when_a_present_partition_was_written(sink: Sink) -> None:
     assert sink.task(0, 2, "x") == "written"
     assert sink.task(0, 2, "x y") == "KAFKA_REPLAY_DIFFERS"
@@ -190,6 +203,13 @@ def test_a_topic_for_markers_that_is_not_there_is_an_error(kafka: KafkaRig) -> N
     sink = Sink(kafka, markerTopic="no-such-topic")
     assert sink.task(0, 0, "a") == "KAFKA_UNKNOWN_TOPIC_OR_PARTITION"
     assert sink.seen() == []
+
+
+def test_a_refused_log_in_is_named_after_the_first_call(kafka: KafkaRig) -> None:
+    refused = LOG_IN | {"kafka.sasl.password": "wrong-secret"}
+    sink = Sink(kafka, **{key.replace(".", "__"): value for key, value in refused.items()})
+    sink.options["kafka.bootstrap.servers"] = kafka.broker.sasl_endpoint
+    assert sink.task(0, 0, "a") == "KAFKA_LOG_IN"
 
 
 @pytest.fixture(scope="module")

@@ -22,14 +22,14 @@ from pyspark.sql.types import (
 )
 
 from connectors.core.arrow import arrow_schema
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.reader import KafkaDataSource
 from connectors.kafka.rows import check_columns
 from connectors.kafka.schema import HEADERS_TYPE
 from connectors.kafka.task import StreamTask, stream_task
 from connectors.kafka.write_options import parse_write_options
-from tests.kafka_rig import KafkaRig, text
+from tests.kafka_rig import LOG_IN, KafkaRig, text
 
 TYPES = {
     "topic": StringType(),
@@ -131,6 +131,12 @@ def test_45_a_row_without_a_topic_is_an_error(kafka: KafkaRig) -> None:
         write(options(kafka), struct("topic", "value"), rows)
 
 
+@pytest.mark.parametrize("topic", ["", "a" * 513, "a\0b"], ids=["empty", "long", "NUL"])
+def test_a_row_whose_topic_cannot_be_the_name_of_one_is_an_error(kafka: KafkaRig, topic: str) -> None:
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\]"):
+        write(options(kafka), struct("topic", "value"), [{"topic": topic, "value": b"v"}])
+
+
 def test_46_a_partition_wins_over_the_partitioner_and_null_leaves_it_to_that(kafka: KafkaRig) -> None:
     topic = kafka.topic(4)
     rows = [{"key": b"same", "value": b"%d" % number, "partition": number} for number in range(4)]
@@ -163,6 +169,16 @@ def test_47_headers_keep_order_duplicates_and_null(kafka: KafkaRig) -> None:
 def test_48_a_topic_that_is_not_there_fails_the_job(kafka: KafkaRig) -> None:
     with pytest.raises(ConnectorError, match=r"\[KAFKA_UNKNOWN_TOPIC_OR_PARTITION\].*no-such-topic"):
         write(options(kafka, topic="no-such-topic"), struct("value"), [{"value": b"v"}])
+
+
+@pytest.mark.parametrize("rows", [1, 1000], ids=["a queue with room", "a full queue"])
+def test_a_refused_log_in_is_named_long_before_records_time_out(kafka: KafkaRig, rows: int) -> None:
+    given = options(kafka, topic=kafka.topic(), kafka__queue__buffering__max__messages="100") | LOG_IN
+    given |= {"kafka.bootstrap.servers": kafka.broker.sasl_endpoint, "kafka.sasl.password": "wrong-secret"}
+    given |= {"kafka.message.timeout.ms": "60000"}  # which is KAFKA_UNAVAILABLE
+    with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\]") as caught:
+        write(given, struct("value"), [{"value": b"v"}] * rows)
+    assert "wrong-secret" not in str(caught.value)
 
 
 def test_49_overwriting_is_refused() -> None:
@@ -201,7 +217,7 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
         ({"deliveryGuarantee": "twice"}, "at_least_once"),
         ({"asyncProgressTrackingEnabled": "true", "deliveryGuarantee": "exactly_once"}, "asyncProgressTrackingEnabled"),
         ({"kafka__enable__idempotence": "false", "deliveryGuarantee": "exactly_once"}, "enable.idempotence"),
-        ({"kafka__acks": "1", "deliveryGuarantee": "exactly_once"}, "kafka.acks=all"),
+        ({"kafka__acks": "1", "deliveryGuarantee": "exactly_once"}, "Must set acks to all"),
     ],
 )
 def test_52_bad_options_of_the_sink_are_refused(given: dict[str, str], said: str) -> None:
@@ -209,6 +225,13 @@ def test_52_bad_options_of_the_sink_are_refused(given: dict[str, str], said: str
     with pytest.raises(OptionError) as caught:
         parse_write_options(raw, {}, streaming=True)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"kafka__retries": "0"}, {"kafka__max__in__flight__requests__per__connection": "6"}])
+def test_what_switches_idempotence_off_does_not_fail_the_task(kafka: KafkaRig, given: dict[str, str]) -> None:
+    topic = kafka.topic(1)
+    assert write(options(kafka, topic=topic, **given), struct("value"), [{"value": b"x"}]) == 1
+    assert text(message.value() for message in kafka.read_committed(topic)) == ["x"]
 
 
 def test_a_batch_write_cannot_be_exactly_once() -> None:

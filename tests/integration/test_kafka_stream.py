@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -609,6 +610,16 @@ def test_a_topic_that_is_not_there_stops_the_query(kafka: KafkaRig, strategy: st
         pytest.raises(ReaderFailedError, match=r"\[KAFKA_UNKNOWN_TOPIC_OR_PARTITION\].*no-such-topic"),
     ):
         drain(query)
+
+
+def test_a_topic_that_is_made_while_offsets_are_asked_for_is_read(kafka: KafkaRig) -> None:
+    topic = kafka.name()
+    options = kafka.options(topic, fetchOffset__numRetries="60", fetchOffset__retryIntervalMs="250")
+    making = threading.Timer(1.0, lambda: kafka.send(kafka.topic(1, topic), [1, 2]))
+    making.start()
+    with kafka.query(options) as query:
+        assert kafka.values(query, 2) == ["1", "2"]
+    making.join()
 
 
 def test_41_offsets_that_name_other_partitions_are_refused_with_both_sets(kafka: KafkaRig) -> None:

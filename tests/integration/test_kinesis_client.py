@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import threading
 from collections.abc import Iterator
@@ -56,6 +57,7 @@ class Sts(ThreadingHTTPServer):
     def __init__(self, seconds: float) -> None:
         super().__init__(("127.0.0.1", 0), _StsHandler)
         self.seconds = seconds
+        self.refuses: str | None = None
         self.asked: list[dict[str, str]] = []
 
     @property
@@ -77,7 +79,11 @@ class _StsHandler(BaseHTTPRequestHandler):
             f"<SessionToken>role-token</SessionToken><Expiration>{until}</Expiration></Credentials>"
             "</AssumeRoleResult></AssumeRoleResponse>"
         ).encode()
-        self.send_response(200)
+        if (kind := self.server.refuses) is not None:
+            answer = f"<ErrorResponse><Error><Code>{kind}</Code><Message>no</Message></Error></ErrorResponse>".encode()
+        if kind in {"", "nonsense"}:
+            answer = b"<html>not here</html>" if kind == "" else b"not here"
+        self.send_response(200 if kind in {None, "", "nonsense"} else 400)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -156,12 +162,168 @@ def test_29_keys_come_from_a_profile(server: KinesisServer, tmp_path: Path, monk
         missing.describe("orders")
 
 
+def write_keys(shared: Path, key: str) -> None:
+    shared.write_text(f"[shop]\naws_access_key_id = {key}\naws_secret_access_key = x\naws_session_token = y\n")
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the shared files of AWS, and no other credentials."""
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    return tmp_path
+
+
+def client_without_keys(server: KinesisServer, **options: str) -> KinesisClient:
+    raw = {"streamName": "orders", "endpointUrl": server.url, "region": "us-east-1"} | options
+    return KinesisClient(client_options(parse_read_options(raw, {})))
+
+
+@pytest.mark.parametrize("kind", ["ExpiredTokenException", "UnrecognizedClientException"])
+def test_29_keys_that_somebody_changes_in_a_shared_file_are_read_again_when_they_are_refused(
+    server: KinesisServer, files: Path, kind: str
+) -> None:
+    client = client_without_keys(server, profile="shop")
+    for key in ("AKIAOLD", "AKIANEW"):
+        write_keys(files / "credentials", key)
+        client.describe("orders")
+        if key == "AKIAOLD":
+            server.fail("DescribeStreamSummary", kind)
+    assert [call.access_key for call in server.calls()] == ["AKIAOLD", "AKIAOLD", "AKIANEW"]
+    server.fail("DescribeStreamSummary", kind, 3)
+    with pytest.raises(CredentialsError, match="KINESIS_CREDENTIALS"):
+        client.describe("orders")  # which asks once more, and no oftener
+    assert len(server.calls()) == 5
+
+
+def test_29_keys_of_the_options_are_not_asked_for_again(server: KinesisServer) -> None:
+    server.fail("DescribeStreamSummary", "ExpiredTokenException", 2)
+    with pytest.raises(CredentialsError, match="KINESIS_CREDENTIALS"):
+        client_of(server).describe("orders")
+    assert len(server.calls()) == 1
+
+
 def test_29_keys_come_from_the_environment(server: KinesisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAENVIRONMENT")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
     raw = {"streamName": "orders", "endpointUrl": server.url}
     KinesisClient(client_options(parse_read_options(raw, {}))).describe("orders")
     assert [call.access_key for call in server.calls()] == ["AKIAENVIRONMENT"]
+
+
+# Errors of credentials
+
+
+NO_FILE = {"AWS_ROLE_ARN": ROLE, "AWS_WEB_IDENTITY_TOKEN_FILE": "absent/token"}
+WEB = "AssumeRoleWithWebIdentity"
+SSO = "sso_start_url = https://a.example\nsso_region = us-east-1\nsso_account_id = 1\nsso_role_name = r"
+
+
+@pytest.mark.parametrize(
+    ("profile", "environ", "said"),
+    [
+        pytest.param(f"role_arn = {ROLE}\nsource_profile = gone", {}, "InvalidConfigError", id="no-source"),
+        pytest.param(f"role_arn = {ROLE}\ncredential_source = Moon", {}, "InvalidConfigError", id="odd-source"),
+        pytest.param(SSO, {}, "SSOTokenLoadError.*Log in again", id="not-logged-in"),
+        pytest.param("credential_process = /absent/program", {}, "FileNotFoundError", id="no-program"),
+        pytest.param("credential_process = echo nonsense", {}, "JSONDecodeError", id="nonsense"),
+        pytest.param(
+            'credential_process = echo {"Version":1,"AccessKeyId":"A","SecretAccessKey":"secret-1","SessionToken":"c",'
+            '"Expiration":"2020-01-01T00:00:00Z"}',
+            {},
+            "JSONDecodeError|RuntimeError.*expired",
+            id="expired",
+        ),
+        pytest.param(None, NO_FILE, "FileNotFoundError.*token", id="no-token-file"),
+        pytest.param(None, {"AWS_WEB_IDENTITY_TOKEN_FILE": "x"}, "InvalidConfigError", id="no-role"),
+        pytest.param(None, {"AWS_PROFILE": "nobody"}, "ProfileNotFound", id="unknown-profile"),
+        pytest.param(None, {"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://a.example/"}, "ValueError", id="container"),
+    ],
+)
+def test_29_credentials_that_cannot_be_had_are_an_error_by_name(
+    server: KinesisServer,
+    files: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    profile: str | None,
+    environ: dict[str, str],
+    said: str,
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    named = {"profile": "shop"} if profile else {}
+    (files / "config").write_text(f"[profile shop]\n{profile}\n" if profile else "")
+    for ask in (lambda made: made.describe("orders"), lambda made: made.credentials()):
+        with pytest.raises(CredentialsError, match=rf"(?s)KINESIS_CREDENTIALS.*({said})") as caught:
+            ask(client_without_keys(server, **named))
+        assert not caught.value.transient
+        assert "secret-1" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "code"),
+    [
+        ("AccessDenied", AccessDeniedError, "KINESIS_ACCESS_DENIED"),
+        ("ExpiredToken", CredentialsError, "KINESIS_CREDENTIALS"),
+        ("RegionDisabledException", CredentialsError, "KINESIS_CREDENTIALS"),
+        ("ValidationError", ConnectorError, "KINESIS_INVALID_ARGUMENT"),
+        ("Throttling", ServiceUnavailableError, "KINESIS_THROTTLED"),
+        ("", CredentialsError, "KINESIS_CREDENTIALS"),
+        ("nonsense", ServiceUnavailableError, "KINESIS_UNAVAILABLE"),
+    ],
+)
+def test_29_a_role_that_cannot_be_assumed_is_an_error_by_name(
+    server: KinesisServer,
+    sts: Sts,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    error: type[ConnectorError],
+    code: str,
+) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # of botocore, which waits between
+    sts.refuses = kind
+    client = client_of(server, roleArn=ROLE, stsEndpoint=sts.url)
+    for ask in (lambda: client.describe("orders"), client.credentials):
+        with pytest.raises(error) as caught:
+            ask()
+        assert caught.value.code == code
+    if code in {"KINESIS_ACCESS_DENIED", "KINESIS_THROTTLED"}:
+        assert caught.value.where == ROLE
+        assert "kinesis:" not in caught.value.action
+        assert "minFetchPeriod" not in caught.value.action
+    assert server.calls() == []
+
+
+def test_29_a_web_identity_that_is_refused_is_told_as_that(
+    server: KinesisServer, sts: Sts, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (files / "token").write_text("a token of the cluster")
+    for name, value in {**NO_FILE, "AWS_WEB_IDENTITY_TOKEN_FILE": str(files / "token")}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", sts.url)
+    sts.refuses = "AccessDenied"
+    with pytest.raises(AccessDeniedError, match=f"{WEB} was answered AccessDenied.*sts:{WEB}"):
+        client_without_keys(server).describe("orders")
+
+
+@pytest.mark.parametrize("option", ["awsAccessKey", "awsSecretKey", "awsSessionToken"])
+@pytest.mark.parametrize("key", ["canary\n7", "canary 7", "canary-\u20ac7"])
+def test_29_a_key_that_no_request_can_hold_is_refused_and_not_shown(option: str, key: str) -> None:
+    given = {"awsAccessKey": "AKIATEST", "awsSecretKey": "x", option: key}
+    with pytest.raises(OptionError, match=f"OPTION_ILLEGAL.*{option}") as caught:
+        parse_read_options({"streamName": "orders", **given}, {})
+    assert "canary" not in str(caught.value)
+
+
+def test_29_keys_of_a_file_that_no_request_can_hold_are_not_shown(server: KinesisServer, files: Path) -> None:
+    write_keys(files / "credentials", "AKIAOLD")
+    with (files / "credentials").open("a") as file:
+        file.write("  canary-7\n")  # a line that goes on
+    with pytest.raises(ConnectorError) as caught:
+        client_without_keys(server, profile="shop").describe("orders")
+    assert "canary" not in str(caught.value)
 
 
 # Errors

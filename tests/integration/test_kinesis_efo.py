@@ -34,7 +34,7 @@ from connectors.testing.protocol import (
     descendants,
     is_running,
 )
-from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until
+from tests.kinesis_rig import PATIENCE, SOURCE, KinesisRig, wait_until
 
 HOUR = 3600.0
 
@@ -68,7 +68,15 @@ class Efo:
         """Run a query until it has as many subscriptions, and then has nothing to poll."""
         server = self.rig.server
         query.run_until(lambda _batches: len(server.subscriptions(self.rig.stream)) >= count, PATIENCE)
-        query.run_until(lambda _batches: self.polls(lambda: time.sleep(_PROBED_SECONDS)) == 0, PATIENCE)
+        calls, since = -1, 0.0
+
+        def is_left_alone(_batches: object) -> bool:
+            nonlocal calls, since
+            before, calls = calls, server.call_counts(self.rig.stream).get("GetRecords", 0)
+            since = since if calls == before else time.monotonic()
+            return time.monotonic() - since >= _PROBED_SECONDS
+
+        query.run_until(is_left_alone, PATIENCE)
 
     def polls(self, work: Callable[[], object]) -> int:
         """How many calls of GetRecords there are while something is done."""
@@ -117,6 +125,20 @@ def test_records_are_pushed_and_nothing_is_polled(two: Efo) -> None:
         assert two.polls(work) == 0
     # A batch frees what the one before it has read.
     assert len(two.segments()) <= 4
+
+
+def test_a_subscription_is_left_alone_when_its_segments_are_freed(two: Efo) -> None:
+    first, second = two.rig.server.shards(two.rig.stream)
+    with two.query() as query:
+        two.until_live(query, 2)
+        since = two.rig.server.next_call()
+        values: list[bytes] = []
+        for shard in (first, second, second):  # a batch frees what the one before has read
+            values += two.rig.put_to(shard)
+            two.rig.drain(query, values)
+        checked = time.monotonic() + 3
+        query.run_until(lambda _batches: time.monotonic() > checked, PATIENCE)
+        assert two.rig.server.calls("SubscribeToShard", two.rig.stream, since=since) == []
 
 
 def test_rows_are_those_of_polling(two: Efo) -> None:
@@ -263,31 +285,36 @@ def test_25_a_consumer_that_somebody_removes_is_made_anew(efo: Efo) -> None:
 # Subscriptions end all the time
 
 
-@pytest.mark.parametrize("end", ["expiry", "taken over", "error", "cut", "silence"])
-def test_26_a_subscription_that_ends_loses_and_doubles_nothing(two: Efo, end: str) -> None:
+def _end_subscriptions(two: Efo, end: str) -> None:
     server, stream = two.rig.server, two.rig.stream
+    if end == "expiry":
+        server.jump(301)
+    elif end == "silence":
+        before = server.call_counts(stream)["SubscribeToShard"]
+        server.silence_subscriptions()
+        wait_until(lambda: server.call_counts(stream)["SubscribeToShard"] >= before + 2)
+        server.silence_subscriptions(on=False)
+    else:
+        kinds = {"taken over": "ResourceInUseException", "error": "InternalFailureException", "cut": None}
+        server.end_subscriptions(stream, kind=kinds[end])
+
+
+def test_26_a_subscription_that_ends_loses_and_doubles_nothing(two: Efo) -> None:
+    """Whatever its end is: one query has them all, since to start one takes longer than all its rounds."""
     with two.query(subscriptionStallInterval="300ms") as query:
-        server.set_heartbeat(0.05)
+        two.rig.server.set_heartbeat(0.05)
         values = two.rig.put(20)
         two.rig.drain(query, values)
-        two.until_live(query, 2)
-        for _ in range(3):
+        for end in ("expiry", "taken over", "error", "cut", "silence"):
+            two.until_live(query, 2)
+            for _ in range(3):
+                values += two.rig.put(20)
+                _end_subscriptions(two, end)
+                values += two.rig.put(20)
+                two.rig.drain(query, values)
+            two.until_live(query, 2)
             values += two.rig.put(20)
-            if end == "expiry":
-                server.jump(301)
-            elif end == "silence":
-                before = server.call_counts(stream)["SubscribeToShard"]
-                server.silence_subscriptions()
-                wait_until(lambda before=before: server.call_counts(stream)["SubscribeToShard"] >= before + 2)
-                server.silence_subscriptions(on=False)
-            else:
-                kinds = {"taken over": "ResourceInUseException", "error": "InternalFailureException", "cut": None}
-                server.end_subscriptions(stream, kind=kinds[end])
-            values += two.rig.put(20)
-            two.rig.drain(query, values)
-        two.until_live(query, 2)
-        values += two.rig.put(20)
-        assert two.polls(lambda: two.rig.drain(query, values)) == 0
+            assert two.polls(lambda: two.rig.drain(query, values)) == 0, end  # noqa: B023 - called at once
 
 
 @pytest.mark.parametrize("kind", ["ResourceInUseException", "InternalFailure", "LimitExceededException"])
@@ -305,6 +332,37 @@ def test_26_a_role_that_must_not_subscribe_stops_the_query_by_name(efo: Efo) -> 
     efo.rig.server.fail("SubscribeToShard", "AccessDeniedException", None)
     with efo.query() as query, pytest.raises(ReaderFailedError, match="KINESIS_ACCESS_DENIED"):
         query.run_until(lambda _batches: False, PATIENCE)
+
+
+@pytest.mark.parametrize("changed", [True, False])
+def test_29_a_subscription_whose_keys_have_expired_is_opened_with_those_that_a_shared_file_has_now(
+    efo: Efo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    shared = tmp_path / "credentials"
+    shared.write_text("[shop]\naws_access_key_id = AKIAOLD\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    server, stream = efo.rig.server, efo.rig.stream
+    options = efo.rig.options(**efo.options(profile="shop", region="us-east-1"))
+    del options["awsAccessKey"], options["awsSecretKey"]
+    with StreamingQuery(
+        SOURCE, options, checkpoint=tmp_path / "checkpoint", sink=efo.rig.sink, workers=efo.rig.workers
+    ) as query:
+        efo.until_live(query)
+        server.fail("SubscribeToShard", "ExpiredTokenException", 1 if changed else None)
+        if changed:
+            shared.write_text(shared.read_text().replace("AKIAOLD", "AKIANEW"))
+        since = server.next_call()
+        server.end_subscriptions(stream)
+        if changed:
+            values = efo.rig.put(10)
+            efo.until_live(query)
+            efo.rig.drain(query, values)
+        else:
+            with pytest.raises(ReaderFailedError, match="KINESIS_CREDENTIALS"):
+                query.run_until(lambda _batches: False, PATIENCE)
+    keys = [call.access_key for call in server.calls("SubscribeToShard", stream, since=since)]
+    assert keys[:2] == ["AKIAOLD", "AKIANEW" if changed else "AKIAOLD"]
 
 
 def test_26_two_queries_on_one_consumer_take_it_from_each_other_and_both_read_all(
@@ -665,6 +723,25 @@ def test_03_a_source_that_is_killed_leaves_no_fetcher_and_a_new_one_goes_on(two:
             values += two.rig.put(20)
             query.start()
             two.rig.drain(query, values)
+
+
+def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: Efo) -> None:
+    with efo.query(subscriptionStallInterval="1s") as query:
+        efo.until_live(query)
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+        (fetcher,) = (
+            each
+            for each in descendants(query.reader.pid)
+            if b"fetch_process" in Path(f"/proc/{each}/cmdline").read_bytes()
+        )
+        os.kill(fetcher, signal.SIGSTOP)
+        try:
+            values += efo.rig.put(5)
+            efo.rig.drain(query, values)
+        finally:
+            os.kill(fetcher, signal.SIGCONT)
+        efo.until_live(query)
 
 
 def test_26_a_fetcher_that_hangs_is_killed_with_its_source(efo: Efo) -> None:

@@ -15,15 +15,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.core.errors import ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.offsets import SENTINEL
 from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.offsets import read_offset
 from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.positions import TRIM
+from connectors.kinesis.positions import END, TRIM
+from connectors.kinesis.stream import KinesisStream
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until
 
 HOUR = 3600.0
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture(scope="module")
@@ -410,6 +414,62 @@ def test_19_records_trimmed_before_they_were_read_stop_the_query(
         rig.drain(query, values + late)
 
 
+def test_19_a_child_that_was_trimmed_before_its_first_read_stops_the_query(
+    server: KinesisServerProcess, tmp_path: Path
+) -> None:
+    rig = KinesisRig(server, tmp_path)
+    values = rig.put(3)
+    server.split(rig.stream, server.shards(rig.stream)[0])
+    with rig.query() as query:
+        query.run_batch(PATIENCE)
+        (planned,) = query.checkpoint.offsets(0)
+        (stream,) = read_offset(planned).values()
+        assert [state.position for _, state in sorted(stream.shards.items())] == [END, TRIM, TRIM]
+        query.stop()
+        rig.put(20)
+        server.jump(40 * HOUR)
+        late = rig.put(20)
+        query.start()
+        with pytest.raises(ReaderFailedError, match=r"KINESIS_DATA_LOSS\.TRIMMED.*shardId-00000000000[12]"):
+            query.run_until(lambda _batches: False, PATIENCE)
+    with rig.query(failOnDataLoss="false") as query:
+        rig.drain(query, values + late)
+
+
+def test_19_a_batch_of_a_child_that_was_trimmed_since_it_was_planned_stops_the_query(
+    server: KinesisServerProcess, tmp_path: Path
+) -> None:
+    rig = KinesisRig(server, tmp_path)
+    rig.put(3)
+    server.split(rig.stream, server.shards(rig.stream)[0])
+    with rig.query() as query:
+        query.run_batch(PATIENCE)
+        rig.put(20)
+        server.jump(20 * HOUR)
+        rig.put(20)
+        query.crash_at("planned")
+        with pytest.raises(DriverCrashedError):
+            query.run_until(lambda _batches: False, PATIENCE)
+        server.jump(10 * HOUR)
+        query.restart()
+        with pytest.raises(TaskFailedError, match=r"KINESIS_DATA_LOSS\.TRIMMED"):
+            query.run_batch(PATIENCE)
+
+
+def test_19_a_child_that_was_idle_all_the_time_raises_no_alarm(server: KinesisServerProcess, tmp_path: Path) -> None:
+    rig = KinesisRig(server, tmp_path)
+    values = rig.put(3)
+    server.split(rig.stream, server.shards(rig.stream)[0])
+    with rig.query() as query:
+        query.run_batch(PATIENCE)
+        query.stop()
+        server.jump(72 * HOUR)
+        query.start()
+        query.process_available(PATIENCE)
+        values += rig.put(20)
+        rig.drain(query, values)
+
+
 def test_19_a_batch_whose_end_was_trimmed_stops_the_query(kinesis: KinesisRig) -> None:
     (shard,) = kinesis.server.shards(kinesis.stream)
     kinesis.put(5)
@@ -557,9 +617,9 @@ def test_23_available_now_reads_what_was_there_across_a_split_in_bounded_batches
 
 def test_24_a_backlog_of_an_hour_comes_in_bounded_batches(kinesis: KinesisRig) -> None:
     values: list[bytes] = []
-    for _ in range(60):
+    for _ in range(20):
         values += kinesis.put(10, size=100_000)
-        kinesis.server.jump(60)
+        kinesis.server.jump(180)
     with kinesis.query(maxBytesPerTrigger="6mb") as query:
         batches = query.run_until(lambda _batches: kinesis.sink.rows() >= len(values), PATIENCE)
     assert max(sum(len(row) for row in each.values("data")) for each in batches) <= 6 << 20
@@ -573,6 +633,17 @@ def test_24_a_small_limit_of_bytes_is_counted_and_a_large_record_passes_alone(ki
     sizes = [[len(data) for data in each.values("data")] for each in batches if each.rows]
     assert all(sum(each) <= 2500 or len(each) == 1 for each in sizes)
     kinesis.all_once(values)
+
+
+@pytest.mark.parametrize("limit", [{"maxRecordsPerTrigger": "1000000"}, {"maxBytesPerTrigger": "1g"}])
+def test_24_a_closed_shard_that_a_large_limit_takes_whole_is_read_to_its_end(
+    kinesis: KinesisRig, limit: dict[str, str]
+) -> None:
+    values = kinesis.put(10)
+    kinesis.server.split(kinesis.stream, kinesis.server.shards(kinesis.stream)[0])
+    values += kinesis.put(10)
+    with kinesis.query(**limit) as query:
+        kinesis.drain(query, values)
 
 
 # Several streams, records, rows
@@ -656,6 +727,38 @@ def test_a_batch_read_ends_where_it_is_told(kinesis: KinesisRig) -> None:
     assert data(endingPosition=json.dumps({shard: str(stored[5].sequence_number)})) == values[:6]
     assert data(initialPosition="at_timestamp", initialTimestamp=str(middle), endingTimestamp=str(middle)) == []
     assert data(initialPosition="latest") == []
+
+
+def test_21_an_error_of_the_background_is_kept_for_who_plans_the_next_batch(
+    server: KinesisServerProcess, tmp_path: Path
+) -> None:
+    rig = KinesisRig(server, tmp_path)
+    rig.put(1)
+    stream = KinesisStream(parse_read_options(rig.options(), {}, streaming=True))
+    try:
+        first = stream.latest_offset(dict(SENTINEL), everything=False)
+        server.fail("GetRecords", "AccessDeniedException", None, stream=rig.stream)
+        wait_until(lambda: stream._watch._error is not None)
+        assert stream.report_latest_offset() is not None
+        assert len(stream.partitions(dict(SENTINEL), first)) == 1
+        with pytest.raises(ConnectorError, match="KINESIS_ACCESS_DENIED"):
+            stream.latest_offset(first, everything=False)
+    finally:
+        stream.stop()
+        server.clear_faults()
+
+
+def test_a_batch_read_whose_end_lies_ahead_ends_at_the_newest_record(kinesis: KinesisRig) -> None:
+    values = kinesis.put(4)
+    newest = kinesis.server.records(kinesis.stream)[-1].sequence_number
+    (shard,) = kinesis.server.shards(kinesis.stream)
+    soon = round(kinesis.server.now() * 1000) + HOUR_MS
+    for kind in ("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"):
+        end = {shard: {"iteratorType": kind, "iteratorPosition": str(newest + 10**6)}}
+        assert [row["data"] for row in kinesis.read(endingPosition=json.dumps(end))] == values
+    assert [row["data"] for row in kinesis.read(endingTimestamp=str(soon))] == values
+    kinesis.server.jump(5)  # the latest is that of a second ago
+    assert kinesis.read(endingTimestamp=str(soon), initialPosition="latest") == []
 
 
 def test_a_batch_read_takes_all_shards_of_a_stream_that_was_split(two: KinesisRig) -> None:

@@ -493,22 +493,49 @@ def test_stream_that_the_service_breaks_is_transient(server: PubSubServer, clien
     thread.join()
 
 
-def test_streams_that_the_service_ends_leave_no_thread_behind(server: PubSubServer, client: PubSubClient) -> None:
+def watched(requests: Iterator[bytes], readers: list[threading.Thread]) -> Iterator[bytes]:
+    """The requests of a stream, with the thread that reads them noted: gRPC makes one for each stream."""
+    readers.append(threading.current_thread())
+    yield from requests
+
+
+def test_streams_that_the_service_ends_leave_no_thread_behind(server: PubSubServer) -> None:
     server.create_subscription(SUBSCRIPTION, TOPIC)
+    readers: list[threading.Thread] = []
 
-    def readers_of_requests() -> int:
-        """How many threads wait for the next request of a stream: gRPC makes one for each stream."""
-        stacks = [traceback.extract_stack(frame) for frame in sys._current_frames().values()]
-        return sum(any(call.name == "_requests" for call in stack) for stack in stacks)
+    class Watching(PubSubClient):
+        def start_stream(self, requests: Iterator[bytes]) -> Any:
+            return super().start_stream(watched(requests, readers))
 
-    streams = [client.streaming_pull(SUBSCRIPTION, ack_deadline_seconds=10, client_id="c") for _ in range(5)]
-    server.wait_until(lambda: readers_of_requests() == 5)
-    server.wait_for_streams(5)
-    server.close_streams()
-    for stream in streams:
-        with pytest.raises((ServiceUnavailableError, StopIteration)):
-            next(stream)
-    server.wait_until(lambda: readers_of_requests() == 0)
+    with Watching(plain(server.endpoint), retry_policy=QUICK) as client:
+        streams = [client.streaming_pull(SUBSCRIPTION, ack_deadline_seconds=10, client_id="c") for _ in range(5)]
+        server.wait_for_streams(5)
+        server.close_streams()
+        for stream in streams:
+            with pytest.raises((ServiceUnavailableError, StopIteration)):
+                next(stream)
+        assert len(readers) == 5
+        server.wait_until(lambda: not any(reader.is_alive() for reader in readers))
+
+
+def test_a_stream_that_is_over_before_its_caller_has_it_leaves_no_thread_behind(server: PubSubServer) -> None:
+    server.create_subscription(SUBSCRIPTION, TOPIC)
+    readers: list[threading.Thread] = []
+
+    class SlowToStart(PubSubClient):
+        """Gives a call back only when the service has ended it, as a thread may that has to wait its turn."""
+
+        def start_stream(self, requests: Iterator[bytes]) -> Any:
+            call = super().start_stream(watched(requests, readers))
+            server.wait_for_streams(1)
+            server.close_streams()
+            server.wait_until(lambda: not call.is_active())
+            return call
+
+    with SlowToStart(plain(server.endpoint), retry_policy=QUICK) as client:
+        client.streaming_pull(SUBSCRIPTION, ack_deadline_seconds=10, client_id="c")
+        [reader] = readers
+        server.wait_until(lambda: not reader.is_alive())
 
 
 # -- what the server of connectors.testing does not do ----------------------------------------------------------

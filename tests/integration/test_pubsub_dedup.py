@@ -5,29 +5,15 @@ The numbers are those of docs/explanation/behaviours.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 import pytest
 
-from connectors.testing.protocol import ReaderFailedError, StreamingQuery, TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.protocol import ReaderFailedError, StreamingQuery
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 BY_UID = {"dedupAttribute": "uid"}
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(1)
-    yield shared
-    shared.close()
-
-
-@pytest.fixture
-def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
-    with PubSubServer() as server:
-        yield PubSubRig(server, server.endpoint, tmp_path, workers)
+WORKERS = 1
 
 
 def publish(rig: PubSubRig, payload: str, attributes: Mapping[str, str] | None = None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -16,22 +16,9 @@ from connectors.core.checks import Finding, Outcome
 from connectors.pubsub.checks import check
 from connectors.testing.java import free_port
 from connectors.testing.kafka_certificates import make_certificates
-from connectors.testing.protocol import TaskWorkers
-from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    workers = TaskWorkers(1)
-    yield workers
-    workers.close()
-
-
-@pytest.fixture
-def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
-    with PubSubServer() as server:
-        yield PubSubRig(server, server.endpoint, tmp_path, workers)
+WORKERS = 1
 
 
 def look(rig: PubSubRig, **changes: str) -> dict[str, Finding]:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from connectors.core.errors import SourceGoneError
+from connectors.pubsub.outside import outside_plans
 from connectors.spool.opening import read_state
+from connectors.spool.outside import run_fetchers
 from connectors.spool.stores import open_store
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.fetch_program import FetchProgram
-from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
+from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 from tests.spool_writing import SECRET
 
 EXTERNAL = {"fetch": "external", "startTimeout": "1s"}
@@ -76,8 +84,11 @@ def test_a_killed_program_takes_its_fetchers_along_and_another_one_goes_on(rig: 
 
 def test_fetchers_pause_while_there_is_no_query_and_go_on_with_the_next(rig: PubSubRig) -> None:
     age = {"maxReaderAge": "1s"}
-    with fetching(rig, **age) as program:
+    with contextlib.ExitStack() as stack:
         with rig.query(EXTERNAL | age) as query:
+            # There is a spool now: a program waits no longer than that for one.
+            query.run_trigger()
+            program = stack.enter_context(fetching(rig, **age))
             rig.publish(50)
             rig.run_until_all(query)
             # A reader with nothing to do gives signs of life.
@@ -95,6 +106,46 @@ def test_fetchers_pause_while_there_is_no_query_and_go_on_with_the_next(rig: Pub
 
 def _records(rig: PubSubRig) -> int:
     return sum(1 for _ in (rig.spool / "ledger").rglob("*"))
+
+
+def test_fetchers_of_a_task_wait_for_a_query_that_is_being_started_and_end_when_none_comes(
+    rig: PubSubRig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with rig.query(EXTERNAL) as query:
+        query.run_trigger()
+    rig.publish(20)
+    said, stopped = "", threading.Event()
+    with ThreadPoolExecutor() as pool:
+        for age in ("10m", "1s"):
+            for record in (rig.spool / "ledger").rglob("*"):
+                os.utime(record, (0, 0))
+            plans = outside_plans(rig.options(**EXTERNAL, maxReaderAge=age), os.environ, None)
+            fetchers = pool.submit(run_fetchers, plans, 1, stopped, outlive_reader=False)
+            while "SPOOL_NO_READER" not in said:
+                said += capfd.readouterr().err
+                assert not fetchers.done(), said
+            said = ""
+            if age == "10m":
+                with rig.query(EXTERNAL | {"maxReaderAge": age}) as query:
+                    rig.run_until_all(query)
+                stopped.set()
+            fetchers.result(30)
+            stopped.clear()
+    rig.assert_each_once()
+
+
+def test_fetchers_wait_for_a_subscription_that_the_query_makes(rig: PubSubRig) -> None:
+    with rig.query(EXTERNAL) as query:
+        query.run_trigger()
+    rig.server.fail("GetSubscription", "NOT_FOUND", times=2)
+    [plan] = outside_plans(rig.options(**EXTERNAL, topicId=TOPIC), os.environ, None)
+    assert plan.settings["subscription"] == SUBSCRIPTION
+    # Nobody makes it then.
+    for changes in ({}, {"topicId": TOPIC, "maxReaderAge": "1s"}):
+        rig.server.fail("GetSubscription", "NOT_FOUND", times=None)
+        with pytest.raises(SourceGoneError, match="PUBSUB_SUBSCRIPTION_NOT_FOUND"):
+            outside_plans(rig.options(**EXTERNAL, **changes), os.environ, None)
+        rig.server.clear_faults()
 
 
 def test_the_age_of_the_ledger_is_told_by_the_times_of_the_file_system(rig: PubSubRig) -> None:

@@ -7,29 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from connectors.testing.protocol import DriverCrashedError, ReaderFailedError, TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.protocol import DriverCrashedError, ReaderFailedError
 from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
 
 PAGE = Path(__file__).parent.parent.parent / "docs/how-to/move-and-restore-a-spool.md"
-
-
-@pytest.fixture(scope="module")
-def workers() -> Iterator[TaskWorkers]:
-    shared = TaskWorkers(1)
-    yield shared
-    shared.close()
-
-
-@pytest.fixture
-def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
-    with PubSubServer() as server:
-        yield PubSubRig(server, server.endpoint, tmp_path, workers)
+WORKERS = 1
 
 
 def blocks(section: str) -> list[str]:

@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -27,6 +27,7 @@ from pyspark.sql.types import (
 
 from connectors import register
 from connectors.demo.job import QUICK_JAVA
+from connectors.executors import fetch_on_executors
 from connectors.spool import stats
 from connectors.testing.protocol import descendants
 from connectors.testing.pubsub import PubSubServer
@@ -69,17 +70,18 @@ class Stream:
     def publish(self, count: int) -> None:
         self.published += self.server.publish(self.topic, [b"payload"] * count, {"kind": "test"})
 
+    @property
+    def options(self) -> dict[str, str]:
+        return {
+            "projectId": "shop",
+            "subscriptionId": self.subscription.rpartition("/")[2],
+            "endpoint": self.server.endpoint,
+            "spoolLocation": str(self.folder / "spool"),
+            "availableNowQuiet": "1s",
+        }
+
     def load(self, **options: str) -> DataFrame:
-        return (
-            self.spark.readStream.format("pubsub")
-            .option("projectId", "shop")
-            .option("subscriptionId", self.subscription.rpartition("/")[2])
-            .option("endpoint", self.server.endpoint)
-            .option("spoolLocation", str(self.folder / "spool"))
-            .option("availableNowQuiet", "1s")
-            .options(**options)
-            .load()
-        )
+        return self.spark.readStream.format("pubsub").options(**self.options, **options).load()
 
     def start(
         self, trigger: dict[str, object] | None = None, rows: DataFrame | None = None, **options: str
@@ -148,6 +150,28 @@ def test_rows_arrive_once_over_a_stop_and_a_start_with_redelivery(stream: Stream
     query.stop()
     stream.assert_each_once()
     assert max(map(len, stream.rows.values())) <= 120
+
+
+class Living:
+    """What `fetch_on_executors` asks of a query: whether it has ended."""
+
+    isActive = True  # noqa: N815 - the name that Spark has
+
+
+def test_fetching_on_executors_goes_on_while_the_query_lives_though_its_reader_is_silent(stream: Stream) -> None:
+    options = {"fetch": "external", "maxReaderAge": "1s"}
+    stream.start({"availableNow": True}, availableNowMaxWait="0s", **options).awaitTermination(60)
+    stream.publish(50)
+    told = stream.options | options
+    with fetch_on_executors(stream.spark, "pubsub", told, query=cast("StreamingQuery", Living())) as fetching:
+        wait_for(lambda: fetching.jobs > 1)
+        query = stream.start(**options)
+        wait_for(lambda: len(stream.found()) >= 50, query)
+        query.stop()
+    with fetch_on_executors(stream.spark, "pubsub", told) as fetching:
+        assert fetching.await_end(60)
+        assert fetching.jobs == 1
+    stream.assert_each_once()
 
 
 def test_available_now_ends_by_itself(stream: Stream) -> None:

@@ -227,6 +227,33 @@ def test_a_wrong_call_ends_with_2_and_shows_no_value() -> None:
     assert (done.exit_code, "hunter2" in done.output) == (2, False)
 
 
+@pytest.mark.parametrize("about", [["-o", "subscribe=orders"], ["--checkpoint", "/data/checkpoint"]])
+def test_what_is_about_a_source_needs_its_format(about: list[str]) -> None:
+    done = doctor(*about)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "[OPTION_MISSING] --option and --checkpoint are about a source, and none is named (--format). "
+        "Give --format pubsub, kinesis or kafka_py.\n"
+    )
+
+
+def test_a_wrong_call_is_an_object_on_standard_output_with_json() -> None:
+    for arguments, code in (
+        (["--format", "pubsub2"], "FORMAT_UNKNOWN"),
+        (["--format", "pubsub", "-o", "x"], "OPTION_ILLEGAL"),
+        (["-o", "subscribe=orders"], "OPTION_MISSING"),
+    ):
+        done = doctor("--json", *arguments)
+        error = json.loads(done.stdout)["error"]
+        assert (done.exit_code, error["code"]) == (2, code)
+        assert done.stderr.startswith(f"[{code}] {error['what']}")
+
+
+def test_an_error_is_not_broken_at_the_edge_of_the_terminal() -> None:
+    done = doctor("--format", "x" * 300)
+    assert f"'{'x' * 300}'" in done.stderr
+
+
 BLOCKED = """
 import sys
 
@@ -255,3 +282,4 @@ def test_the_spool_commands_say_which_package_is_absent(tmp_path: Path) -> None:
     command = [sys.executable, "-c", BLOCKED, "spool", "inspect", str(tmp_path), "--json"]
     done = subprocess.run(command, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, check=False)
     assert (done.returncode, "[PACKAGES_MISSING]" in done.stderr) == (2, True), done.stderr
+    assert json.loads(done.stdout)["error"]["code"] == "PACKAGES_MISSING"

@@ -218,6 +218,17 @@ def test_after_a_full_disk_everything_later_is_given_back_in_order_and_fetching_
     assert numbers == list(range(len(numbers)))
 
 
+def test_a_block_that_cannot_be_written_is_given_back_itself(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the deliveries that it was decoded from: the target would keep its lease for ever."""
+    monkeypatch.setenv("CONNECTORS_FAILPOINTS", f"segment.before_append=raise:{errno.ENOSPC}:2")
+    group = spool.start(spool.plan(total=400, gap=0.01))
+    fetcher = ready(group).fetcher or ""
+    wait_for(lambda: len(spool.numbers("ack")) == 400)
+    assert spool.numbers("nack")
+    assert spool.rows(fetcher) == list(range(400))
+    assert only(group).starts == 1
+
+
 def test_a_full_disk_is_reported_and_its_end_too(spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = [f"fetch.before_publish=raise:{errno.ENOSPC}:1", f"fetch.before_nack=pause:{tmp_path / 'paused'}"]
     monkeypatch.setenv("CONNECTORS_FAILPOINTS", ",".join(points))
@@ -402,6 +413,19 @@ def test_a_start_waits_until_it_is_allowed(spool: Spool) -> None:
     assert only(group).starts == 0
     allowed.append(True)
     assert ready(group).starts == 1
+
+
+def test_a_start_waits_while_it_cannot_be_found_out_whether_it_is_allowed(spool: Spool) -> None:
+    answers: list[OSError] = [OSError(errno.ETIMEDOUT, "The object store does not answer", "s3://bucket/spool")] * 2
+
+    def may_start() -> bool:
+        if answers:
+            raise answers.pop()
+        return True
+
+    group = spool.start(may_start=may_start)
+    assert ready(group).starts == 1
+    assert group.terminal_error() is None
 
 
 def test_an_error_that_no_retry_can_mend_ends_all_fetchers(spool: Spool) -> None:

@@ -83,6 +83,19 @@ def test_both_ways_give_the_same_rows(mock: MockKafka) -> None:
         assert rows(mock, part, native=True) == rows(mock, part, native=False)
 
 
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("milliseconds", [1 << 31, (1 << 63) - 1])
+def test_a_poll_timeout_beyond_a_number_of_c_waits_for_long_and_not_for_nothing(
+    mock: MockKafka, milliseconds: int, native: bool
+) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    producer.produce("t", b"v", partition=0)
+    producer.flush(10)
+    client = ClientSettings((("bootstrap.servers", mock.endpoint),))
+    how = ReadSettings(client, "check", False, True, milliseconds / 1000, native)
+    assert sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, -2, -1), how)) == 1
+
+
 def test_ranges_one_after_the_other_go_on_where_the_last_ended(mock: MockKafka) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(1000):

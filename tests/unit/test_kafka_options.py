@@ -10,7 +10,9 @@ from connectors.core.errors import OptionError
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.positions import Earliest, Group, Latest, Specific, Timestamp, Timestamps
+from connectors.kafka.settings import ClientSettings
 from connectors.kafka.strategy import Assign, Subscribe, SubscribePattern
+from connectors.kafka.write_options import parse_write_options
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 
@@ -131,6 +133,12 @@ def test_max_trigger_delay_is_a_time_of_spark(text: str, seconds: float) -> None
     assert parse(maxTriggerDelay=text).max_trigger_delay == seconds
 
 
+@pytest.mark.parametrize("text", ["1_000", str(1 << 63), str(-(1 << 63) - 1), "9" * 40, "", "1.5"])
+@pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+def test_26_a_time_that_is_no_long_is_refused(option: str, text: str) -> None:
+    assert f"Expected a single long value, got {text}" in refused(streaming=False, **{option: text})
+
+
 def test_39_timestamp_wins_over_timestamps_over_offsets() -> None:
     each = {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": "earliest"}
     assert parse(**each).start == Timestamp(7)
@@ -198,6 +206,15 @@ def test_a_log_in_of_the_jvm_client_is_understood(module: str) -> None:
     assert "sasl.jaas.config" not in given
 
 
+def test_extensions_of_a_log_in_by_oidc_are_passed_on() -> None:
+    text = (
+        "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId='me' clientSecret='env' "
+        "extension_logicalCluster='lkc-1' extension_identityPoolId='pool-1';"
+    )
+    given = client(kafka__sasl__jaas__config=text)
+    assert given["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=pool-1"
+
+
 def test_a_log_in_by_oidc_is_understood() -> None:
     text = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="me" '
     given = client(
@@ -214,7 +231,10 @@ def test_a_log_in_by_oidc_is_understood() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"kafka__sasl__jaas__config": "com.sun.security.auth.module.Krb5LoginModule required x=1;"}, "Kerberos"),
+        (
+            {"kafka__sasl__jaas__config": "com.sun.security.auth.module.Krb5LoginModule required x=1;"},
+            "not in the wheel",
+        ),
         ({"kafka__sasl__jaas__config": "software.amazon.msk.auth.iam.IAMLoginModule required;"}, "tokenProvider"),
         ({"kafka__sasl__jaas__config": "password=hunter2"}, "cannot be read"),
         ({"kafka__sasl__login__callback__handler__class": "my.Handler"}, "tokenProvider=module:Class"),
@@ -246,3 +266,23 @@ def test_secrets_are_read_from_the_environment_and_never_shown() -> None:
     assert options.client.revealed()["sasl.password"] == "hidden"
     assert "hidden" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options
+
+
+def written(**options: str) -> ClientSettings:
+    raw = {"kafka.bootstrap.servers": "broker:9092"}
+    raw |= {key.replace("__", "."): value for key, value in options.items()}
+    return parse_write_options(raw, {}, streaming=True).client
+
+
+@pytest.mark.parametrize(("text", "kilobytes"), [("67108864", "65536"), (" 2048 ", "2"), ("0", "1")])
+def test_the_memory_of_the_producer_is_bytes(text: str, kilobytes: str) -> None:
+    assert written(kafka__buffer__memory=text).get("queue.buffering.max.kbytes") == kilobytes
+
+
+@pytest.mark.parametrize("text", ["64m", "-1", "1.5", "", "64_000", "²"])
+def test_a_memory_of_the_producer_that_is_no_number_is_refused(text: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        written(kafka__buffer__memory=text)
+    assert caught.value.code == "OPTION_ILLEGAL"
+    assert f"The option kafka.buffer.memory cannot be {text!r}" in caught.value.what
+    assert "67108864" in caught.value.action

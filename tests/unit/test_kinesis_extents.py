@@ -81,6 +81,13 @@ def test_nothing_follows_the_end_of_a_shard() -> None:
     assert not made.pieces(TRIM, after(5))[-1].ended
 
 
+def test_a_range_that_ends_with_the_last_record_of_a_closed_shard_is_not_its_end() -> None:
+    """A task polls on from where the pieces lead, unless that is where the range ends."""
+    made = extents(extent(TRIM, 1, 6, ended=True))
+    (piece,) = made.pieces(TRIM, after(6))
+    assert (piece.last, piece.ended) == (6, False)
+
+
 def test_a_range_may_end_inside_of_an_extent() -> None:
     made = extents(extent(TRIM, 1, 5), extent(after(5), 6, 9))
     assert spans(made.pieces(after(2), after(7))) == [(after(2), 5), (after(5), 7)]

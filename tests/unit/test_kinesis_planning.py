@@ -27,6 +27,7 @@ from connectors.kinesis.shards import (
     shard_ranges,
     states_of,
     vanished,
+    with_unread,
 )
 from connectors.kinesis.tail import look_times
 
@@ -126,6 +127,11 @@ def test_a_starting_time_before_the_retention_is_the_oldest_record_and_one_to_co
         resolve(listing(Shard("a")), Where(at_time(NOW + HOUR)))
 
 
+def test_a_starting_time_that_another_clock_puts_a_little_ahead_is_now() -> None:
+    """The service refuses to look for what arrived in the future."""
+    assert resolve(listing(Shard("a")), Where(at_time(NOW + 30_000))).shards == {"a": ShardState(at_time(NOW))}
+
+
 def test_22_a_start_by_shards_leaves_out_what_came_before_and_refuses_what_is_unknown() -> None:
     shards = listing(Shard("a", closed=True), Shard("b", ("a",)), Shard("c"))
     begin = resolve(shards, Where(named={"": {"b": after(5)}}))
@@ -216,6 +222,24 @@ def test_a_shard_is_clean_only_behind_its_newest_record() -> None:
     assert next_state(read_to(5), Seen(9, 90, clean_ms=95)) == read_to(9, 90, 95)
     assert next_state(read_to(9, 90), Seen(9, 90, clean_ms=95)) == read_to(9, 90, 95)
     assert next_state(read_to(20, 200), Seen(9, 90, clean_ms=95)) == read_to(20, 200)
+
+
+def test_19_a_child_of_which_nothing_was_read_is_owed_since_ever_once_its_parents_are_not_listed() -> None:
+    child, merged = Shard("c", ("a",)), Shard("m", ("a", "b"))
+    owed = ShardState(TRIM, clean_ms=0)
+    assert overdue(owed, NOW, 24 * HOUR)
+    assert with_unread(state(a=ENDED, c=NEW), listing(child)) == state(a=ENDED, c=owed)
+    assert with_unread(state(a=ENDED), listing(child)) == state(a=ENDED, c=owed)
+    assert with_unread(state(a=ENDED, b=ENDED, m=NEW), listing(merged)).shards["m"] == owed
+    for begun, there in (
+        (state(a=ENDED, c=NEW), listing(Shard("a", closed=True), child)),  # nothing of it can be gone yet
+        (state(a=ENDED, b=ENDED, m=NEW), listing(Shard("b", closed=True), merged)),
+        (state(c=NEW), listing(child)),  # the query began there
+        (state(a=ENDED, c=read_to(5)), listing(child)),
+        (state(a=ENDED, c=ShardState(TRIM, clean_ms=NOW)), listing(child)),
+        (state(a=ENDED, c=ENDED), listing(Shard("c", ("a",), closed=True))),
+    ):
+        assert with_unread(begun, there) == begun
 
 
 def test_only_a_shard_of_which_nothing_is_known_for_the_retention_is_overdue() -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import partial
 
 import pytest
 
 from connectors.core.offsets import SENTINEL
 from connectors.kinesis.jobs import Job, Jobs
-from connectors.kinesis.offsets import NEW
+from connectors.kinesis.limits import Share, counted_end
+from connectors.kinesis.lookup import ShardLook, first_record
+from connectors.kinesis.offsets import NEW, ShardState
 from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.positions import END, TRIM, after
 from connectors.kinesis.stream import KinesisStream
 from connectors.kinesis.watch import ShardWatch
 from connectors.testing.kinesis import KinesisServer
@@ -31,14 +34,74 @@ def jobs() -> Iterator[Jobs]:
 errors: list[BaseException] = []
 
 
-def test_18_what_reads_from_a_shard_beside_the_tail_keeps_the_pace_too() -> None:
-    options = parse_read_options({"streamName": "orders", "minFetchPeriod": "50ms"}, {})
-    watch = ShardWatch(options)
-    times = [watch.in_turn(("arn", "a"), time.monotonic) for _ in range(4)]
-    assert all(later - earlier >= 0.05 for earlier, later in pairwise(times))
-    watch.busy([("arn", "a")])  # the first call of a task counts as well
-    assert watch.in_turn(("arn", "a"), time.monotonic) - times[-1] >= 0.1
+GIVEN = {
+    "streamName": "orders",
+    "awsAccessKey": "AKIATEST",
+    "awsSecretKey": "secret",
+    "initialPosition": "trim_horizon",
+}
+
+
+@pytest.fixture
+def walked() -> Iterator[KinesisServer]:
+    """A shard with a gap that takes a dozen answers to pass over."""
+    with KinesisServer() as server:
+        server.create_stream("orders")
+        server.walk(60)
+        server.put("orders", [("k", b"before")])
+        server.jump(600)
+        server.put("orders", [("k", b"after")])
+        yield server
+
+
+def test_18_a_limit_is_counted_at_the_pace_of_a_shard(walked: KinesisServer) -> None:
+    given = GIVEN | {"endpointUrl": walked.url, "minFetchPeriod": "60ms", "maxRecordsPerTrigger": "100"}
+    stream = KinesisStream(parse_read_options(given, {}, streaming=True))
+    stream.latest_offset(SENTINEL, everything=False)
+    stream.stop()
+    times = [call.monotonic_ns / 1e9 for call in walked.calls("GetRecords")]
+    assert len(times) > 10
+    assert len(times) <= (times[-1] - times[0]) / 0.06 + 3
+
+
+def test_18_what_reads_from_a_shard_beside_the_tail_waits_for_the_first_call_of_a_task_too(
+    walked: KinesisServer,
+) -> None:
+    watch, look = _look(walked, "100ms")
+    watch.busy([("arn", look.shard)])
+    began = time.monotonic()
+    watch.look_at_all(partial(first_record, look, TRIM))
+    assert time.monotonic() - began >= 0.1
     watch.stop()
+
+
+def test_17_a_count_goes_on_at_the_answer_that_was_refused(walked: KinesisServer) -> None:
+    watch, look = _look(walked, "30ms")
+
+    def refuse_the_fifth() -> None:
+        end = time.monotonic() + PATIENCE
+        while walked.call_counts("orders").get("GetRecords", 0) < 4:
+            assert time.monotonic() < end
+            time.sleep(0.001)
+        walked.throttle("GetRecords")
+
+    limits = [partial(counted_end, look, ShardState(), ShardState(END), Share(100, None))]
+    refusing = threading.Thread(target=refuse_the_fifth)
+    refusing.start()
+    (found,) = watch.look_at_all(*limits)
+    refusing.join()
+    watch.stop()
+    (_, last) = walked.records("orders")
+    assert found.position == after(last.sequence_number)
+    assert sum(bool(call.error) for call in walked.calls("GetRecords")) == 1
+    assert walked.call_counts("orders")["GetShardIterator"] == 1
+
+
+def _look(server: KinesisServer, period: str) -> tuple[ShardWatch, ShardLook]:
+    """The shard of the stream, with no tail beside."""
+    watch = ShardWatch(parse_read_options(GIVEN | {"endpointUrl": server.url, "minFetchPeriod": period}, {}))
+    (shard,) = server.shards("orders")
+    return watch, watch.look(("arn", shard), "orders")
 
 
 def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_core() -> None:
@@ -90,6 +153,12 @@ def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(job
     assert jobs.all_of([lambda number=number: number for number in range(50)]) == list(range(50))  # type: ignore[misc]
     with pytest.raises(ZeroDivisionError):
         jobs.all_of([lambda: 1, lambda: 1 // 0])  # type: ignore[list-item]
+
+
+def test_questions_are_asked_side_by_side_when_one_thread_is_idle(jobs: Jobs) -> None:
+    jobs.all_of([lambda: 1])
+    together = threading.Barrier(3, timeout=2)
+    assert sorted(jobs.all_of([together.wait] * 3)) == [0, 1, 2]
 
 
 def test_a_job_is_done_again_until_it_says_otherwise_and_never_twice_at_a_time(jobs: Jobs) -> None:

@@ -11,8 +11,9 @@ from connectors.core.errors import OptionError
 from connectors.core.options import declared_options
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.settings import ClientSettings
-from connectors.kafka.write_options import KafkaWriteOptions
+from connectors.kafka.write_options import KafkaWriteOptions, parse_write_options
 from connectors.kinesis.options import KinesisReadOptions
+from tests.kafka_jvm_settings import CONSUMER, PRODUCER
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
 KAFKA = (HOW_TO / "move-from-spark-kafka.md").read_text(encoding="utf-8")
@@ -68,9 +69,11 @@ def test_the_table_has_every_option_of_sparks_own(heading: str, theirs: set[str]
     assert all(text.startswith("the same") for text in rows.values())
 
 
-def settings(**given: str) -> ClientSettings:
-    raw = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders", **given}
-    return parse_read_options(raw, {}, streaming=True).client
+def settings(kind: str = "source", /, **given: str) -> ClientSettings:
+    raw = {"kafka.bootstrap.servers": "broker:9092", **given}
+    if kind == "sink":
+        return parse_write_options(raw, {}, streaming=True).client
+    return parse_read_options({"subscribe": "orders", **raw}, {}, streaming=True).client
 
 
 SETTINGS = table(KAFKA, "Settings that begin with kafka")
@@ -87,7 +90,22 @@ def test_a_setting_that_the_page_calls_refused_is_refused_with_that_advice(name:
 @pytest.mark.parametrize("name", [name for name, text in SETTINGS.items() if text.startswith("taken as")])
 def test_a_setting_that_the_page_calls_renamed_is(name: str) -> None:
     target = SETTINGS[name].removeprefix("taken as `kafka.").rstrip("`")
-    assert settings(**{name: "100"}).get(target) == "100"
+    assert settings(**{name: "100"}).revealed()[target] == "100"
+
+
+@pytest.mark.parametrize(("kind", "theirs"), [("source", CONSUMER), ("sink", PRODUCER)])
+def test_every_setting_of_the_jvm_client_that_is_not_the_same_here_is_on_the_page(
+    kind: str, theirs: dict[str, str]
+) -> None:
+    missing = []
+    for name, value in theirs.items():
+        try:
+            taken = settings(kind, **{f"kafka.{name}": value}).revealed()
+        except OptionError:
+            taken = {}
+        if taken.get(name) != value and f"`kafka.{name}`" not in KAFKA:
+            missing.append(name)
+    assert missing == []
 
 
 def test_the_settings_with_rules_of_their_own_follow_them() -> None:

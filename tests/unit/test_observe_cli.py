@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -101,6 +103,103 @@ def test_a_file_that_is_no_observers_is_a_named_error(tmp_path: Path) -> None:
     for command in (["watch", "--once"], ["report"]):
         done = run(*command, str(tmp_path / "other.log"))
         assert (done.exit_code, "[OBSERVE_FILE]" in done.output) == (2, True)
+
+
+NO_OBSERVER = {
+    "a list": "[1]",
+    "a number": "1",
+    "no event": "{}",
+    "a query alone": '{"query": "q"}',
+    "an event without what it says": '{"event": "progress", "query": "q"}',
+    "no exception": '{"event": "terminated", "query": "q", "time_ms": 1}',
+    "a source that is none": json.dumps(measurement(1).to_json() | {"sources": [{}]}),
+    "a time that is a text": json.dumps(measurement(1).to_json() | {"time_ms": "now"}),
+    "very deep": "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("text", NO_OBSERVER.values(), ids=NO_OBSERVER)
+@pytest.mark.parametrize("command", [["watch", "--once"], ["report"]], ids=["watch", "report"])
+def test_json_that_is_no_observers_is_a_named_error(command: list[str], text: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    write(path, started())
+    with path.open("a") as lines:
+        lines.write(text + "\n")
+    done = run(*command, str(path))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("[OBSERVE_FILE] ")
+    assert list(tmp_path.iterdir()) == [path], "no page"
+
+
+@pytest.mark.parametrize("text", ["", '{"half', '{"v": 1, "event": "subscription_kept", "time_ms": 1}\n'])
+def test_a_report_of_a_file_without_a_query_is_a_named_error(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "lines.jsonl"
+    path.write_text(text)
+    done = run("report", str(path))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("[OBSERVE_FILE_EMPTY] ")
+    assert list(tmp_path.iterdir()) == [path], "no page"
+
+
+@pytest.mark.parametrize("way", ["name", "link", "default"])
+def test_a_report_never_overwrites_the_file_that_it_is_made_of(way: str, file: Path) -> None:
+    if way == "default":
+        file = file.rename(file.with_suffix(".html"))
+    before = file.read_bytes()
+    target = file
+    if way == "link":
+        target = file.with_name("link")
+        target.symlink_to(file)
+    done = run("report", str(file), *([] if way == "default" else ["-o", str(target)]))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("[OBSERVE_OUTPUT] ")
+    assert "--output" in done.stderr
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("target", ["nope/page.html", ".", "lines.jsonl/page.html", "x" * 300])
+def test_a_page_that_cannot_be_written_is_a_named_error(target: str, file: Path) -> None:
+    done = run("report", str(file), "-o", str(file.parent / target))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("[OBSERVE_OUTPUT] ")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:abc/", "http://", "http://[::1/", "http://a b/", "http://127.0.0.1:99999/"]
+)
+def test_watching_what_is_no_url_is_a_named_error(url: str) -> None:
+    done = run("watch", "--once", url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("[OBSERVE_URL] ")
+
+
+def test_a_password_in_a_url_is_not_shown() -> None:
+    done = run("watch", "--once", f"http://me:hunter2@127.0.0.1:{free_port()}/metrics")
+    assert (done.exit_code, done.stderr.startswith("[OBSERVE_URL] ")) == (2, True)
+    assert "hunter2" not in done.output
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-x\r\n", b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+def test_watching_a_port_that_speaks_no_http_is_a_named_error(answer: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        done = run("watch", "--once", f"http://127.0.0.1:{server.getsockname()[1]}/")
+        serving.join()
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("[OBSERVE_URL] ")
+
+
+def test_a_path_in_an_error_is_not_broken_at_the_edge_of_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / ("long" * 30) / "lines.jsonl"
+    for command in (["watch", "--once"], ["report"]):
+        assert f"({path})" in run(*command, str(path)).stderr
 
 
 class Page(HTMLParser):

@@ -5,8 +5,10 @@ import pickle
 import subprocess
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,12 @@ from connectors.core.option_kinds import (
     duration_or,
 )
 from connectors.core.options import option, option_rows, options_json_schema, parse_options, redacted_options
+from connectors.kafka.options import parse_read_options as kafka_read
+from connectors.kafka.write_options import parse_write_options as kafka_write
+from connectors.kinesis.options import parse_read_options as kinesis_read
+from connectors.kinesis.write_options import parse_write_options as kinesis_write
+from connectors.pubsub.read_options import parse_read_options as pubsub_read
+from connectors.pubsub.write_options import parse_write_options as pubsub_write
 
 
 class Mode(StrEnum):
@@ -102,6 +110,28 @@ def test_unknown_option_is_refused_with_the_nearest_name(given: str, nearest: st
     assert f"{given} is unknown" in str(error)
     assert f"Did you mean {nearest}?" in str(error)
     assert "do-not-show" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("parse_side", "name", "owner"),
+    [
+        (pubsub_read, "idAttribute", "sink"),
+        (pubsub_write, "spoolLocation", "source"),
+        (kafka_read, "deliveryGuarantee", "sink"),
+        (partial(kafka_write, streaming=True), "STARTINGOFFSETS", "source"),
+        (kinesis_read, "maxrecordsperrequest", "sink"),
+        (kinesis_write, "initialPosition", "source"),
+        (kinesis_write, "initial_position", ""),
+    ],
+)
+def test_option_of_the_other_side_is_refused_with_whose_it_is(
+    parse_side: Callable[[dict[str, str], dict[str, str]], object], name: str, owner: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_side({name: "do-not-show"}, {})
+    assert caught.value.code == "OPTION_UNKNOWN"
+    assert (caught.value.action == f"It is an option of the {owner}: give it there.") is bool(owner)
+    assert "do-not-show" not in str(caught.value)
 
 
 def test_option_like_no_other_is_refused_with_all_names() -> None:

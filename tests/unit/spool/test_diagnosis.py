@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.checks import Finding, Outcome
+from connectors.core.checks import Finding, Outcome, Steps
 from connectors.spool.diagnosis import check_spool
 from connectors.spool.plan import offset_at
 from tests.spool_writing import SOURCES, HandSpool
@@ -78,6 +79,34 @@ def test_a_place_that_takes_no_files_is_told(tmp_path: Path) -> None:
     assert bad(look(Path("/proc/spool"))) == {"writable": "SPOOL_NOT_WRITABLE"}
 
 
+def test_a_link_to_nowhere_is_told(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for root in (tmp_path / "link", tmp_path / "link" / "spool"):
+        assert bad(look(root)) == {"writable": "SPOOL_NOT_WRITABLE"}
+
+
+def test_a_lock_that_cannot_be_looked_at_is_told(spool: HandSpool) -> None:
+    filled(spool)
+    lock = spool.root / "lock"
+    lock.mkdir()
+    assert bad(look(spool.root)) == {"held by": "SYSTEM_REFUSES"}
+    lock.rmdir()
+    lock.symlink_to("elsewhere")
+    assert bad(look(spool.root)) == {"held by": "SPOOL_FOREIGN_FILE"}
+
+
+def test_what_the_system_refuses_is_a_finding_and_skips_what_stands_on_it() -> None:
+    def refused() -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", "/spools/orders/spool.json")
+
+    steps = Steps("spool")
+    finding = steps.step("content", refused)
+    assert (finding.outcome, finding.code) == (Outcome.FAILURE, "SYSTEM_REFUSES")
+    assert "Permission denied: '/spools/orders/spool.json'" in finding.found
+    assert finding.mend
+    assert steps.step("checkpoint", refused).outcome is Outcome.SKIPPED
+
+
 def test_a_folder_that_everyone_may_write_to_is_told(spool: HandSpool) -> None:
     filled(spool)
     spool.root.chmod(0o777)
@@ -127,6 +156,39 @@ def test_a_checkpoint_that_fits_is_well(spool: HandSpool, tmp_path: Path) -> Non
     assert "position 4 of 4" in findings["checkpoint"].found
 
 
+def test_a_checkpoint_of_a_spool_that_is_not_there_is_told(spool: HandSpool, tmp_path: Path) -> None:
+    """As when spoolLocation is misspelt: the query would make a spool there, and stop at its checkpoint."""
+    offset = filled(spool)
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", offset)
+    for place in (tmp_path / "spol", tmp_path / "empty"):
+        if place.name == "empty":
+            place.mkdir()
+        findings = look(place, checkpoint=checkpoint)
+        assert bad(findings) == {"checkpoint": "SPOOL_OTHER"}
+        assert offset["spool"] in findings["checkpoint"].found
+        assert str(place) in findings["checkpoint"].found
+        assert "spoolLocation" in findings["checkpoint"].mend
+
+
+def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(spool: HandSpool, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for fill in (False, True):
+        if fill:
+            filled(spool)
+        for checkpoint in (tmp_path / "checkpoint", tmp_path / "empty"):
+            findings = look(spool.root, checkpoint=checkpoint)
+            assert bad(findings) == {}
+            assert "a new query" in findings["checkpoint"].found
+
+
+def test_a_checkpoint_is_not_looked_at_where_the_spool_is_not_well(spool: HandSpool, tmp_path: Path) -> None:
+    checkpoint = checkpoint_with(tmp_path / "checkpoint", filled(spool))
+    spool.root.rename(tmp_path / "moved")
+    findings = look(tmp_path / "moved", checkpoint=checkpoint)
+    assert bad(findings) == {"content": "SPOOL_MOVED"}
+    assert findings["checkpoint"].outcome is Outcome.SKIPPED
+
+
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -144,4 +206,5 @@ def test_a_checkpoint_that_does_not_fit_is_told(
 
 def test_what_is_no_checkpoint_is_told(spool: HandSpool, tmp_path: Path) -> None:
     filled(spool)
-    assert bad(look(spool.root, checkpoint=tmp_path / "nothing")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
+    (tmp_path / "file").touch()
+    assert bad(look(spool.root, checkpoint=tmp_path)) == {"checkpoint": "CHECKPOINT_UNREADABLE"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.errors import SpoolFencedError
+from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.spool.fence import while_newest
 from connectors.spool.ledger import Ledger
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
@@ -243,5 +243,20 @@ def test_a_claimant_that_dies_at_any_call_leaves_work_that_the_next_one_does(spo
             HandSpool(spool.root).open("bb")
         ledger = HandSpool(spool.root).open("cc")
         ledger.admit()
+        left = {epoch: len(list((spool.root / f"ledger/{epoch}").glob("*"))) for epoch in range(1, ledger.claim.epoch)}
+        assert set(left.values()) <= {0, 1}, f"records of older epochs after a death at call {at}: {left}"
         at += 1
     assert at > 20
+
+
+def test_a_place_that_takes_no_lock_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder" / "lock").mkdir(parents=True)
+    for root in (tmp_path / "file", tmp_path / "folder"):
+        with pytest.raises(SpoolError, match=f"SPOOL_NOT_WRITABLE.*{root}/lock.*spoolLocation"):
+            HandSpool(root).lock(0).acquire()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(SpoolError, match="SPOOL_FOREIGN_FILE"):
+        HandSpool(tmp_path / "linked").lock(0).acquire()
+    assert not (tmp_path / "elsewhere").exists()

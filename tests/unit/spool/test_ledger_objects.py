@@ -21,6 +21,7 @@ from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.spool_cli import spool_commands
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store_model import Request
+from tests.fetch_waiting import wait_for
 from tests.spool_writing import KEY_ID, SECRET, SOURCES, ObjectSpool
 from tests.unit.spool.test_ledger import (  # noqa: F401 - collected here with another fixture
     commit_batches,
@@ -281,6 +282,20 @@ def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, 
     del server.objects["spools/of/tests/lease"]
     assert lease._recover()
     lease.check()
+    lease.release()
+
+
+def test_a_lease_is_renewed_again_when_the_store_has_refused_that_for_a_moment(
+    spool: ObjectSpool, server: ObjectStoreServer
+) -> None:
+    lease = spool.lease(renew=0.05)
+    lease.acquire()
+    server.refuse("PUT", 403, "AccessDenied", count=2)
+    for _ in range(5):
+        before = server.objects["spools/of/tests/lease"]
+        wait_for(lambda before=before: server.objects["spools/of/tests/lease"] != before)
+    lease.check()
+    server.refuse("PUT", 403, "AccessDenied", count=100)
     lease.release()
 
 

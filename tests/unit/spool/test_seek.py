@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from connectors.core.errors import SourceGoneError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.ledger import Ledger
 from connectors.spool.seek import carry_out_seek
@@ -137,3 +138,38 @@ def test_the_last_seek_outlives_snapshots_of_the_ledger(spool: HandSpool, source
     for _ in range(300):
         ledger.append({})
     assert spool.open().state.seek == {"value": WANTED, "done": True}
+
+
+def refuse(_value: Mapping[str, Any]) -> None:
+    raise SourceGoneError("SNAPSHOT_NOT_FOUND", "There is no such snapshot", "here", "Correct it.")
+
+
+@pytest.mark.parametrize("before", [{}, WANTED], ids=["first", "after another"])
+def test_a_refused_seek_stops_no_start_without_it(spool: HandSpool, source: Source, before: dict[str, Any]) -> None:
+    carry_out_seek(spool.open(), before, source.move)
+    epoch = read_some(spool).state.dedup_epoch
+    for _ in range(2):
+        with pytest.raises(SourceGoneError):
+            carry_out_seek(spool.open(), {"snapshot": "absent"}, refuse)
+    assert not carry_out_seek(spool.open(), {}, refuse)
+    assert not carry_out_seek(spool.open(), before, refuse), "what was done before is not done again"
+    assert spool.open().state.dedup_epoch == epoch
+    assert carry_out_seek(spool.open(), {"snapshot": "there"}, source.move)
+
+
+def test_a_begun_seek_that_is_refused_is_given_up_when_nobody_wants_it_any_more(
+    spool: HandSpool, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    set_failpoints("seek.after_move=raise:5")
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            carry_out_seek(read_some(spool), WANTED, source.move)
+    finally:
+        set_failpoints("")
+    assert not carry_out_seek(spool.open(), {}, refuse)
+    assert "SPOOL_SEEK_GIVEN_UP" in caplog.text
+    ledger = spool.open()
+    assert not carry_out_seek(ledger, {}, source.move)
+    spool.write(["5"])
+    ledger.admit()
+    assert ledger.state.head == 20, "its ids are known as before"

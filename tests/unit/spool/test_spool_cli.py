@@ -392,3 +392,52 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
     for path in (tmp_path, tmp_path / "nothing"):
         assert "[SPOOL_NOT_FOUND]" in run(command, path, code=2).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+COMMANDS = {
+    "inspect": [],
+    "verify": [],
+    "repair": ["--yes"],
+    "adopt": ["--yes"],
+    "wipe": ["--yes"],
+    "quarantine": ["segments/f0/x"],
+}
+
+
+@pytest.mark.parametrize(
+    "location", ["http://b/x", "s3://", "gs:///x", "file://host/x", "FILE:x", "://x", "s3://[", ""]
+)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_location_that_can_hold_no_spool_is_a_named_error(command: str, location: str) -> None:
+    done = run(command, location, *COMMANDS[command], code=2)
+    assert "[SPOOL_LOCATION]" in done.stderr
+    assert "Give a folder, or s3://BUCKET/FOLDER" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_location_that_is_refused_shows_no_secret() -> None:
+    done = run("verify", "s3://me:hunter2@bucket/x", "--json", code=2)
+    assert "[SPOOL_LOCATION]" in done.stderr
+    assert "hunter2" not in done.output
+
+
+def test_a_file_url_and_a_relative_folder_mean_the_same_spool(
+    spool: HandSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(spool.root.parent)
+    for location in (f"file://{spool.root}", f"file:{spool.root}", f"FILE://localhost{spool.root}", spool.root.name):
+        assert run_json("inspect", location)["stats"]["spool"] == spool.identity().spool
+        assert run_json("verify", location)["sound"] is True
+    assert f"Delete the spool {spool.root}?" in run("wipe", f"file://{spool.root}", answer="no\n", code=1).stderr
+    run("wipe", f"file://{spool.root}", "--yes")
+    assert not (spool.root / "spool.json").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_failure_is_an_object_on_standard_output_with_json(command: str, tmp_path: Path) -> None:
+    for location, code in ((tmp_path / "nothing", "SPOOL_NOT_FOUND"), ("http://b/x", "SPOOL_LOCATION")):
+        done = run(command, location, *COMMANDS[command], "--json", code=2)
+        error = json.loads(done.stdout)["error"]
+        assert error["code"] == code
+        assert done.stderr.startswith(f"[{code}] {error['what']}")
+        assert error["action"]

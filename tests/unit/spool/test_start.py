@@ -87,6 +87,16 @@ def test_a_start_asks_the_store_as_much_whatever_the_number_of_admitted_segments
     assert len(spool.all_ids()) == 2 * MANY + 2
 
 
+def test_a_start_asks_the_store_as_much_whatever_the_number_of_starts_before(tmp_path: Path) -> None:
+    spool = filled(tmp_path / "spool", FEW)
+    spool.open().admit()
+    after_few, _ = start(spool)
+    for _ in range(20):
+        spool.open().admit()
+    after_many, _ = start(spool)
+    assert after_few["names ledger"] == after_many["names ledger"] > 1
+
+
 def test_a_segment_that_is_gone_stops_the_batch_that_needs_it(tmp_path: Path) -> None:
     spool = filled(tmp_path / "spool", FEW)
     (spool.root / "inbox/f0/1.arrow").unlink()

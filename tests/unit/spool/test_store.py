@@ -109,3 +109,26 @@ def test_a_small_file_survives_that_its_temporary_name_is_cleared_away(tmp_path:
     assert store.read("ids/first") == b"1"
     with on_disk(ClearedDisk(3)), pytest.raises(FileNotFoundError):
         store.put("ids/second", b"2")
+
+
+def test_a_file_that_is_deleted_while_times_are_read_takes_no_other_along(tmp_path: Path) -> None:
+    """A fetcher that runs elsewhere looks at a folder of records while the reader trims it."""
+    store = LocalStore(str(tmp_path / "spool"), "ab")
+    store.make_root()
+    names = {"0", "1", "2", "3"}
+    for name in names:
+        store.put(f"ledger/1/{name}", b"record")
+    deleted: set[str] = set()
+
+    def trim(_frame: FrameType, event: str, function: Any) -> None:
+        if event == "c_call" and isinstance(entry := getattr(function, "__self__", None), os.DirEntry) and not deleted:
+            deleted.add(entry.name)
+            store.delete(f"ledger/1/{entry.name}")
+
+    sys.setprofile(trim)
+    try:
+        times = store.written("ledger/1")
+    finally:
+        sys.setprofile(None)
+    assert deleted
+    assert set(times) == names - deleted

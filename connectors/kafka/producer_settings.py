@@ -1,0 +1,201 @@
+"""Settings of the sink's producers: the rules and defaults of the JVM's producer, in the words of librdkafka."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from connectors.kafka.positions import illegal
+from connectors.kafka.settings import ClientSettings, common_settings
+
+if TYPE_CHECKING:
+    from connectors.kafka.options import KafkaClientOptions
+
+__all__ = ["check_transactional", "producer_settings"]
+
+_log = logging.getLogger(__name__)
+
+_NOT_FOR_SINKS: Final = {
+    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
+    "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
+    "interceptor.classes": "is not supported",
+}
+_PARTITIONERS: Final = {
+    "defaultpartitioner": "murmur2_random",
+    "uniformstickypartitioner": "random",
+    "roundrobinpartitioner": "random",
+}
+_DEFAULTS: Final = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "linger.ms": "5",
+    "partitioner": "murmur2_random",
+    "queue.buffering.max.messages": "500000",
+    "queue.buffering.max.kbytes": "131072",
+}
+"""What the JVM's producer does by itself, and librdkafka does not: keys land where the JVM client puts them."""
+_TRANSACTION_DEFAULTS: Final = {"transaction.timeout.ms": "900000"}
+"""The longest that brokers allow by default: a transaction lives as long as its task."""
+_TRUE: Final = frozenset({"true", "t", "1"})
+_ALL: Final = frozenset({"all", "-1"})
+_MOST_IN_FLIGHT: Final = 5
+_HIGHEST_LEVEL: Final = 12
+_COMPRESSION_LEVEL: Final = re.compile(r"compression\.(gzip|lz4|zstd)\.level")
+
+
+def _number(text: str) -> int | None:
+    """A whole number; None for anything else, which librdkafka refuses by name."""
+    return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
+
+
+_NEEDS: Final[tuple[tuple[tuple[str, ...], Callable[[str], bool], str], ...]] = (
+    (
+        ("retries", "message.send.max.retries"),
+        lambda text: _number(text) != 0,
+        "Must set retries to non-zero when using the idempotent producer",
+    ),
+    (
+        ("acks", "request.required.acks"),
+        lambda text: text.strip().lower() in _ALL,
+        "Must set acks to all in order to use the idempotent producer. Otherwise we cannot guarantee idempotence",
+    ),
+    (
+        ("max.in.flight.requests.per.connection", "max.in.flight"),
+        lambda text: (_number(text) or 0) <= _MOST_IN_FLIGHT,
+        "Must set max.in.flight.requests.per.connection to at most 5 to use the idempotent producer",
+    ),
+)
+"""What an idempotent producer needs: the names of a setting, whether a value is right, and the JVM client's words."""
+
+
+def check_transactional(given: Mapping[str, str]) -> None:
+    """Refuse settings that a producer with transactions cannot have.
+
+    Args:
+        given: settings of the user, without ``kafka.``.
+
+    Raises:
+        OptionError: there is one.
+    """
+    if not _wanted(given, "true"):
+        raise illegal("deliveryGuarantee=exactly_once needs kafka.enable.idempotence", "Leave it out.")
+    if (conflict := _conflict(given)) is not None:
+        name, why = conflict
+        raise illegal(f"deliveryGuarantee=exactly_once needs an idempotent producer. {why}", f"Leave kafka.{name} out.")
+
+
+def producer_settings(
+    options: KafkaClientOptions, given: Mapping[str, str], *, transactions: bool = False
+) -> ClientSettings:
+    """The settings of the sink's producers.
+
+    Args:
+        options: with what is needed to reach Kafka.
+        given: settings of the user, without ``kafka.``.
+        transactions: whether the producers write in transactions.
+
+    Raises:
+        OptionError: a setting is refused, or belongs to the sink alone.
+    """
+    for name, why in _NOT_FOR_SINKS.items():
+        if name in given:
+            raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
+    if "transactional.id" in given:
+        raise illegal(
+            "Kafka option 'transactional.id' is not supported",
+            "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like.",
+        )
+    changed = dict(given)
+    _choose_partitioner(changed)
+    _choose_compression_level(changed)
+    if "buffer.memory" in changed:
+        changed.setdefault("queue.buffering.max.kbytes", str(_kilobytes(changed.pop("buffer.memory"))))
+    if "max.request.size" in changed:
+        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
+    defaults = _DEFAULTS | (_TRANSACTION_DEFAULTS if transactions else {})
+    if not _idempotent(given):
+        defaults = defaults | {"enable.idempotence": "false"}
+    return common_settings(options, {**defaults, **changed})
+
+
+def _idempotent(given: Mapping[str, str]) -> bool:
+    """Whether the producer is idempotent: by default, unless a setting is against it that was asked for.
+
+    The rules of the JVM's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` (KIP-679), as Kafka 3.9 has them,
+    which is the client of Spark's own sink: Kafka 4 refuses more than five requests in flight.
+
+    Raises:
+        OptionError: idempotence was asked for, and a setting is against it.
+    """
+    if not _wanted(given, "true"):
+        return False
+    conflict = _conflict(given)
+    if conflict is None:
+        return True
+    name, why = conflict
+    if _wanted(given, "false"):
+        raise illegal(why, f"Leave kafka.{name} out, or give kafka.enable.idempotence=false.")
+    _warn(name, given[name])
+    return False
+
+
+def _wanted(given: Mapping[str, str], default: str) -> bool:
+    return given.get("enable.idempotence", default).strip().lower() in _TRUE
+
+
+def _conflict(given: Mapping[str, str]) -> tuple[str, str] | None:
+    """The first setting that an idempotent producer cannot have, and why."""
+    return next(
+        ((name, why) for names, fits, why in _NEEDS for name in names if name in given and not fits(given[name])),
+        None,
+    )
+
+
+@cache
+def _warn(name: str, value: str) -> None:
+    """Say once what the JVM client says as often as it starts: options are parsed for every batch."""
+    _log.warning("[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because %s is set to %.20s.", name, value)
+
+
+def _choose_partitioner(changed: dict[str, str]) -> None:
+    """Take the JVM client's settings of partitioners out, for those of librdkafka."""
+    keyless = changed.pop("partitioner.ignore.keys", "false").strip().lower() == "true"
+    given = changed.pop("partitioner.class", None)
+    if given is not None:
+        name = given.rpartition(".")[2].lower()
+        if name not in _PARTITIONERS:
+            raise illegal(
+                f"The partitioner {given[:200]} is a class of the JVM",
+                "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
+            )
+        changed.setdefault("partitioner", _PARTITIONERS[name])
+    elif keyless:
+        changed.setdefault("partitioner", "random")
+
+
+def _choose_compression_level(changed: dict[str, str]) -> None:
+    """The JVM client has a level for each codec, and uses that of its ``compression.type``."""
+    levels = {match[1]: changed.pop(name) for name in list(changed) if (match := _COMPRESSION_LEVEL.fullmatch(name))}
+    codec = changed.get("compression.type", changed.get("compression.codec", "none")).strip().lower()
+    if codec not in levels:
+        return
+    level = _number(levels[codec])
+    if level is None or not -1 <= level <= _HIGHEST_LEVEL:
+        raise illegal(
+            f"The option kafka.compression.{codec}.level cannot be {levels[codec][:200]!r}",
+            f"Give a whole number from -1, the default of the codec, to {_HIGHEST_LEVEL}: librdkafka has no others.",
+        )
+    changed.setdefault("compression.level", str(level))
+
+
+def _kilobytes(buffer_memory: str) -> int:
+    """The producer's memory in the unit of librdkafka, which has no buffer of less than one."""
+    if not buffer_memory.strip().isdecimal():
+        raise illegal(
+            f"The option kafka.buffer.memory cannot be {buffer_memory[:200]!r}",
+            "Give a whole number of bytes without a unit, such as 67108864.",
+        )
+    return max(1, int(buffer_memory) // 1024)

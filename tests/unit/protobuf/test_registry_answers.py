@@ -1,0 +1,144 @@
+"""What a schema registry answers, and what is kept of it: a real server on loopback, and one that answers nonsense."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.protobuf import to_protobuf
+from connectors.protobuf.confluent import FramedDecoder
+from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.frames import frame_prefix
+from connectors.protobuf.functions import _written
+from connectors.protobuf.registry import Registry, parse_registry_options
+from connectors.protobuf.worker import Engine
+from connectors.testing.schema_registry import SchemaRegistryServer
+from tests.protobuf_rig import Rig, compiled, descriptors
+
+BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
+
+
+@pytest.fixture
+def server() -> Iterator[SchemaRegistryServer]:
+    with SchemaRegistryServer() as running:
+        yield running
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def framed(rig: Rig, server: SchemaRegistryServer, clock: Clock) -> FramedDecoder:
+    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "2s"}))
+    return FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, clock=clock)
+
+
+def test_a_schema_that_the_registry_has_not_is_asked_for_again_after_half_a_minute(
+    server: SchemaRegistryServer,
+) -> None:
+    rig, clock = Rig(Engine.AUTO, compiled(BASIC)), Clock()
+    decoder = framed(rig, server, clock)
+    frames = pa.array([frame_prefix(1, (0,)) + b"\x08\x05"])
+    for _ in range(2):
+        assert "SCHEMA_NOT_FOUND" in decoder.decode(frames).errors[0]
+    assert server.register("basic", rig.data, "main.proto") == 1
+    clock.now += 29
+    assert decoder.decode(frames).errors
+    assert len(server.requests) == 1
+    clock.now += 2
+    for _ in range(2):
+        assert decoder.decode(frames).values.to_pylist() == [{"id": 5}]
+        clock.now += 1e6
+    assert len(server.requests) == 2
+
+
+def test_what_is_remembered_of_the_schemas_in_frames_is_bounded(server: SchemaRegistryServer) -> None:
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    decoder = framed(rig, server, Clock())
+    schema = server.register("basic", rig.data, "main.proto")
+    garbage = [frame_prefix(schema, (index,)) for index in range(10_100)]
+    assert len(decoder.decode(pa.array(garbage)).errors) == len(garbage) - 1
+    assert 0 < len(decoder._verdicts) <= 10_000
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+    """A server that says the same to whoever asks: its address, and what it was asked."""
+    asked: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(connection.recv(65536))
+                    if not asked[-1]:
+                        return
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            yield f"http://127.0.0.1:{port}", asked
+        finally:
+            socket.create_connection(("127.0.0.1", port)).close()  # asks nothing, which ends it
+            thread.join()
+
+
+def ok(body: bytes, length: int | None = None) -> bytes:
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body) if length is None else length, body)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (ok(b'{"id":', 500), "IncompleteRead"),
+        (b"garbage\r\n\r\n", "BadStatusLine"),
+        (ok(b'"\xff\xfe"'), "UnicodeDecodeError"),
+    ],
+    ids=["truncated", "status", "text"],
+)
+def test_an_answer_that_is_none_is_asked_for_again_and_named(answer: bytes, why: str) -> None:
+    with answering(answer) as (address, asked):
+        registry = Registry(parse_registry_options({"address": address, "retry.timeout": "500ms"}))
+        with pytest.raises(ServiceUnavailableError, match=rf"^\[SCHEMA_REGISTRY_UNAVAILABLE\].*subject x: {why}"):
+            registry.latest("x")
+        assert len(asked) > 1
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id":5,"schemaType":"PROTOBUF"}', b'{"schema":""}', b'"text"'])
+def test_an_answer_that_holds_no_schema_is_named_and_not_asked_for_again(body: bytes) -> None:
+    with answering(ok(body)) as (address, asked):
+        registry = Registry(parse_registry_options({"address": address, "retry.timeout": "5s"}))
+        with pytest.raises(
+            ConnectorError, match=r"^\[SCHEMA_UNUSABLE\].*subject x cannot be used: the answer holds no"
+        ):
+            registry.latest("x")
+        assert len(asked) == 1
+
+
+def test_what_is_written_by_subject_has_schema_id_and_indexes_of_one_answer(server: SchemaRegistryServer) -> None:
+    server.register("basic", compiled(BASIC), "main.proto")
+    both = compiled(BASIC.replace("message Basic", "message Other {} message Basic"))
+    schema = server.register("basic", both, "main.proto")
+    options = parse_registry_options({"address": server.address, "subject": "basic"})
+    _, message, frame = _written(options, "Basic", None, None, None)
+    assert (message, frame) == ("shop.Basic", (schema, (1,)))
+    assert server.requests == ["/subjects/basic/versions/latest?format=serialized"]
+
+
+def test_to_protobuf_by_an_engine_that_is_not_there_is_named_as_such() -> None:
+    with pytest.raises(ProtobufAnalysisError, match=r"PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE.*TO_PROTOBUF"):
+        to_protobuf("value", "Basic", binaryDescriptorSet=descriptors("behaviours"), engine="jvm")

@@ -1,0 +1,190 @@
+"""Settings of the JVM's client: each is taken by librdkafka, translated, or refused with what to use instead."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from connectors.core.errors import OptionError
+from connectors.kafka.client import check_settings, open_producer
+from connectors.kafka.options import parse_read_options
+from connectors.kafka.settings import ClientSettings
+from connectors.kafka.write_options import parse_write_options
+from tests.kafka_jvm_settings import CONSUMER, PRODUCER
+
+BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9"}
+
+
+def read(given: dict[str, str]) -> ClientSettings:
+    raw = BROKER | {"subscribe": "orders"} | {f"kafka.{name}": value for name, value in given.items()}
+    return parse_read_options(raw, {}, streaming=True).client
+
+
+def written(given: dict[str, str], **options: str) -> ClientSettings:
+    raw = BROKER | {"topic": "orders"} | options | {f"kafka.{name}": value for name, value in given.items()}
+    return parse_write_options(raw, {}, streaming=True).client
+
+
+def refusal(parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str]) -> OptionError | None:
+    """The error that a setting is refused with, if it is."""
+    try:
+        parse(given)
+    except OptionError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("name", CONSUMER)
+def test_the_source_takes_or_refuses_by_name_each_setting_of_the_jvm_client(name: str) -> None:
+    given = {name: CONSUMER[name]}
+    refused = refusal(read, given)
+    if refused is None:
+        check_settings(read(given))
+    else:
+        assert (refused.code, bool(refused.action)) == ("OPTION_ILLEGAL", True)
+
+
+@pytest.mark.parametrize("name", PRODUCER)
+def test_the_sink_takes_or_refuses_by_name_each_setting_of_the_jvm_client(name: str) -> None:
+    given = {name: PRODUCER[name]}
+    refused = refusal(written, given)
+    if refused is None:
+        open_producer(written(given), {})
+    else:
+        assert (refused.code, bool(refused.action)) == ("OPTION_ILLEGAL", True)
+
+
+@pytest.mark.parametrize("name", ["receive.buffer.bytes", "send.buffer.bytes"])
+def test_the_systems_own_size_of_a_buffer_is_told_in_the_words_of_librdkafka(name: str) -> None:
+    assert read({name: "-1"}).get(f"socket.{name}") == "0"
+    check_settings(read({name: "-1"}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+    ],
+)
+def test_secrets_of_an_oidc_client_are_not_shown(name: str) -> None:
+    for settings in (read({name: "hidden"}), written({name: "hidden"})):
+        assert "hidden" not in repr(settings)
+        assert "hidden" in settings.revealed().values()
+
+
+# Idempotence: what ProducerConfig of kafka-clients 3.9 makes of the same settings
+
+SWITCHED_OFF = [
+    {"retries": "0"},
+    {"retries": "+00"},
+    {"message.send.max.retries": "0"},
+    {"max.in.flight.requests.per.connection": "6"},
+    {"max.in.flight": "1000000"},
+    {"acks": "1"},
+    {"acks": "0"},
+    {"request.required.acks": "1"},
+    {"retries": "0", "max.in.flight.requests.per.connection": "6"},
+]
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_what_an_idempotent_producer_cannot_have_switches_idempotence_off(given: dict[str, str]) -> None:
+    settings = written(given)
+    assert settings.get("enable.idempotence") == "false"
+    assert {name: settings.get(name) for name in given} == given
+    open_producer(settings, {})
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_with_idempotence_asked_for_it_is_refused_in_the_jvm_clients_words(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=r"Must set (retries|acks|max\.in\.flight[a-z.]*) to") as caught:
+        written({**given, "enable.idempotence": "true"})
+    assert "or give kafka.enable.idempotence=false" in caught.value.action
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_with_transactions_it_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="exactly_once needs an idempotent producer") as caught:
+        written(given, deliveryGuarantee="exactly_once")
+    assert caught.value.action == f"Leave kafka.{next(iter(given))} out."
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_without_idempotence_all_of_it_may_be_given(given: dict[str, str]) -> None:
+    open_producer(written({**given, "enable.idempotence": "false"}), {})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"retries": "1"},
+        {"acks": "-1"},
+        {"acks": "ALL"},
+        {"max.in.flight.requests.per.connection": "5"},
+        {"enable.idempotence": "true", "retries": "3", "acks": "all", "max.in.flight.requests.per.connection": "1"},
+    ],
+    ids=str,
+)
+def test_the_producer_is_idempotent_otherwise(given: dict[str, str]) -> None:
+    for guarantee in ("at_least_once", "exactly_once"):
+        settings = written(given, deliveryGuarantee=guarantee)
+        assert settings.get("enable.idempotence") == "true"
+        open_producer(settings, {})
+
+
+def test_that_idempotence_is_off_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            written({"max.in.flight": "77"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because max.in.flight is set to 77."
+    ]
+
+
+# Partitioners and compression
+
+
+@pytest.mark.parametrize(
+    ("given", "partitioner"),
+    [
+        ({}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "false"}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "True"}, "random"),
+        ({"partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner"}, "murmur2_random"),
+        ({"partitioner.class": "org.apache.kafka.clients.producer.UniformStickyPartitioner"}, "random"),
+        ({"partitioner.ignore.keys": "true", "partitioner.class": "x.DefaultPartitioner"}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "true", "partitioner": "fnv1a"}, "fnv1a"),
+    ],
+    ids=str,
+)
+def test_partitioners_of_the_jvm_client_are_translated(given: dict[str, str], partitioner: str) -> None:
+    assert written(given).get("partitioner") == partitioner
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ({"compression.type": "zstd", "compression.zstd.level": "3", "compression.gzip.level": "9"}, "3"),
+        ({"compression.codec": "gzip", "compression.gzip.level": " -1 "}, "-1"),
+        ({"compression.type": "snappy", "compression.lz4.level": "99"}, None),
+        ({"compression.lz4.level": "9"}, None),
+        ({"compression.type": "lz4", "compression.lz4.level": "9", "compression.level": "2"}, "2"),
+    ],
+    ids=str,
+)
+def test_the_level_of_the_codec_in_use_is_taken(given: dict[str, str], level: str | None) -> None:
+    settings = written(given)
+    assert settings.get("compression.level") == level
+    open_producer(settings, {})
+
+
+@pytest.mark.parametrize("value", ["13", "-2", "high"])
+def test_a_level_that_librdkafka_has_not_is_refused_by_the_name_that_was_given(value: str) -> None:
+    with pytest.raises(OptionError, match=f"kafka.compression.zstd.level cannot be '{value}'") as caught:
+        written({"compression.type": "zstd", "compression.zstd.level": value})
+    assert "to 12" in caught.value.action
