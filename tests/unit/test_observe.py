@@ -101,6 +101,17 @@ def test_a_spool_is_known_by_its_id_and_an_unknown_source_is_no_error() -> None:
     assert "2 duplicates struck out" in found.line()
 
 
+@pytest.mark.parametrize(
+    "end",
+    [{"spool": "s"}, {"spool": "s", "position": None}, {"spool": "s", "position": "x"}, {"spool": [], "position": 1}],
+)
+def test_an_offset_that_looks_like_a_spools_and_is_none_is_left_to_others(end: dict[str, Any]) -> None:
+    good = spooled("s", 4, 7)
+    found = of({"numInputRows": 5, "endOffset": end, "latestOffset": end}, {**good, "latestOffset": end})
+    assert [(each.kind, each.records) for each in found.sources] == [("unknown", 0), ("spool", 0)]
+    assert found.rows == 8
+
+
 @pytest.mark.parametrize("end", [None, "null", "no json", {"v": 1, "initial": True}, [], {"spool": "s", "position": 1}])
 def test_an_offset_that_is_not_of_kafka_is_left_to_others(end: Any) -> None:
     assert source_lag(end, None) is None
@@ -142,6 +153,25 @@ def test_each_event_is_one_json_line_and_a_broken_one_does_not_end_the_observer(
     lines = heard(tmp_path, act)
     assert [line["event"] for line in lines] == ["started", "progress", "terminated"]
     assert lines[1]["sources"][0]["partitions"]["orders-0"]["records"] == 5
+
+
+def test_the_end_of_a_run_that_is_told_after_the_start_of_the_next_one_ends_nothing(tmp_path: Path) -> None:
+    found = []
+
+    def act(observer: Observer) -> None:
+        for event in (
+            ("started", {"query": "q", "run": "first", "name": "orders"}),
+            ("progress", progress(kafka(10, 15)) | {"runId": "first"}),
+            ("started", {"query": "q", "run": "second", "name": "orders"}),
+            ("progress", progress(kafka(15, 15)) | {"runId": "second"}),
+            ("progress", progress(kafka(10, 15)) | {"runId": "first"}),
+            ("terminated", {"query": "q", "run": "first", "exception": None}),
+        ):
+            observer._events.put(event)
+        found.append(observer)
+
+    heard(tmp_path, act)
+    assert list(found[0].latest) == ["q"]
 
 
 class Spool(SpoolWatch):
@@ -335,6 +365,7 @@ def test_metrics_on_an_address_of_ipv6_have_a_url_that_works() -> None:
     except OSError:
         pytest.skip("this machine has no IPv6")
     exporter = Exporter(0, "::1")
+    assert exporter.url.startswith("http://[::1]:")
     assert scrape(exporter) == {}
     exporter.close()
 
