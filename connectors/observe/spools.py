@@ -2,31 +2,92 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.observe.measure import SpoolMeasurement
+from connectors.spool.options import LOCATION
 from connectors.spool.stats import SpoolRates, SpoolStats, stats
 
-__all__ = ["SpoolWatch"]
+__all__ = ["SpoolWatch", "SpoolWatches"]
+
+_log = logging.getLogger(__name__)
+_PAUSE_SECONDS: Final = 30.0
+_SLOW_SECONDS: Final = 5.0
+
+
+class SpoolWatches:
+    """Looks at some spools; one that cannot be seen is left out, and not looked at again for a while.
+
+    Args:
+        watches: of each spool.
+        clock: seconds of a monotonic clock.
+    """
+
+    def __init__(self, watches: Sequence[SpoolWatch], clock: Callable[[], float] = time.monotonic) -> None:
+        self._watches = watches
+        self._clock = clock
+        self._next = [0.0] * len(watches)
+
+    def look(self) -> dict[str, SpoolMeasurement]:
+        """The spools that can be seen now, by their ids; of the others the log tells, at most once a while."""
+        found: dict[str, SpoolMeasurement] = {}
+        for number, each in enumerate(self._watches):
+            began = self._clock()
+            if began < self._next[number]:
+                continue
+            failed = False
+            try:
+                seen = each.look()
+                found[seen.spool] = seen
+            except FileNotFoundError:
+                continue
+            except (ConnectorError, OSError, ValueError) as error:
+                if isinstance(error, SpoolError) and error.code == "SPOOL_NOT_FOUND":
+                    continue  # it is made when its query starts
+                failed = True
+                _log.warning(
+                    "[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", each.path, _PAUSE_SECONDS, error
+                )
+            # A slow store must not hold up what is told of all queries.
+            ended = self._clock()
+            if failed or ended - began > _SLOW_SECONDS:
+                self._next[number] = ended + _PAUSE_SECONDS
+        return found
 
 
 class SpoolWatch:
     """Looks at one spool again and again.
 
     Args:
-        path: its ``spoolLocation``; the spool may be made later. An object store is reached as its environment says.
+        location: its ``spoolLocation``, as that option takes it; the spool may be made later. An object store is
+            reached as its environment says.
+
+    Raises:
+        OptionError: the option would not take it.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, location: str | Path) -> None:
+        try:
+            self.path = str(LOCATION.parse(str(location)))
+        except ValueError as error:
+            # Not repeated: a URL may hold a secret.
+            raise OptionError(
+                "OBSERVE_SPOOLS", f"No spool can be there: {error}", "spools", f"Give {LOCATION.legal}."
+            ) from None
         self._before: SpoolStats | None = None
 
     def look(self) -> SpoolMeasurement:
         """The spool as it is now, with rates since the last look.
 
         Raises:
-            SpoolError: there is no spool there, or it is damaged.
+            ConnectorError: there is no spool there, it is damaged, or its store refuses.
+            OSError: it cannot be read, or its store does not answer.
         """
         seen = stats(self.path)
         found = SpoolMeasurement(
