@@ -23,6 +23,8 @@ __version__ = "0.1.0"
 def register(spark: SparkSession) -> None:
     """Make the formats of this pack known to a session; calling it again changes nothing.
 
+    A format whose extra is not installed is known too, and says so when it is used.
+
     Args:
         spark: a session of Spark 4.2 or newer.
 
@@ -31,11 +33,9 @@ def register(spark: SparkSession) -> None:
             Python stream readers, which came with 4.2.
     """
     _require_spark(spark.version)
-    from connectors.kafka.reader import KafkaDataSource  # noqa: PLC0415 - so that an import alone stays cheap
-    from connectors.kinesis.reader import KinesisDataSource  # noqa: PLC0415
-    from connectors.pubsub.reader import PubSubDataSource  # noqa: PLC0415
+    from connectors.formats import data_sources  # noqa: PLC0415 - so that an import alone stays cheap
 
-    for source in (KafkaDataSource, KinesisDataSource, PubSubDataSource):
+    for source in data_sources():
         spark.dataSource.register(source)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
         # Neither a sink's tasks nor its options say so.

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError
+from connectors.core.extras import packages_missing
 
 __all__ = ["fail", "named_errors", "package_missing"]
 
@@ -49,5 +50,4 @@ def package_missing(error: ModuleNotFoundError) -> ConnectorError:
     """
     if error.name is None or error.name.startswith("connectors"):
         raise error
-    action = "pip install 'pyspark-stream-connectors[pubsub]'"
-    return ConnectorError("PACKAGES_MISSING", f"{error.name} is not installed", "", action)
+    return packages_missing([error.name], "this command", "pubsub")

@@ -237,13 +237,17 @@ class _Tree:
                 found = _joined([self._texts(each, place, depth + 1) for each in (left, right)])
             case ast.IfExp(body=body, orelse=orelse):
                 found = [text for each in (body, orelse) for text in self._texts(each, place, depth + 1)]
-            case ast.BoolOp(values=choices):
+            case ast.BoolOp(values=choices) | ast.Dict(values=choices):
                 found = [text for each in choices for text in self._followed(each, place, depth + 1) or []]
             case ast.Attribute(attr=attr) if f".{attr}" in place.known:
                 found = self._given(f".{attr}", place, depth)
             case ast.Name(id=name):
                 found = self._named(name, place, depth)
-            case ast.FormattedValue(value=inner) | ast.Call(func=ast.Attribute(value=inner, attr="format" | "rstrip")):
+            case (
+                ast.FormattedValue(value=inner)
+                | ast.Subscript(value=inner)
+                | ast.Call(func=ast.Attribute(value=inner, attr="format" | "rstrip"))
+            ):
                 found = self._followed(inner, place, depth + 1)
         return found or None
 
@@ -389,5 +393,5 @@ def _passed_on(node: ast.expr) -> bool:
 
 def _sentence(text: str) -> str:
     """A text in one line; empty where all of it is only known to a run."""
-    text = "" if re.fullmatch(r"<\w+>|[. ]*", text) else " ".join(text.split())
+    text = "" if re.fullmatch(r"<\w+>|[. ]*", text) else re.sub(r"\.{4,}", "...", " ".join(text.split()))
     return text if not text or text.endswith((".", ":", "?")) else text + "."

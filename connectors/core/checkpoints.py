@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
 
-__all__ = ["is_new", "newest_offsets"]
+__all__ = ["look_at_checkpoint", "newest_offsets"]
+
+T = TypeVar("T")
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is what a Path makes of a URL
 
 
-def is_new(checkpoint: Path) -> bool:
+def look_at_checkpoint(checkpoint: Path, look: Callable[[list[Mapping[str, Any]]], T]) -> T | str:
+    """What a check of ``connectors doctor`` finds in a checkpoint; of a new query's, that it is not there yet.
+
+    Args:
+        checkpoint: the folder.
+        look: given what `newest_offsets` gives, says what it sees.
+
+    Raises:
+        OffsetError: it is no checkpoint, or cannot be read.
+    """
+    if _is_new(checkpoint):
+        return f"{checkpoint} is not there yet: a new query"
+    return look(newest_offsets(checkpoint))
+
+
+def _is_new(checkpoint: Path) -> bool:
     """Whether a query would make the folder, or fill an empty one; of a URL, that cannot be told from here."""
     if _URL.match(str(checkpoint)):
         return False

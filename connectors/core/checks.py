@@ -6,7 +6,6 @@ That module can be imported without the connector's extra: what needs it comes a
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Protocol
 
 from connectors.core.errors import ConnectorError
+from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["Finding", "Outcome", "SourceChecks", "Steps", "installed", "packages"]
+__all__ = ["Finding", "Outcome", "SourceChecks", "Steps", "packages"]
 
 
 class Outcome(StrEnum):
@@ -120,23 +120,12 @@ def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
         names: the modules to look for.
     """
 
-    def look() -> str | Finding:
-        missing = [name for name in names if not installed(name)]
-        if missing:
-            mend = f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor."
-            found = f"not installed: {', '.join(missing)}"
-            return Finding.failure(steps.area, "packages", found, mend, "PACKAGES_MISSING")
+    def look() -> str:
+        if missing := not_installed(names):
+            raise packages_missing(missing, steps.area, extra)
         return f"those of the extra {extra} are installed"
 
     return steps.step("packages", look)
-
-
-def installed(name: str) -> bool:
-    """Whether a module is installed; it is not imported."""
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:  # of the package that it is in
-        return False
 
 
 class SourceChecks(Protocol):
@@ -144,6 +133,8 @@ class SourceChecks(Protocol):
 
     FORMAT: str
     """The name of its format."""
+    PACKAGES: tuple[str, ...]
+    """The modules that its extra brings and that it cannot do without."""
 
     def check(self, raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
         """Look at everything that a stream with these options needs; changes nothing, and takes no message.

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from connectors.core.checks import Finding, installed
+from connectors.core.checks import Finding
+from connectors.core.extras import installed
 
 __all__ = ["check_connect", "check_machine"]
 

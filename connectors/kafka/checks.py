@@ -8,17 +8,17 @@ from typing import Final
 
 from connectors.core.checks import Finding, Steps, packages
 
-__all__ = ["FORMAT", "check"]
+__all__ = ["FORMAT", "PACKAGES", "check"]
 
 FORMAT: Final = "kafka_py"
 
-_PACKAGES: Final = ("confluent_kafka", "numpy")
+PACKAGES: Final = ("confluent_kafka", "numpy")
 
 
 def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
     """Look at packages, options, network, log-in, what is read, and where the query would begin."""
     steps = Steps(FORMAT)
-    yield packages(steps, "kafka", _PACKAGES)
+    yield packages(steps, "kafka", PACKAGES)
     if not steps.failed:
         from connectors.kafka.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
 

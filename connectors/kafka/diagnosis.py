@@ -5,10 +5,11 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from connectors.core.checkpoints import is_new, newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Outcome, Steps
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
 from connectors.core.reachable import connect, look_up, split_address, tls_handshake
@@ -186,7 +187,9 @@ def _topics(options: KafkaReadOptions, lookup: KafkaLookup, steps: Steps, checkp
         if options.group_to_start_from(options.client) is not None:
             yield steps.step("consumer group", lambda: _group(options, lookup, partitions, kept[0]))
         if checkpoint is not None:
-            yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, kept[0]))
+            yield steps.step(
+                "checkpoint", lambda: look_at_checkpoint(checkpoint, partial(_checkpoint, checkpoint, kept[0]))
+            )
 
 
 def _resource(options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[TopicPartition]) -> str | Finding:
@@ -250,10 +253,8 @@ def _group(
     return f"{group} is {behind:,} offsets behind in {len(committed)} partitions"
 
 
-def _checkpoint(checkpoint: Path, kept: tuple[Offsets, Offsets]) -> str:
-    if is_new(checkpoint):
-        return f"{checkpoint} is not there yet: a new query"
-    offsets = [read_offset(each) for each in newest_offsets(checkpoint) if "spool" not in each]
+def _checkpoint(checkpoint: Path, kept: tuple[Offsets, Offsets], newest: list[Mapping[str, Any]]) -> str:
+    offsets = [read_offset(each) for each in newest if "spool" not in each]
     mine = [each for each in offsets if set(each) & set(kept[1])]
     for each in mine:
         _check_kept(each, kept, f"checkpoint {checkpoint}", "See failOnDataLoss; or begin with a new checkpoint.")

@@ -15,11 +15,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from connectors.core.extras import extra_imports
 from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.ranges import OffsetRange
+
+with extra_imports("kafka", "the format kafka_py"):
+    from connectors.kafka.consume import ReadSettings, read_range
+    from connectors.kafka.ranges import OffsetRange
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -213,4 +216,5 @@ def _partitions(ranges: Iterable[OffsetRange], options: KafkaReadOptions, *, str
 
 def _read(partition: KafkaPartition) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    yield from read_range(partition.part, partition.settings)
+    with extra_imports("kafka", "the format kafka_py"):
+        yield from read_range(partition.part, partition.settings)

@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.core.errors import OptionError
+from connectors.core.extras import extra_imports
 from connectors.core.worker import settle_worker
-from connectors.kafka.produce import produce_batches
-from connectors.kafka.rows import Columns, check_columns
-from connectors.kafka.task import query_run, stream_task
-from connectors.kafka.transactions import ExactlyOnce, check_layout
+
+with extra_imports("kafka", "the format kafka_py"):
+    from connectors.kafka.produce import produce_batches
+    from connectors.kafka.rows import Columns, check_columns
+    from connectors.kafka.task import query_run, stream_task
+    from connectors.kafka.transactions import ExactlyOnce, check_layout
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +93,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
         self._columns = columns
         self._native = options.native_writes
 
+    @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
         settle_worker()
@@ -119,6 +123,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         self._dedup_headers = options.dedup_headers
         self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
 
+    @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
         settle_worker()

@@ -8,17 +8,17 @@ from typing import Final
 
 from connectors.core.checks import Finding, Steps, packages
 
-__all__ = ["FORMAT", "check"]
+__all__ = ["FORMAT", "PACKAGES", "check"]
 
 FORMAT: Final = "kinesis"
 
-_PACKAGES: Final = ("boto3", "botocore", "msgspec")
+PACKAGES: Final = ("boto3", "botocore", "h2", "msgspec", "numpy", "xxhash")
 
 
 def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
     """Look at packages, options, credentials, network, log-in, what is read, and where the query would begin."""
     steps = Steps(FORMAT)
-    yield packages(steps, "kinesis", _PACKAGES)
+    yield packages(steps, "kinesis", PACKAGES)
     if not steps.failed:
         from connectors.kinesis.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.client import KinesisClient
     from connectors.kinesis.options import KinesisReadOptions
 
-__all__ = ["StreamConsumers", "active_consumer"]
+__all__ = ["StreamConsumers", "active_consumer", "registered_consumer"]
 
 _AGAIN_SECONDS: Final = 5.0
 
@@ -60,11 +60,25 @@ def active_consumer(
     )
 
 
-def _look(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
+def registered_consumer(
+    client: KinesisClient, stream_arn: str, name: str, *, register: bool
+) -> Mapping[str, str] | None:
+    """A consumer as the service describes it, in whatever status; None when it is not there and may be made.
+
+    Args:
+        client: calls the service.
+        stream_arn: of the stream.
+        name: of the consumer, or its ARN.
+        register: it may be made.
+
+    Raises:
+        OptionError: it is not there, and must not be made.
+        ConnectorError: the call failed.
+    """
     where = f"{stream_arn}, {name}"
     named = {"ConsumerARN": name} if name.startswith("arn:") else {"StreamARN": stream_arn, "ConsumerName": name}
     try:
-        found = client.call("describe_stream_consumer", where, **named)["ConsumerDescription"]
+        found: Mapping[str, str] = client.call("describe_stream_consumer", where, **named)["ConsumerDescription"]
     except ConnectorError as error:
         if error.code != NOT_FOUND:
             raise
@@ -75,8 +89,16 @@ def _look(client: KinesisClient, stream_arn: str, name: str, *, register: bool) 
                 where,
                 "Register it, or give consumerName instead, which registers one.",
             ) from None
+        return None
+    return found
+
+
+def _look(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
+    where = f"{stream_arn}, {name}"
+    found = registered_consumer(client, stream_arn, name, register=register)
+    if found is None:
         _register(client, stream_arn, name)
-        raise _not_yet("it was registered just now", where) from None
+        raise _not_yet("it was registered just now", where)
     if found["ConsumerStatus"] != "ACTIVE":
         raise _not_yet(f"its status is {found['ConsumerStatus']}", where)
     return str(found["ConsumerARN"])

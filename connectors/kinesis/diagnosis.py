@@ -8,16 +8,17 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from connectors.core.checkpoints import newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
 from connectors.core.reachable import clock_difference, connect, look_up, tls_handshake
 from connectors.kinesis.checks import FORMAT
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_options import client_options
+from connectors.kinesis.consumers import registered_consumer
 from connectors.kinesis.lookup import ShardLook
 from connectors.kinesis.losses import check_kept, report_loss
 from connectors.kinesis.offsets import Streams, StreamState, read_offset
@@ -46,19 +47,22 @@ def diagnose(
         return
     options = parsed[0]
     client = KinesisClient(client_options(options))
-    yield steps.step("credentials", lambda: f"found ({client.credentials()})")
+    yield steps.step("credentials", lambda: f"found ({client.credentials()}{_role(options)})")
     yield from _network(client, steps)
     listings: list[Listing] = []
     yield steps.step("log-in", lambda: _log_in(client, options))
     yield steps.step("resource", lambda: _resource(client, options))
     yield steps.step("permission", lambda: _permission(client, options, listings))
+    if options.consumers:
+        yield steps.step("consumer", lambda: _consumers(client, options, listings))
     if steps.failed:
         return
     yield steps.step("shards", lambda: _shards(options, listings))
     yield steps.step("retention", lambda: _retention(listings))
     yield steps.step("starting position", lambda: _starting(options, listings))
     if checkpoint is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, client, options, listings))
+        find = partial(_checkpoint, checkpoint, client, options, listings)
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
 
 
 def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[KinesisReadOptions]) -> str:
@@ -67,6 +71,11 @@ def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[Ki
     retries = min(options.num_retries, _RETRIES)
     parsed.append(replace(options, num_retries=retries, max_retry_interval=_RETRY_SECONDS))
     return f"{'stream' if len(options.streams) == 1 else 'streams'} {', '.join(options.streams)}"
+
+
+def _role(options: KinesisReadOptions) -> str:
+    """Words for the role that is taken, where the options name one."""
+    return f", as {options.role_arn}" if options.role_arn is not None else ""
 
 
 # --- the service ---------------------------------------------------------------------------------------------------
@@ -135,6 +144,37 @@ def _permission(client: KinesisClient, options: KinesisReadOptions, listings: li
     return "shards may be listed and records may be read"
 
 
+def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
+    """The consumers of ``consumerMode=efo``; none is registered, and none is subscribed: a query may be using it."""
+    seen: list[str] = []
+    for name, listing in zip(options.consumers, listings, strict=True):
+        register = options.consumer_name is not None
+        question = partial(registered_consumer, client, listing.arn, name, register=register)
+        try:
+            found = patiently(question, options)
+        except AccessDeniedError as error:
+            mend = (
+                f"Allow kinesis:DescribeStreamConsumer, kinesis:SubscribeToShard and, for consumerName, kinesis:"
+                f"RegisterStreamConsumer on {listing.arn}/consumer/*, to {options.role_arn or 'whose keys these are'}."
+            )
+            return replace(Finding.from_error(FORMAT, "consumer", error), mend=mend)
+        if found is None:
+            seen.append(
+                f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
+            )
+        elif found["ConsumerStatus"] == "ACTIVE":
+            seen.append(f"{found['ConsumerName']} of {listing.name} is ACTIVE")
+        else:
+            return Finding.warning(
+                FORMAT,
+                "consumer",
+                f"{found['ConsumerName']} of {listing.name} is {found['ConsumerStatus']}",
+                "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most.",
+                "KINESIS_CONSUMER_NOT_ACTIVE",
+            )
+    return "; ".join(seen)
+
+
 def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
     shown = "; ".join(
         f"{each.name} has {sum(not shard.closed for shard in each.shards.values())} open shards, "
@@ -189,9 +229,13 @@ def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Fin
 
 
 def _checkpoint(
-    checkpoint: Path, client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]
+    checkpoint: Path,
+    client: KinesisClient,
+    options: KinesisReadOptions,
+    listings: list[Listing],
+    newest: list[Mapping[str, Any]],
 ) -> str | Finding:
-    offsets = [read_offset(each) for each in newest_offsets(checkpoint) if "streams" in each]
+    offsets = [read_offset(each) for each in newest if "streams" in each]
     mine = [(each[listing.arn], listing) for each in offsets for listing in listings if listing.arn in each]
     for state, listing in mine:
         same_stream(state, listing)

@@ -15,11 +15,14 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from connectors.core.extras import extra_imports
 from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
-from connectors.kinesis.read import ReadSettings, read_range
-from connectors.kinesis.shards import ShardRange
+
+with extra_imports("kinesis", "the format kinesis"):
+    from connectors.kinesis.read import ReadSettings, read_range
+    from connectors.kinesis.shards import ShardRange
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -204,10 +207,11 @@ def _settings(options: KinesisReadOptions, share: float) -> ReadSettings:
 
 def _read(partition: KinesisPartition) -> Iterator[pa.RecordBatch]:
     settle_worker()
-    for part in partition.parts:
-        if part.pieces:
-            from connectors.kinesis.read_spooled import read_part  # noqa: PLC0415 - polling needs no spool
+    with extra_imports("kinesis", "the format kinesis"):
+        for part in partition.parts:
+            if part.pieces:
+                from connectors.kinesis.read_spooled import read_part  # noqa: PLC0415 - polling needs no spool
 
-            yield from read_part(part, partition.settings)
-        else:
-            yield from read_range(part, partition.settings)
+                yield from read_part(part, partition.settings)
+            else:
+                yield from read_range(part, partition.settings)

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.core.errors import OptionError
-from connectors.kinesis.entries import Columns, check_columns
-from connectors.kinesis.put import StreamLimits, WriteSettings, put_batches, stream_limits
+from connectors.core.extras import extra_imports
+
+with extra_imports("kinesis", "the format kinesis"):
+    from connectors.kinesis.entries import Columns, check_columns
+    from connectors.kinesis.put import StreamLimits, WriteSettings, put_batches, stream_limits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,6 +93,7 @@ class KinesisBatchWriter(DataSourceArrowWriter):
         self._settings = settings
         self._columns = columns
 
+    @extra_imports("kinesis", "the format kinesis")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
         """Write the rows of a task."""
         return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
@@ -102,6 +106,7 @@ class KinesisStreamWriter(DataSourceStreamArrowWriter):
         self._settings = settings
         self._columns = columns
 
+    @extra_imports("kinesis", "the format kinesis")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
         """Write the rows of a task."""
         return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))

@@ -8,6 +8,9 @@ upb), `codec_fast.py` and `encode_fast.py` (the fast one, on ptars), and `regist
 
 from __future__ import annotations
 
-from connectors.protobuf.functions import from_protobuf, to_protobuf
+from connectors.core.extras import extra_imports
+
+with extra_imports("protobuf", "connectors.protobuf"):
+    from connectors.protobuf.functions import from_protobuf, to_protobuf
 
 __all__ = ["from_protobuf", "to_protobuf"]

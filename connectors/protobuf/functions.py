@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from google.protobuf.message import Message
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
@@ -220,7 +221,7 @@ def _check_constants(function: str, name: Any, path: Any, options: Any, data: An
 
 def _session_options(options: ProtobufOptions) -> ProtobufOptions:
     """The options with what the session's configuration says."""
-    session = SparkSession.getActiveSession()
+    session = _session()
     if session is None:
         return options
     return dataclasses.replace(
@@ -228,6 +229,14 @@ def _session_options(options: ProtobufOptions) -> ProtobufOptions:
         extensions=_is_true(session, _EXTENSIONS),
         case_sensitive=_is_true(session, "spark.sql.caseSensitive"),
     )
+
+
+def _session() -> SparkSession | None:
+    """The session: the active one, and in a thread that has none the default one."""
+    try:
+        return SparkSession.active()
+    except PySparkRuntimeError:
+        return None
 
 
 def _is_true(session: SparkSession, key: str) -> bool:
@@ -352,7 +361,7 @@ def _jar_is_there() -> bool:
     The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
     class path of the server cannot be seen: then it counts as absent.
     """
-    jvm: Any = getattr(SparkSession.getActiveSession(), "_jvm", None)
+    jvm: Any = getattr(_session(), "_jvm", None)
     if jvm is None:
         return False
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - not with Spark Connect

@@ -16,14 +16,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from connectors.core.extras import extra_imports
 from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import settle_worker
-from connectors.pubsub.output import output
-from connectors.pubsub.schema import SchemaMode, schema_of
-from connectors.spool.plan import Slice
-from connectors.spool.read import read_slices
-from connectors.spool.stores import StoreAccess
+
+with extra_imports("pubsub", "the format pubsub"):
+    from connectors.pubsub.output import output
+    from connectors.pubsub.schema import SchemaMode, schema_of
+    from connectors.spool.plan import Slice
+    from connectors.spool.read import read_slices
+    from connectors.spool.stores import StoreAccess
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from connectors.core.errors import OptionError
+from connectors.core.extras import extra_imports
 from connectors.core.task import current_partition, stream_task
 from connectors.core.worker import settle_worker
-from connectors.pubsub.publish import publish_batches
-from connectors.pubsub.publish_columns import SINK, SinkColumns, check_columns
-from connectors.pubsub.publish_rows import RowStamp
+
+with extra_imports("pubsub", "the format pubsub"):
+    from connectors.pubsub.publish import publish_batches
+    from connectors.pubsub.publish_columns import SINK, SinkColumns, check_columns
+    from connectors.pubsub.publish_rows import RowStamp
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +86,7 @@ class PubSubBatchWriter(DataSourceArrowWriter):
         self._columns = columns
         self._run = secrets.token_hex(16)
 
+    @extra_imports("pubsub", "the format pubsub")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PubSubCommitMessage:
         """Publish the rows of a task."""
         settle_worker()
@@ -98,6 +102,7 @@ class PubSubStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._columns = columns
 
+    @extra_imports("pubsub", "the format pubsub")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PubSubCommitMessage:
         """Publish the rows of a task."""
         settle_worker()

@@ -5,6 +5,9 @@ The rules R1 to R10 that the modules cite are in ``docs/explanation/spool.md``.
 
 from __future__ import annotations
 
-from connectors.spool.stats import SpoolRates, SpoolStats, rates, stats
+from connectors.core.extras import extra_imports
+
+with extra_imports("pubsub", "a spool"):
+    from connectors.spool.stats import SpoolRates, SpoolStats, rates, stats
 
 __all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]

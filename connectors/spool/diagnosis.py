@@ -12,11 +12,12 @@ import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from connectors.core.checkpoints import is_new, newest_offsets
+from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Steps
 from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
@@ -59,14 +60,14 @@ def check_spool(
     if not there:
         yield steps.step("content", lambda: "nothing yet: the folder is made when the query starts")
         if checkpoint is not None:
-            yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, str(root), _Seen()))
+            yield _check_checkpoint(steps, checkpoint, str(root), _Seen())
         return
     held = Steps(_AREA)
     yield held.step("held by", lambda: _holder(root))
     store, seen = LocalStore(str(root), "doctor"), _Seen()
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, store.root, seen))
+        yield _check_checkpoint(steps, checkpoint, store.root, seen)
 
 
 def check_object_spool(
@@ -87,7 +88,7 @@ def check_object_spool(
         yield Steps(_AREA).step("held by", lambda: _lease(store))
     yield steps.step("content", lambda: _content(store, connector, sources, seen))
     if checkpoint is not None:
-        yield steps.step("checkpoint", lambda: _checkpoint(checkpoint, store.root, seen))
+        yield _check_checkpoint(steps, checkpoint, store.root, seen)
 
 
 class _Seen:
@@ -260,11 +261,14 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
 
 
-def _checkpoint(checkpoint: Path, root: str, seen: _Seen) -> str:
+def _check_checkpoint(steps: Steps, checkpoint: Path, root: str, seen: _Seen) -> Finding:
+    find = partial(_checkpoint, checkpoint, root, seen)
+    return steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
+
+
+def _checkpoint(checkpoint: Path, root: str, seen: _Seen, newest: list[Mapping[str, Any]]) -> str:
     """Hold the newest offset of a checkpoint against the ledger, as the query does when it starts."""
-    if seen.state is None and is_new(checkpoint):
-        return f"{checkpoint} is not there yet: a new query"
-    offsets = [each for each in newest_offsets(checkpoint) if "spool" in each]
+    offsets = [each for each in newest if "spool" in each]
     if not offsets:
         return f"{checkpoint} holds no offset of a spool yet"
     state, where = seen.state, f"checkpoint {checkpoint}"

@@ -40,6 +40,19 @@ _IN_MEMORY = 8 << 20
 _CHUNK = 8 << 20
 _MESSAGE_CHARACTERS = 300
 _QUERY = re.compile(r"(https?://[^\s?]*)\?\S+")
+_MACHINE = re.compile(
+    r"/latest/(api/token|meta-data/iam/)|/computeMetadata/v1/instance/service-accounts/|/metadata/identity/oauth2/token"
+)
+"""Where the machines of AWS, Google and Azure have the credentials of their roles: asked when none are given."""
+_LATER = re.compile(r"status code: (429|5\d\d)")
+_CREDENTIALS = {
+    "s3": "Give the options spoolKeyId and spoolSecret, set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the "
+    "machine a role; profiles and files of the AWS tools are not read.",
+    "gs": "Give the option spoolCredentialsFile, set GOOGLE_APPLICATION_CREDENTIALS, or give the machine a service "
+    "account.",
+    "az": "Give the options spoolKeyId and spoolSecret, set AZURE_STORAGE_ACCOUNT_KEY, or give the machine a managed "
+    "identity.",
+}
 _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?/?")
 
 
@@ -69,6 +82,7 @@ class ObjectClient:
         self._exceptions = obstore.exceptions
         self._url = url
         self._access = access
+        self._answered = False
         try:
             self._bucket = _bucket(url, access)
         except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
@@ -90,6 +104,7 @@ class ObjectClient:
         for _ in range(_CONFLICT_TRIES):
             try:
                 self._obstore.put(self._bucket, name, data, mode="create", use_multipart=False)
+                self._answered = True
             except (exceptions.AlreadyExistsError, exceptions.PreconditionError):
                 found = self.read(name)
                 if found is not None:
@@ -135,6 +150,7 @@ class ObjectClient:
         """A whole object and its version; None if there is none."""
         try:
             found = self._obstore.get(self._bucket, name)
+            self._answered = True
             version: Version = dict(found.meta)
             return bytes(found.bytes()), version
         except FileNotFoundError:
@@ -221,11 +237,13 @@ class ObjectClient:
     def _list(self, folder: str) -> Any:
         """Objects and prefixes directly in a folder, as obstore gives them."""
         try:
-            return self._obstore.list_with_delimiter(self._bucket, folder)
+            found = self._obstore.list_with_delimiter(self._bucket, folder)
         except FileNotFoundError:
             self._no_bucket()
         except self._exceptions.BaseError as error:
             self._failed(error, folder)
+        self._answered = True
+        return found
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens if there is none."""
@@ -252,6 +270,16 @@ class ObjectClient:
                 f"The object store does not accept the credentials of the host {host}: {self._said(error)}",
                 where,
                 "Check the options that begin with spool, and the environment variables of the store.",
+            ) from None
+        text = str(error)
+        if _MACHINE.search(text) and not _LATER.search(text) and not self._answered:
+            # Once the store has answered, the machine has credentials: it is asked for newer ones, and that passes.
+            raise CredentialsError(
+                "SPOOL_CREDENTIALS_MISSING",
+                f"No credentials for the object store are given, and the host {host} has none of its own: "
+                f"{self._said(error)}",
+                where,
+                _CREDENTIALS[self._url.kind],
             ) from None
         raise OSError(errno.ETIMEDOUT, f"The object store does not answer: {self._said(error)}", where) from None
 

@@ -10,9 +10,13 @@ import pytest
 
 from connectors.core.checks import Finding, Outcome
 from connectors.kinesis.checks import check
+from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.client_options import client_options
+from connectors.kinesis.consumers import active_consumer
+from connectors.kinesis.options import parse_read_options
 from connectors.testing.java import free_port
 from connectors.testing.kinesis import KinesisServer
-from tests.kinesis_rig import KinesisRig
+from tests.kinesis_rig import PATIENCE, KinesisRig
 
 HOUR = 3600.0
 SECRET = "canary-77"
@@ -171,5 +175,70 @@ def test_what_a_checkpoint_goes_on_from_is_held_against_what_is_kept(kinesis: Ki
     assert bad(look(kinesis, checkpoint)) == {"checkpoint": "KINESIS_STREAM_RECREATED"}
 
 
+def test_a_child_that_was_trimmed_before_its_first_read_is_told(kinesis: KinesisRig) -> None:
+    kinesis.put(6)
+    kinesis.server.split(kinesis.stream, kinesis.server.shards(kinesis.stream)[0])
+    with kinesis.query() as query:
+        query.run_batch(PATIENCE)
+        offset = query.checkpoint.offsets(0)[0]
+    checkpoint = kinesis.folder / "logs"
+    (checkpoint / "offsets").mkdir(parents=True)
+    (checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{offset}")
+    assert bad(look(kinesis, checkpoint)) == {}
+    kinesis.server.jump(40 * HOUR)
+    kinesis.server.put(kinesis.stream, [("key", b"late")], explicit_hash_key=0)  # the other shards stay empty
+    assert bad(look(kinesis, checkpoint)) == {"checkpoint": "KINESIS_DATA_LOSS.TRIMMED"}
+
+
 def test_a_folder_without_offsets_is_told(kinesis: KinesisRig, tmp_path: Path) -> None:
-    assert bad(look(kinesis, tmp_path / "absent")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    assert bad(look(kinesis, tmp_path / "full")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
+
+
+def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(kinesis: KinesisRig, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for checkpoint in (tmp_path / "absent", tmp_path / "empty"):
+        findings = look(kinesis, checkpoint)
+        assert bad(findings) == {}
+        assert findings["checkpoint"].found == f"{checkpoint} is not there yet: a new query"
+
+
+# The consumer
+
+
+def test_a_consumer_that_a_query_would_register_is_told_and_not_registered(kinesis: KinesisRig) -> None:
+    findings = look(kinesis, consumerMode="efo", consumerName="mine")
+    assert bad(findings) == {}
+    assert "mine is not registered" in findings["consumer"].found
+    assert "RegisterStreamConsumer" in findings["consumer"].found
+    assert "RegisterStreamConsumer" not in kinesis.server.call_counts(kinesis.stream)
+    assert "consumer" not in look(kinesis)
+
+
+def test_a_consumer_that_is_there_is_told_with_its_status(kinesis: KinesisRig) -> None:
+    client = KinesisClient(client_options(parse_read_options(kinesis.options(), {})))
+    arn = active_consumer(client, client.listing(kinesis.stream).arn, "mine", register=True, timeout_seconds=PATIENCE)
+    for named in ({"consumerName": "mine"}, {"consumerARN": arn}):
+        findings = look(kinesis, consumerMode="efo", **named)
+        assert bad(findings) == {}
+        assert f"mine of {kinesis.stream} is ACTIVE" in findings["consumer"].found
+    kinesis.server.set_transition(HOUR)
+    client.call("deregister_stream_consumer", "mine", ConsumerARN=arn)
+    findings = look(kinesis, consumerMode="efo", consumerName="mine")
+    assert bad(findings) == {"consumer": "KINESIS_CONSUMER_NOT_ACTIVE"}
+    assert findings["consumer"].outcome is Outcome.WARNING
+    assert "DELETING" in findings["consumer"].found
+
+
+def test_a_consumer_that_is_named_and_not_there_is_told(kinesis: KinesisRig) -> None:
+    named = {"consumerARN": "gone", "registeredConsumerIdType": "name"}
+    assert bad(look(kinesis, consumerMode="efo", **named)) == {"consumer": "KINESIS_NO_CONSUMER"}
+
+
+def test_a_consumer_that_may_not_be_described_is_told_with_the_rights_it_takes(kinesis: KinesisRig) -> None:
+    kinesis.server.fail("DescribeStreamConsumer", "AccessDeniedException", None)
+    findings = look(kinesis, consumerMode="efo", consumerName="mine")
+    assert bad(findings) == {"consumer": "KINESIS_ACCESS_DENIED"}
+    for right in ("DescribeStreamConsumer", "RegisterStreamConsumer", "SubscribeToShard"):
+        assert f"kinesis:{right}" in findings["consumer"].mend

@@ -617,9 +617,9 @@ def test_23_available_now_reads_what_was_there_across_a_split_in_bounded_batches
 
 def test_24_a_backlog_of_an_hour_comes_in_bounded_batches(kinesis: KinesisRig) -> None:
     values: list[bytes] = []
-    for _ in range(60):
+    for _ in range(20):
         values += kinesis.put(10, size=100_000)
-        kinesis.server.jump(60)
+        kinesis.server.jump(180)
     with kinesis.query(maxBytesPerTrigger="6mb") as query:
         batches = query.run_until(lambda _batches: kinesis.sink.rows() >= len(values), PATIENCE)
     assert max(sum(len(row) for row in each.values("data")) for each in batches) <= 6 << 20

@@ -13,8 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from connectors.demo.job import QUICK_JAVA
+from connectors.formats import missing_source
 from connectors.testing.java import free_port
 from connectors.testing.pubsub import PubSubServer
 from tests.documents import blocks, environment, run
@@ -27,11 +30,21 @@ ROOT = Path(__file__).parents[2]
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/tutorial/first-stream.md").read_text(encoding="utf-8")
     page = page.replace("8085", str(free_port()))  # another test may have that one
-    printed = run(page, tmp_path, environment(), install=False)
+    # Spark as a user starts it, but for the JVM's second compiler: half of what this takes is that.
+    printed = run(page, tmp_path, environment(JDK_JAVA_OPTIONS=QUICK_JAVA), install=False)
     counts = printed["connectors spool inspect data/spool\n"]
     assert re.search(r"delivered\W+2,010\b", counts), counts
     assert re.search(r"struck out: duplicate\W+1,000\b", counts), counts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.py", "publish.py", "stream.py"]
+
+
+def test_a_format_whose_packages_are_missing_tells_the_driver_what_to_install(spark: SparkSession) -> None:
+    spark.dataSource.register(missing_source("elsewhere", ["msgspec"], "kinesis"))
+    wanted = r"\[PACKAGES_MISSING\] not installed: msgspec .* pip install 'pyspark-stream-connectors\[kinesis\]'"
+    with pytest.raises(AnalysisException, match=wanted):
+        spark.readStream.format("elsewhere").load()
+    with pytest.raises(AnalysisException, match=wanted):
+        spark.range(1).write.format("elsewhere").mode("append").save()
 
 
 def example(name: str) -> Any:
@@ -60,7 +73,7 @@ def spark(emulator: PubSubServer, tmp_path_factory: pytest.TempPathFactory) -> I
             .config("spark.ui.enabled", "false")
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.driver.extraJavaOptions", QUICK_JAVA)
             .config("spark.sql.session.timeZone", "UTC")
             .config("spark.log.level", "OFF")
             .getOrCreate()

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from connectors import register
 from connectors.kafka.lag import offsets_behind
+from connectors.kafka.task import query_run
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from connectors.testing.maven import class_path
 from tests.kafka_rig import KafkaRig, text
@@ -226,3 +229,29 @@ def test_a_schema_of_the_user_is_refused_as_by_sparks_own(spark: SparkSession, t
     writer = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
     with pytest.raises(PySparkException, match=refusal):
         writer.trigger(availableNow=True).start().awaitTermination(60)
+
+
+def test_a_task_of_a_sink_is_told_the_run_of_its_query(spark: SparkSession, tmp_path: Path) -> None:
+    """By this a driver that serves a second run of a query tells its own tasks from those of the first."""
+    seen = tmp_path / "seen"
+
+    class Writer(DataSourceStreamWriter):  # local, so that it travels to the tasks by value
+        def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:  # noqa: ARG002 - Spark's interface
+            seen.write_text(query_run())
+            return WriterCommitMessage()
+
+    class Sink(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "runs_of_queries"
+
+        def streamWriter(self, schema: StructType, overwrite: bool) -> Writer:  # noqa: ARG002 - as above
+            return Writer()
+
+    spark.dataSource.register(Sink)
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", "2").load()
+    writer = rows.writeStream.format("runs_of_queries").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for _ in range(2):
+        query = writer.trigger(once=True).start()
+        query.awaitTermination(60)
+        assert seen.read_text() == str(query.runId)

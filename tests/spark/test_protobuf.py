@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,25 @@ def test_45_the_session_s_configuration_switches_extensions_and_case(spark: Spar
         spark.conf.unset("spark.sql.function.protobufExtensions.enabled")
     event = from_protobuf("value", "Extended", binaryDescriptorSet=two.data).alias("event")
     assert frame.select(event).schema["event"].dataType.simpleString() == "struct<name:string>"
+
+
+def test_45_it_does_so_in_every_thread(spark: SparkSession) -> None:
+    two = RIG.of("behaviours2_extension")
+    frame = column(spark, two.type("Extended")(name="n").SerializeToString())
+    columns: list[str] = []
+
+    def select() -> None:
+        event = from_protobuf("value", "Extended", binaryDescriptorSet=two.data).alias("event")
+        columns.extend(frame.select(event).schema["event"].dataType.fieldNames())
+
+    spark.conf.set("spark.sql.function.protobufExtensions.enabled", "true")
+    try:
+        thread = threading.Thread(target=select)
+        thread.start()
+        thread.join()
+    finally:
+        spark.conf.unset("spark.sql.function.protobufExtensions.enabled")
+    assert columns[:2] == ["name", "extension_string"]
 
 
 def test_every_type_comes_back_from_spark_as_it_went_in(spark: SparkSession) -> None:

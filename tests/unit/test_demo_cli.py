@@ -65,6 +65,7 @@ def test_a_missing_extra_is_a_named_error(module: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert done.stderr == (
-        f"[PACKAGES_MISSING] {module} is not installed. pip install 'pyspark-stream-connectors[pubsub]'\n"
+        f"[PACKAGES_MISSING] not installed: {module} (this command). "
+        "pip install 'pyspark-stream-connectors[pubsub]', here and on every executor.\n"
     )
     assert json.loads(done.stdout)["error"]["code"] == "PACKAGES_MISSING"

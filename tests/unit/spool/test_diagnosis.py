@@ -172,10 +172,13 @@ def test_a_checkpoint_of_a_spool_that_is_not_there_is_told(spool: HandSpool, tmp
 
 def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(spool: HandSpool, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for checkpoint in (tmp_path / "checkpoint", tmp_path / "empty"):
-        findings = look(spool.root, checkpoint=checkpoint)
-        assert bad(findings) == {}
-        assert "a new query" in findings["checkpoint"].found
+    for fill in (False, True):
+        if fill:
+            filled(spool)
+        for checkpoint in (tmp_path / "checkpoint", tmp_path / "empty"):
+            findings = look(spool.root, checkpoint=checkpoint)
+            assert bad(findings) == {}
+            assert "a new query" in findings["checkpoint"].found
 
 
 def test_a_checkpoint_is_not_looked_at_where_the_spool_is_not_well(spool: HandSpool, tmp_path: Path) -> None:
@@ -202,6 +205,6 @@ def test_a_checkpoint_that_does_not_fit_is_told(
 
 
 def test_what_is_no_checkpoint_is_told(spool: HandSpool, tmp_path: Path) -> None:
-    """A spool that was filled has a checkpoint somewhere."""
     filled(spool)
-    assert bad(look(spool.root, checkpoint=tmp_path / "nothing")) == {"checkpoint": "CHECKPOINT_UNREADABLE"}
+    (tmp_path / "file").touch()
+    assert bad(look(spool.root, checkpoint=tmp_path)) == {"checkpoint": "CHECKPOINT_UNREADABLE"}

@@ -10,10 +10,11 @@ from dataclasses import replace
 
 import pytest
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.option_kinds import Secret
 from connectors.spool import object_client
 from connectors.spool.holders import Holder
+from connectors.spool.object_url import ObjectUrl
 from connectors.spool.store_objects import ObjectStore
 from connectors.spool.stores import StoreAccess, open_store
 from connectors.testing.object_store import ObjectStoreServer
@@ -271,6 +272,62 @@ def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) 
     error = refused(store)
     assert error.code == "SPOOL_STORE_NO_ANSWER"
     assert error.transient
+
+
+@pytest.fixture
+def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials in the environment, and only one attempt."""
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setitem(object_client._RETRIES, "max_retries", 0)
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_where_no_credentials_are_given_and_the_machine_has_none_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ObjectStoreServer() as server, ObjectStoreServer(buckets=["no-role"]) as machine:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine.endpoint)
+        store = open_store(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None))
+        assert isinstance(store, ObjectStore)
+        error = refused(store)
+        assert server.counts.total() == 0
+    assert (error.code, error.transient) == ("SPOOL_CREDENTIALS_MISSING", False)
+    assert "spoolKeyId and spoolSecret" in error.action
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_a_machine_that_cannot_tell_its_credentials_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metadata service is asked too often, or it is asked for newer ones while a query runs."""
+    with ObjectStoreServer() as server, ObjectStoreServer() as machine:
+        machine.refuse("PUT", 503, "SlowDown")
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine.endpoint)
+        store = open_store(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None))
+        assert isinstance(store, ObjectStore)
+        assert refused(store).code == "SPOOL_STORE_NO_ANSWER"
+
+
+def test_a_machine_that_had_credentials_is_not_said_to_have_none(store: ObjectStore) -> None:
+    store.make_root()
+    asked = store.client._exceptions.GenericError(
+        "Error performing PUT http://169.254.169.254/latest/api/token in 2ms - Server returned non-2xx status code: 403"
+    )
+    with pytest.raises(OSError, match="does not answer"):
+        store.client._failed(asked, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "advice"),
+    [
+        ("gs", "http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token", "CREDENTIALS"),
+        ("az", "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2019-08-01", "spoolKeyId"),
+    ],
+)
+def test_the_credentials_of_each_cloud_are_named(kind: str, said: str, advice: str) -> None:
+    """By what obstore was seen to say where there are none."""
+    client = object_client.ObjectClient(ObjectUrl(kind, "spools", "a", "account"), StoreAccess())
+    error = client._exceptions.GenericError(f"Error performing token request: Error performing GET {said} in 2ms")
+    with pytest.raises(CredentialsError, match="SPOOL_CREDENTIALS_MISSING") as caught:
+        client._failed(error, "x")
+    assert advice in caught.value.action
 
 
 def test_access_keeps_its_secrets_to_itself_and_travels_by_pipe() -> None:

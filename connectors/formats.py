@@ -1,0 +1,47 @@
+"""The data sources that `connectors.register` makes known to Spark."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Final
+
+from pyspark.sql.datasource import DataSource
+
+from connectors.core.extras import not_installed, packages_missing
+
+__all__ = ["data_sources", "missing_source"]
+
+_SOURCES: Final = {"kafka": "KafkaDataSource", "kinesis": "KinesisDataSource", "pubsub": "PubSubDataSource"}
+"""The folder of a connector, which is also the name of its extra, and the class in its module ``reader``."""
+
+
+def data_sources() -> Iterator[type[DataSource]]:
+    """The source of each connector; where its packages are not installed, one that says so when it is used.
+
+    So whoever uses one format has to install what that one needs, and no more.
+    """
+    for connector, name in _SOURCES.items():
+        checks = importlib.import_module(f"connectors.{connector}.checks")
+        missing = not_installed(checks.PACKAGES)
+        if missing:
+            yield missing_source(checks.FORMAT, missing, connector)
+        else:
+            yield getattr(importlib.import_module(f"connectors.{connector}.reader"), name)
+
+
+def missing_source(source_format: str, missing: list[str], extra: str) -> type[DataSource]:
+    """A source by name only, which raises that these modules, which an extra brings, are not installed."""
+
+    class MissingSource(DataSource):
+        """Stands for a source whose packages are not installed."""
+
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            raise packages_missing(missing, f"the format {source_format}", extra)
+
+        @classmethod
+        def name(cls) -> str:
+            return source_format
+
+    return MissingSource
