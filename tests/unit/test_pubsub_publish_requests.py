@@ -137,6 +137,45 @@ def test_a_bad_row_is_named_by_its_number(row: Any, reason: str) -> None:
     assert reason in what
 
 
+def raw_texts(*values: bytes) -> pa.Array:
+    """Strings of any bytes, as Spark's ``CAST(binary AS STRING)`` gives them."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("bad", [b"y\xff", b"\xed\xa0\x80", b"\xc3"], ids=["no lead byte", "surrogate", "cut"])
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("orderingKey", "its ordering key is not UTF-8"),
+        ("topic", "its topic '{}' is no name"),
+        ("attribute keys", "the key '{}' of an attribute is not UTF-8"),
+        ("attribute values", "the attribute 'b' is not UTF-8"),
+    ],
+)
+def test_a_text_that_is_not_utf_8_is_a_bad_row(bad: bytes, column: str, reason: str) -> None:
+    texts, legal = raw_texts(b"a", bad), pa.array(["a", "b"])
+    maps = pa.MapArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()),
+        texts if column == "attribute keys" else legal,
+        texts if column == "attribute values" else legal,
+    )
+    made = {"payload": pa.array([b"1", b"\xff"]), "attributes": maps}
+    made |= {name: texts if column == name else pa.array(["orders"] * 2) for name in ("orderingKey", "topic")}
+    columns = SinkColumns("payload", "attributes", "orderingKey", "topic", None, "shop")
+    good = batch((b"x", None, None)).append_column("topic", pa.array(["orders"]))
+    what = bad_row(good, pa.RecordBatch.from_pydict(made), columns=columns)
+    assert what.startswith("Row 2 of partition 3 cannot be published: ")
+    shown = repr(bad.decode(errors="backslashreplace"))[1:-1]
+    assert reason.replace("{}", shown) in what
+
+
+def test_what_is_not_utf_8_in_a_row_that_is_not_there_does_not_matter() -> None:
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["a", "b"]), raw_texts(b"\xff", b"ok"))
+    made = pa.RecordBatch.from_pydict({"payload": [b"1", b"2"], "attributes": maps, "orderingKey": ["", ""]})
+    [request] = parsed([made.slice(1)])
+    assert dict(request.messages[0].attributes) == {"b": "ok", "spark_uid": "query/7/3/0"}
+
+
 def test_values_at_the_limits_are_legal() -> None:
     attributes = {f"k{number}": "v" for number in range(98)} | {"k" * 256: "v" * 1024}
     [request] = parsed([batch((b"", attributes, "k" * 1024))])
