@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,47 +19,67 @@ __all__ = ["SpoolWatch", "SpoolWatches"]
 
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS: Final = 30.0
-_SLOW_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 5.0
 
 
 class SpoolWatches:
-    """Looks at some spools; one that cannot be seen is left out, and not looked at again for a while.
+    """Looks at some spools; one that cannot be seen in time is left out, and not looked at again for a while.
 
     Args:
         watches: of each spool.
         clock: seconds of a monotonic clock.
+        patience: seconds that a look may take: a slow store must not hold up what is told of all queries.
     """
 
-    def __init__(self, watches: Sequence[SpoolWatch], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        watches: Sequence[SpoolWatch],
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._watches = watches
         self._clock = clock
+        self._patience = patience
         self._next = [0.0] * len(watches)
+        self._looks: list[_Look | None] = [None] * len(watches)
 
     def look(self) -> dict[str, SpoolMeasurement]:
         """The spools that can be seen now, by their ids; of the others the log tells, at most once a while."""
-        found: dict[str, SpoolMeasurement] = {}
-        for number, each in enumerate(self._watches):
-            began = self._clock()
-            if began < self._next[number]:
-                continue
-            failed = False
-            try:
-                seen = each.look()
-                found[seen.spool] = seen
-            except FileNotFoundError:
-                continue
-            except (ConnectorError, OSError, ValueError) as error:
-                if isinstance(error, SpoolError) and error.code == "SPOOL_NOT_FOUND":
-                    continue  # it is made when its query starts
-                failed = True
-                _log.warning(
-                    "[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", each.path, _PAUSE_SECONDS, error
-                )
-            # A slow store must not hold up what is told of all queries.
-            ended = self._clock()
-            if failed or ended - began > _SLOW_SECONDS:
-                self._next[number] = ended + _PAUSE_SECONDS
-        return found
+        seen = (self._look_at(number, each) for number, each in enumerate(self._watches))
+        return {each.spool: each for each in seen if each is not None}
+
+    def _look_at(self, number: int, watch: SpoolWatch) -> SpoolMeasurement | None:
+        before = self._looks[number]
+        if self._clock() < self._next[number] or (before is not None and before.is_alive()):
+            return None
+        look = self._looks[number] = _Look(watch)
+        look.start()
+        look.join(self._patience)
+        why = f"no answer in {self._patience:g} s" if look.is_alive() else look.why
+        if why:
+            _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", watch.path, _PAUSE_SECONDS, why)
+            self._next[number] = self._clock() + _PAUSE_SECONDS
+            return None
+        return look.found
+
+
+class _Look(threading.Thread):
+    """One look at a spool, which may hang."""
+
+    def __init__(self, watch: SpoolWatch) -> None:
+        super().__init__(name="connectors-spool-look", daemon=True)
+        self._watch = watch
+        self.found: SpoolMeasurement | None = None
+        self.why = ""
+
+    def run(self) -> None:
+        try:
+            self.found = self._watch.look()
+        except FileNotFoundError:
+            return
+        except (ConnectorError, OSError, ValueError) as error:
+            if not isinstance(error, SpoolError) or error.code != "SPOOL_NOT_FOUND":  # made when its query starts
+                self.why = str(error) or type(error).__name__
 
 
 class SpoolWatch:

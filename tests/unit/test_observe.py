@@ -214,23 +214,46 @@ def test_a_spool_that_cannot_be_seen_hides_no_batch(
     assert caplog.text.count("[OBSERVE_SPOOL]") == 1
 
 
-def test_a_spool_is_looked_at_again_after_a_while_and_a_slow_one_too() -> None:
+def test_a_spool_that_could_not_be_seen_is_looked_at_again_after_a_while() -> None:
     now = 100.0
+    spool = Spool(fails(TimeoutError()))
+    watches = SpoolWatches([spool], clock=lambda: now)
+    looks = []
+    for seconds in (0, 29, 2):
+        now += seconds
+        assert watches.look() == {}
+        looks.append(spool.looks)
+    assert looks == [1, 1, 2]
+
+
+def test_a_store_that_does_not_answer_holds_up_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    answer = threading.Event()
     found = SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 1500)
 
-    def slow() -> SpoolMeasurement:
-        nonlocal now
-        now += 6
+    def hang() -> SpoolMeasurement:
+        answer.wait()
         return found
 
-    first, second = Spool(fails(TimeoutError())), Spool(slow)
-    watches = SpoolWatches([first, second], clock=lambda: now)
-    assert watches.look() == {"s1": found}
-    now += 29
+    spool = Spool(hang)
+    watches = SpoolWatches([spool], clock=lambda: now, patience=0.05)
+
+    def act(observer: Observer) -> None:
+        for batch in range(20):
+            observer._listener._put(("progress", progress(kafka(10, 15), batch=batch)))
+
+    assert [line["batch"] for line in heard(tmp_path, act, spools=watches)] == list(range(20))
+    assert caplog.text.count("[OBSERVE_SPOOL]") == 1
+    now += 31
     assert watches.look() == {}
-    now += 7
+    assert spool.looks == 1, "the look that hangs is still under way"
+    answer.set()
+    look = watches._looks[0]
+    assert look is not None
+    look.join(30)
+    now += 31
+    assert SpoolWatches([spool]).look() == {"s1": found}
     assert watches.look() == {"s1": found}
-    assert (first.looks, second.looks) == (2, 2)
 
 
 def test_a_spool_that_is_not_made_yet_is_looked_at_again_at_once(
@@ -300,15 +323,16 @@ def test_closing_ends_all_though_the_session_is_gone(tmp_path: Path, caplog: pyt
     assert "OBSERVE_SESSION" in caplog.text
 
 
-def test_closing_does_not_wait_for_a_store_without_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_closing_does_not_wait_without_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     began, answer = threading.Event(), threading.Event()
 
-    def hang() -> SpoolMeasurement:
-        began.set()
-        answer.wait()
-        raise TimeoutError
+    class Slow(SpoolWatches):
+        def look(self) -> dict[str, SpoolMeasurement]:
+            began.set()
+            answer.wait()
+            return {}
 
-    observer = Observer(SpoolWatches([Spool(hang)]), tmp_path / "lines")
+    observer = Observer(Slow([]), tmp_path / "lines")
     for _ in range(3):
         observer._listener._put(("progress", progress(kafka(10, 15))))
     began.wait()

@@ -313,6 +313,13 @@ def test_a_file_without_batches_gives_a_page_too(events: list[dict[str, Any]]) -
     assert "</html>" in page(events, "x")
 
 
+def test_a_source_that_never_counts_its_records_gets_a_page_without_that_plot() -> None:
+    sources = [{"kind": "kinesis", "records": None, "milliseconds": 1200, "spool": None}]
+    text = page([measurement(batch).to_json() | {"sources": sources} for batch in range(3)], "x")
+    assert "<h3>Lag in time <small>" in text
+    assert "<h3>Lag <small>" not in text
+
+
 def test_a_long_run_keeps_its_peaks_in_few_points() -> None:
     points = [(float(x), 1000.0 if x == 7777 else float(x % 3)) for x in range(20_000)]
     thinned = _thinned(points)
