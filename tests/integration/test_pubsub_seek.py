@@ -190,7 +190,7 @@ def test_26_what_was_received_before_a_seek_is_admitted_before_it(rig: PubSubRig
     with rig.query(failpoints=points) as query, pytest.raises(ReaderDiedError):
         query.run_until(lambda _: False)
     assert rig.stats().rows == 0
-    run(rig, 40, startingTimestamp="1")
+    run(rig, 40, startingTimestamp="0")
     assert times(rig) == Counter(rig.published * 2)
 
 
