@@ -115,7 +115,7 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
         ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; says which, and why.
     """
     payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
-    ends = np.cumsum(lengths(payloads))
+    ends = np.cumsum(_sizes(batch, payloads, columns))
     start = 0
     while start < len(payloads):
         begun = ends[start - 1] if start else 0
@@ -123,6 +123,22 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
         part = slice(start, end)
         yield _encode(batch.slice(start, end - start), payloads[part], columns, stamp, first + start)
         start = end
+
+
+def _sizes(batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns) -> npt.NDArray[np.int64]:
+    """About how many bytes each row has: of its payload, its ordering key and its attributes."""
+    sizes = lengths(payloads)
+    if columns.ordering_key is not None:
+        sizes = sizes + _known_lengths(batch.column(columns.ordering_key))
+    if columns.attributes is not None:
+        found = _attributes(batch.column(columns.attributes), "")
+        ends = np.cumsum(_known_lengths(found.keys) + _known_lengths(found.values))
+        sizes = sizes + np.diff(np.concatenate([[0], ends])[found.offsets])
+    return sizes
+
+
+def _known_lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
+    return lengths(pc.fill_null(texts.cast(pa.string()), ""))
 
 
 def _encode(

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.pubsub.publish_columns import SinkColumns, check_columns
 from connectors.pubsub.publish_requests import publish_requests
-from connectors.pubsub.publish_rows import MAX_REQUEST_BYTES, RowStamp
+from connectors.pubsub.publish_rows import MAX_REQUEST_BYTES, RowStamp, encode_rows
 from connectors.pubsub.write_options import parse_write_options
 
 TOPIC = "projects/shop/topics/orders"
@@ -66,6 +66,17 @@ def bad_row(*batches: pa.RecordBatch, columns: SinkColumns = COLUMNS, stamp: Row
         list(publish_requests(iter(batches), columns, stamp))
     assert raised.value.code == "PUBSUB_BAD_ROW"
     return raised.value.what
+
+
+@pytest.mark.parametrize("column", ["payload", "attributes", "orderingKey"])
+def test_rows_are_encoded_some_tens_of_megabytes_at_a_time_whatever_makes_them_large(column: str) -> None:
+    rows, text = 70_000, "x" * 1000
+    whole = {"payload": b"p", "attributes": None, "orderingKey": None}
+    whole[column] = {"payload": text.encode(), "attributes": [("key", text)], "orderingKey": text}[column]
+    made = pa.RecordBatch.from_pydict({name: [value] * rows for name, value in whole.items()}, SCHEMA)
+    parts = [part.messages for part in encode_rows(made, COLUMNS, STAMP, 0)]
+    assert sum(map(len, parts)) == rows
+    assert max(part.nbytes for part in parts) < 48 << 20
 
 
 @settings(max_examples=60, deadline=None)
