@@ -15,7 +15,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["arrow_schema", "cut_batches"]
+__all__ = ["arrow_schema", "cut_batches", "not_utf8"]
 
 # By the type's own name, so that nothing of PySpark is imported here.
 _ATOMS: Final[dict[str, pa.DataType]] = {
@@ -108,3 +108,24 @@ def _rows_within(batch: pa.RecordBatch, start: int, rows: int, max_bytes: int) -
         else:
             too_many = middle
     return fits
+
+
+def not_utf8(texts: pa.Array) -> list[int]:
+    """The rows of a column of strings whose bytes are not UTF-8; ``CAST(binary AS STRING)`` of Spark makes such.
+
+    Neither Arrow's casts nor Spark look at that; Python and protobuf then refuse the text, without naming a row.
+    """
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        values = enumerate(texts.cast(pa.large_binary()).to_pylist())
+        return [row for row, value in values if value is not None and not _is_utf8(value)]
+    return []
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
 
 if TYPE_CHECKING:
@@ -62,16 +63,21 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_columns(schema: StructType, stream: str | None) -> Columns:
-    """Find the columns of a sink; others are not looked at. Names count in their case.
+    """Find the columns of a sink; others are not looked at. Names count in their case; strings in any collation.
 
     Args:
         schema: of the rows.
         stream: the option.
 
     Raises:
-        OptionError: a column is missing or has a type that cannot be written.
+        OptionError: a column is missing, is there twice, or has a type that cannot be written.
     """
-    types = {field.name: field.dataType.simpleString() for field in schema}
+    from pyspark.sql.types import StringType  # noqa: PLC0415 - not needed to write, and takes 200 ms
+
+    types = {
+        field.name: "string" if isinstance(field.dataType, StringType) else field.dataType.simpleString()
+        for field in schema
+    }
     wanted = [("data", "data", ("binary", "string")), ("partitionKey", "partition key", ("string",))]
     if stream is None:
         if "stream" not in types:
@@ -85,7 +91,10 @@ def check_columns(schema: StructType, stream: str | None) -> Columns:
             raise _illegal(f"The column {name} is missing", f"Name the column of the {meaning} {name}.")
     if "explicitHashKey" in types:
         wanted.append(("explicitHashKey", "", ("string", "void")))
+    names = [field.name for field in schema]
     for name, _, legal in wanted:
+        if names.count(name) > 1:
+            raise _illegal(f"There are two columns {name}", "Drop or rename one of them.")
         if types[name] not in legal:
             choice = " or ".join(legal[:2])
             raise _illegal(f"The column {name} is a {types[name]}, and must be a {choice}", f"Cast {name}.")
@@ -101,12 +110,18 @@ def key_name(key: str) -> str:
     return f"partitionKey {key[:_SHOWN_CHARACTERS]!r}" + ("..." if len(key) > _SHOWN_CHARACTERS else "")
 
 
-def entries(batch: pa.RecordBatch, columns: Columns) -> Iterator[Entry]:
+def entries(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Entry]:
     """The rows of a batch.
+
+    Args:
+        batch: rows.
+        columns: which of its columns are read.
+        first: the number of the first row in its partition.
 
     Raises:
         ConnectorError: `BAD_ROW`: a row cannot be a record; names its key.
     """
+    _require_utf8(batch, columns, first)
     rows = batch.num_rows
     keys, data = batch.column("partitionKey"), batch.column("data").cast(pa.binary())
     streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
@@ -116,6 +131,23 @@ def entries(batch: pa.RecordBatch, columns: Columns) -> Iterator[Entry]:
     if _all_legal(keys, data, streams, hash_keys):
         return starmap(Entry, each_row)
     return _checked(each_row)
+
+
+def _require_utf8(batch: pa.RecordBatch, columns: Columns, first: int) -> None:
+    """Refuse texts that Python cannot decode, and the service would not take.
+
+    Raises:
+        ConnectorError: `BAD_ROW`.
+    """
+    named = {"partitionKey": True, "stream": columns.stream is None, "explicitHashKey": columns.explicit_hash_key}
+    for name in (name for name, is_read in named.items() if is_read):
+        if bad := not_utf8(batch.column(name)):
+            key = batch.column("partitionKey")[bad[0]].cast(pa.binary()).as_py() or b""
+            raise _bad_row(
+                f"Row {first + bad[0]} of its partition has a {name} that is not UTF-8",
+                key.decode(errors="backslashreplace"),
+                "Rows are counted from 0. Give bytes that are no text as base64 or hex, or filter such rows.",
+            )
 
 
 def _all_legal(keys: pa.Array, data: pa.Array, streams: Sequence[str | None], hash_keys: Sequence[str | None]) -> bool:

@@ -115,7 +115,7 @@ def put_batches(
     put = (_OrderedPut if settings.ordered else _ChunkedPut)(settings, sleep)
     rows = 0
     for batch in batches:
-        put.put(entries(batch, columns))
+        put.put(entries(batch, columns, rows))
         rows += batch.num_rows
     put.finish()
     return rows

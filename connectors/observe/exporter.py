@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.observe.measure import Measurement, SpoolMeasurement
 
 try:
@@ -24,6 +24,7 @@ except ImportError:
 __all__ = ["Exporter"]
 
 _PREFIX: Final = "connectors_"
+_LAST_PORT: Final = 65535
 
 
 class Exporter(Collector):
@@ -34,10 +35,18 @@ class Exporter(Collector):
         address: to listen on.
 
     Raises:
-        ServiceUnavailableError: the port is taken.
+        OptionError: the port is none.
+        ServiceUnavailableError: the port is taken, or the address is not one of this machine.
     """
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        if not 0 <= port <= _LAST_PORT:
+            raise OptionError(
+                "OBSERVE_PORT",
+                f"A port is from 0 to {_LAST_PORT}",
+                str(port),
+                "Choose another port, or 0 for a free one.",
+            )
         self._lock = threading.Lock()
         self._newest: dict[str, Measurement] = {}
         self._rows: dict[str, int] = {}
@@ -46,14 +55,15 @@ class Exporter(Collector):
         registry.register(self)
         try:
             self._server, self._thread = start_http_server(port, address, registry)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the last one: no name of a host
             raise ServiceUnavailableError(
                 "OBSERVE_PORT",
-                f"Metrics cannot be served: {error.strerror}",
+                f"Metrics cannot be served: {getattr(error, 'strerror', None) or error}",
                 f"{address}:{port}",
                 "Choose another port, or 0 for a free one.",
             ) from None
-        self.url = f"http://{address}:{self._server.server_port}/metrics"
+        host = f"[{address}]" if ":" in address else address
+        self.url = f"http://{host}:{self._server.server_port}/metrics"
         """Where the metrics are."""
 
     def update(self, measurement: Measurement) -> None:

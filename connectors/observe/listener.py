@@ -6,6 +6,7 @@ only puts what it hears into a queue; a thread of the observer does the rest, an
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import queue
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -24,28 +25,31 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.parts import modules_named
-from connectors.observe.measure import LagHistory, Measurement, SourceLag, SpoolMeasurement, measure, spool_lag
+from connectors.observe.lines import LineFile
+from connectors.observe.measure import LagHistory, Measurement, SourceLag, measure, spool_lag
+from connectors.observe.runs import Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from connectors.observe.exporter import Exporter
-    from connectors.observe.spools import SpoolWatch
+    from connectors.observe.spools import SpoolWatches
 
 __all__ = ["Observer", "watch"]
 
 _log = logging.getLogger(__name__)
 _STOP: Final = ("stop", None)
 _END_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
 
 
 def watch(
     spark: SparkSession,
     *,
-    spools: Sequence[str | Path] = (),
+    spools: Sequence[str | Path] | str | Path = (),
     file: str | Path | None = None,
     port: int | None = None,
     address: str = "127.0.0.1",
@@ -56,7 +60,8 @@ def watch(
 
     Args:
         spark: the session.
-        spools: the ``spoolLocation`` of each query that has one; without it only the lag in records is known of them.
+        spools: the ``spoolLocation`` of each query that has one, or a single one; without it only the lag in records is
+            known of them.
         file: a file to which one JSON object a line is appended, for ``connectors watch`` and ``connectors report``.
         port: serve metrics over HTTP on this port, 0 for a free one; needs the extra ``observe``.
         address: the address to serve them on.
@@ -69,7 +74,8 @@ def watch(
         The observer; `Observer.close` ends it.
 
     Raises:
-        OptionError: a subscription is no full path, or none of the spools is given.
+        OptionError: a subscription is no full path, or none of the spools is given; a location or the port is none.
+        ConnectorError: the file cannot be opened, or the port not be served. Nothing is left open then.
     """
     for name in deleteSubscriptions:
         if not name.startswith("projects/") or "/subscriptions/" not in name or not spools:
@@ -79,18 +85,23 @@ def watch(
                 name,
                 "Give its full path, projects/P/subscriptions/S, and in spools the spoolLocation of its query.",
             )
-    exporter = None
-    if port is not None:
-        from connectors.observe.exporter import Exporter  # noqa: PLC0415 - needs an extra
-
-        exporter = Exporter(port, address)
-    watches: list[SpoolWatch] = []
+    watches: SpoolWatches | None = None
     if spools:
-        from connectors.observe.spools import SpoolWatch  # noqa: PLC0415 - needs what comes with spools
+        from connectors.observe.spools import SpoolWatch, SpoolWatches  # noqa: PLC0415 - needs what comes with spools
 
-        watches = [SpoolWatch(str(path)) for path in spools]
-    observer = Observer(watches, file, exporter, tuple(deleteSubscriptions), dict(subscriptionOptions or {}))
-    observer.attach(spark)
+        watches = SpoolWatches([SpoolWatch(each) for each in ([spools] if isinstance(spools, str | Path) else spools)])
+    with contextlib.ExitStack() as opened:
+        exporter = None
+        if port is not None:
+            from connectors.observe.exporter import Exporter  # noqa: PLC0415 - needs an extra
+
+            exporter = Exporter(port, address)
+            opened.callback(exporter.close)
+        observer = Observer(watches, file, exporter, tuple(deleteSubscriptions), dict(subscriptionOptions or {}))
+        opened.pop_all()  # the observer has it now
+        opened.callback(observer.close)
+        observer.attach(spark)
+        opened.pop_all()
     return observer
 
 
@@ -107,7 +118,7 @@ class Observer:
 
     def __init__(
         self,
-        spools: Sequence[SpoolWatch] = (),
+        spools: SpoolWatches | None = None,
         file: str | Path | None = None,
         exporter: Exporter | None = None,
         deletions: tuple[str, ...] = (),
@@ -118,13 +129,15 @@ class Observer:
         self.latest: dict[str, Measurement] = {}
         """The newest measurement of each running query, by its id."""
         self._spools = spools
-        self._file: TextIO | None = None if file is None else Path(file).open("a", encoding="utf-8")  # noqa: SIM115
+        self._file = None if file is None else LineFile(Path(file))
         self._deletions = deletions
         self._deletion_options = dict(deletion_options or {})
         self._kinds: dict[str, SourceLag] = {"spool": spool_lag, **_source_kinds()}
         self._histories: dict[tuple[str, int], LagHistory] = {}
         self._read_by: dict[str, set[str]] = {}
         self._running: set[str] = set()
+        self._runs = Runs()
+        self._is_closed = False
         self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
         self._listener = _Listener(self._events.put)
         self._spark: SparkSession | None = None
@@ -141,21 +154,42 @@ class Observer:
 
     def attach(self, spark: SparkSession) -> None:
         """Begin to listen to a session."""
-        self._spark = spark
         spark.streams.addListener(self._listener)
+        self._spark = spark
 
-    def close(self) -> None:
-        """Listen no more, and end when all that was heard is dealt with; does nothing the second time."""
-        if self._spark is not None:
-            self._hear_of_ends(self._spark)
-            self._spark.streams.removeListener(self._listener)
-            self._spark = None
+    def close(self, timeout: float = _CLOSE_SECONDS) -> None:
+        """Listen no more, and end when all that was heard is dealt with; does nothing the second time.
+
+        A session that is gone does not hinder it.
+
+        Args:
+            timeout: seconds after which what is not dealt with is left, with a warning: a store may not answer.
+        """
+        spark, self._spark = self._spark, None
+        try:
+            if spark is not None:
+                self._leave(spark)
+        finally:
+            self._end(timeout)
+
+    def _leave(self, spark: SparkSession) -> None:
+        try:
+            self._hear_of_ends(spark)
+            spark.streams.removeListener(self._listener)
+        except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
+            _log.warning("[OBSERVE_SESSION] How the queries ended is not heard any more: %s", error)
+
+    def _end(self, timeout: float) -> None:
         if self._thread.is_alive():
             self._events.put(_STOP)
-            self._thread.join()
+            self._thread.join(timeout)
+            self._is_closed = True
+            if self._thread.is_alive():
+                _log.warning(
+                    "[OBSERVE_LEFT] A store or service does not answer; %d events are left", self._events.qsize()
+                )
         if self._file is not None:
             self._file.close()
-            self._file = None
         if self.exporter is not None:
             self.exporter.close()
 
@@ -166,7 +200,7 @@ class Observer:
             time.sleep(_LOOK_SECONDS)
 
     def _run(self) -> None:
-        while (event := self._events.get()) != _STOP:
+        while not self._is_closed and (event := self._events.get()) != _STOP:
             kind, value = event
             try:
                 self._hear(kind, value)
@@ -180,14 +214,16 @@ class Observer:
         self._write({"v": 1, "event": kind, "time_ms": _now_ms(), **value})
         if kind == "started":
             self._running.add(value["run"])
+            self._runs.heard(value["query"], value["run"])
         elif kind == "terminated":
             self._terminated(value)
             self._running.discard(value["run"])
 
     def _progress(self, progress: Mapping[str, Any]) -> None:
-        spools = self._look_at_spools()
+        spools = {} if self._spools is None else self._spools.look()
         found = measure(progress, _now_ms(), self._kinds, self._histories, spools)
         self._running.add(found.run)
+        self._runs.heard(found.query, found.run)
         self.latest[found.query] = found
         for source in found.sources:
             if source.spool is not None:
@@ -197,24 +233,12 @@ class Observer:
         if self.exporter is not None:
             self.exporter.update(found)
 
-    def _look_at_spools(self) -> dict[str, SpoolMeasurement]:
-        found: dict[str, SpoolMeasurement] = {}
-        for each in self._spools:
-            try:
-                seen = each.look()
-            except SpoolError as error:
-                if error.code != "SPOOL_NOT_FOUND":  # it is made when its query starts
-                    _log.warning("[OBSERVE_SPOOL] %s", error)
-            except FileNotFoundError:
-                continue
-            else:
-                found[seen.spool] = seen
-        return found
-
     def _terminated(self, event: Mapping[str, Any]) -> None:
         query = str(event["query"])
-        self.latest.pop(query, None)
         self._histories = {key: each for key, each in self._histories.items() if key[0] != event["run"]}
+        if not self._runs.heard(query, str(event["run"])):
+            return  # it was started again by now
+        self.latest.pop(query, None)
         if self.exporter is not None:
             self.exporter.forget(query)
         read = self._read_by.pop(query, set())
@@ -238,9 +262,8 @@ class Observer:
             self._write({"v": 1, "event": "subscription_deleted", "time_ms": _now_ms(), "subscription": subscription})
 
     def _write(self, value: Mapping[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(value) + "\n")
-            self._file.flush()
+        if self._file is not None and not self._is_closed:
+            self._file.write(value)
 
 
 class _Listener(StreamingQueryListener):

@@ -156,11 +156,11 @@ class LagHistory:
 def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int]] | None:
     """The positions of a source that reads a spool, whose offsets name it (docs/explanation/spool.md)."""
     reached, newest = as_object(end), as_object(latest)
-    if "spool" not in reached:
+    spool, position, ahead = reached.get("spool"), reached.get("position"), newest.get("position")
+    # Sources that are none of ours may use the same names.
+    if not isinstance(spool, str) or not isinstance(position, int):
         return None
-    position = int(reached["position"])
-    same = newest.get("spool") == reached["spool"]
-    return {str(reached["spool"]): (position, int(newest["position"]) if same else position)}
+    return {spool: (position, ahead if newest.get("spool") == spool and isinstance(ahead, int) else position)}
 
 
 def measure(

@@ -110,14 +110,15 @@ def _largest(batch: Mapping[str, Any], key: str) -> int:
 def _plots(batches: Sequence[Mapping[str, Any]]) -> Iterable[_Plot]:
     yield _Plot("Throughput", "rows a second", _line(batches, lambda batch: batch["rows_per_second"]))
     yield _Plot("Latency", "ms a batch", _line(batches, lambda batch: batch["batch_ms"]))
-    yield _Plot("Lag", "records behind", _by_source(batches, lambda source: source["records"]))
-    yield _Plot("Lag in time", "ms behind", _by_source(batches, lambda source: source["milliseconds"]))
-    for title, unit, key in (
-        ("Duplicates struck out", "since the spool was made", "duplicates"),
-        ("Spool", "bytes not committed", "bytes"),
-    ):
-        lines = _by_source(batches, _of_spool(key))
-        if lines:
+    of_sources: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+        ("Lag", "records behind", lambda source: source["records"]),
+        ("Lag in time", "ms behind", lambda source: source["milliseconds"]),
+        ("Duplicates struck out", "since the spool was made", _of_spool("duplicates")),
+        ("Spool", "bytes not committed", _of_spool("bytes")),
+    )
+    for title, unit, value in of_sources:
+        # Not each source has each value: the shards of Kinesis count no records while any lie ahead.
+        if lines := _by_source(batches, value):
             yield _Plot(title, unit, lines)
 
 

@@ -2,31 +2,113 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.observe.measure import SpoolMeasurement
+from connectors.spool.options import LOCATION
 from connectors.spool.stats import SpoolRates, SpoolStats, stats
 
-__all__ = ["SpoolWatch"]
+__all__ = ["SpoolWatch", "SpoolWatches"]
+
+_log = logging.getLogger(__name__)
+_PAUSE_SECONDS: Final = 30.0
+_PATIENCE_SECONDS: Final = 5.0
+
+
+class SpoolWatches:
+    """Looks at some spools; one that cannot be seen in time is left out, and not looked at again for a while.
+
+    Args:
+        watches: of each spool.
+        clock: seconds of a monotonic clock.
+        patience: seconds that a look may take: a slow store must not hold up what is told of all queries.
+    """
+
+    def __init__(
+        self,
+        watches: Sequence[SpoolWatch],
+        clock: Callable[[], float] = time.monotonic,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
+        self._watches = watches
+        self._clock = clock
+        self._patience = patience
+        self._next = [0.0] * len(watches)
+        self._looks: list[_Look | None] = [None] * len(watches)
+
+    def look(self) -> dict[str, SpoolMeasurement]:
+        """The spools that can be seen now, by their ids; of the others the log tells, at most once a while."""
+        seen = (self._look_at(number, each) for number, each in enumerate(self._watches))
+        return {each.spool: each for each in seen if each is not None}
+
+    def _look_at(self, number: int, watch: SpoolWatch) -> SpoolMeasurement | None:
+        before = self._looks[number]
+        if self._clock() < self._next[number] or (before is not None and before.is_alive()):
+            return None
+        look = self._looks[number] = _Look(watch)
+        look.start()
+        look.join(self._patience)
+        why = f"no answer in {self._patience:g} s" if look.is_alive() else look.why
+        if why:
+            _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", watch.path, _PAUSE_SECONDS, why)
+            self._next[number] = self._clock() + _PAUSE_SECONDS
+            return None
+        return look.found
+
+
+class _Look(threading.Thread):
+    """One look at a spool, which may hang."""
+
+    def __init__(self, watch: SpoolWatch) -> None:
+        super().__init__(name="connectors-spool-look", daemon=True)
+        self._watch = watch
+        self.found: SpoolMeasurement | None = None
+        self.why = ""
+
+    def run(self) -> None:
+        try:
+            self.found = self._watch.look()
+        except FileNotFoundError:
+            return
+        except (ConnectorError, OSError, ValueError) as error:
+            if not isinstance(error, SpoolError) or error.code != "SPOOL_NOT_FOUND":  # made when its query starts
+                self.why = str(error) or type(error).__name__
 
 
 class SpoolWatch:
     """Looks at one spool again and again.
 
     Args:
-        path: its ``spoolLocation``; the spool may be made later. An object store is reached as its environment says.
+        location: its ``spoolLocation``, as that option takes it; the spool may be made later. An object store is
+            reached as its environment says.
+
+    Raises:
+        OptionError: the option would not take it.
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, location: str | Path) -> None:
+        try:
+            self.path = str(LOCATION.parse(str(location)))
+        except ValueError as error:
+            # Not repeated: a URL may hold a secret.
+            raise OptionError(
+                "OBSERVE_SPOOLS", f"No spool can be there: {error}", "spools", f"Give {LOCATION.legal}."
+            ) from None
         self._before: SpoolStats | None = None
 
     def look(self) -> SpoolMeasurement:
         """The spool as it is now, with rates since the last look.
 
         Raises:
-            SpoolError: there is no spool there, or it is damaged.
+            ConnectorError: there is no spool there, it is damaged, or its store refuses.
+            OSError: it cannot be read, or its store does not answer.
         """
         seen = stats(self.path)
         found = SpoolMeasurement(

@@ -82,7 +82,8 @@ def supervise(
 
     Args:
         query_factory: loads and starts the query, each time with the same checkpoint.
-        max_restarts: so many restarts in a row without a single row end it. Rows begin the count anew.
+        max_restarts: so many restarts in a row without a single row end it. Rows, or a batch further than those of the
+            run before, begin the count anew.
         policy: how long to wait before each; its deadline is not looked at.
         sleep: waits.
 
@@ -94,6 +95,7 @@ def supervise(
         ConnectorError: with the code ``SUPERVISE_GAVE_UP``, after `max_restarts`.
     """
     backoff = Backoff(policy)
+    reached = -1
     while True:
         query: StreamingQuery | None = None
         try:
@@ -105,8 +107,10 @@ def supervise(
                 error.add_note(f"Not restarted: {verdict.why}")
                 _log.error("[SUPERVISE_NOT_RESTARTED] %s", verdict.why)
                 raise
-            if query is not None and _has_read(query):
-                backoff.reset()
+            if query is not None:
+                has_read, reached = _look(query, reached)
+                if has_read:
+                    backoff.reset()
             if backoff.failures >= max_restarts:
                 raise ConnectorError(
                     "SUPERVISE_GAVE_UP",
@@ -121,13 +125,38 @@ def supervise(
         sleep(delay)
 
 
-def _has_read(query: StreamingQuery) -> bool:
-    return any(progress["numInputRows"] for progress in query.recentProgress)
+def _look(query: StreamingQuery, before: int) -> tuple[bool, int]:
+    """Whether a run that has failed got on, and the id of its last batch.
+
+    Spark keeps its last 100 reports, and a query that waits for rows makes one every ten seconds: after a quarter of an
+    hour its rows are in none of them. So a batch id above that of the runs before counts, too.
+
+    Args:
+        query: the run.
+        before: the id of the last batch of the runs before, as far as is known.
+    """
+    try:
+        # Over Spark Connect a report holds no sum as an item; its attribute makes one.
+        has_rows = any(progress.numInputRows for progress in query.recentProgress)
+        last = query.lastProgress
+    except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a server that is gone, which the verdict knows
+        _log.warning("[SUPERVISE_NO_PROGRESS] Whether the query has read rows is not known: %s", error)
+        return False, before
+    if last is None:
+        return has_rows, before
+    return has_rows or last.batchId > before, max(before, last.batchId)
 
 
 def _told(error: BaseException) -> str:
     """All that is told of an error: its text and its causes', with the stack of the JVM, which names their classes."""
-    return "\n".join(text for each in _chain(error) for text in (_line(each), getattr(each, "_stackTrace", None) or ""))
+    return "\n".join(text for each in _chain(error) for text in (_line(each), *_stacks(each)))
+
+
+def _stacks(error: BaseException) -> Iterator[str]:
+    """The stack of the JVM, which classic PySpark and Spark Connect keep under two names."""
+    for name in ("_stackTrace", "_stacktrace"):
+        if isinstance(stack := getattr(error, name, None), str):
+            yield stack
 
 
 def _line(error: BaseException) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,15 +11,17 @@ from types import NoneType
 from typing import Any, Final, TypeGuard
 
 from connectors.core.errors import ConnectorError
+from connectors.observe.runs import Runs
 
 __all__ = ["LineViews", "QueryView", "SourceView", "read_lines", "views_of_metrics"]
 
 _NUMBER: Final = (int, float)
 _TEXT_OR_NONE: Final = (str, NoneType)
 _FIELDS: Final[Mapping[str, Mapping[str, tuple[type, ...]]]] = {
-    "started": {"query": (str,), "name": _TEXT_OR_NONE},
+    "started": {"query": (str,), "run": (str,), "name": _TEXT_OR_NONE},
     "progress": {
         "query": (str,),
+        "run": (str,),
         "name": _TEXT_OR_NONE,
         "time_ms": _NUMBER,
         "batch": (int,),
@@ -27,7 +30,7 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[type, ...]]]] = {
         "rows_per_second": _NUMBER,
         "sources": (list,),
     },
-    "terminated": {"query": (str,), "time_ms": _NUMBER, "exception": _TEXT_OR_NONE},
+    "terminated": {"query": (str,), "run": (str,), "time_ms": _NUMBER, "exception": _TEXT_OR_NONE},
 }
 """What is read of the events, by kind."""
 _SOURCE: Final = {"kind": (str,), "records": (int, NoneType), "milliseconds": _NUMBER, "spool": (dict, NoneType)}
@@ -62,9 +65,11 @@ class QueryView:
 def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
     """The events in a file of an observer; a last line that is being written is left for later.
 
+    A line that is no JSON was torn, by a loss of power or a full disk, and is left out, if the file has events too.
+
     Args:
         path: the file.
-        begin: the byte to begin at.
+        begin: the byte to begin at; a file that is shorter by now was rotated, and is read from its first one.
 
     Returns:
         The events, and the byte behind the last one.
@@ -74,20 +79,27 @@ def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
     """
     try:
         with path.open("rb") as file:
+            begin = begin if begin <= file.seek(0, os.SEEK_END) else 0
             file.seek(begin)
             data = file.read()
     except OSError as error:
         raise _no_file_of_ours(path, str(error)) from None
     events: list[dict[str, Any]] = []
+    is_new, torn = begin == 0, ""
     for line in data[: data.rfind(b"\n") + 1].splitlines(keepends=True):
         try:
             event = json.loads(line)
-        except (ValueError, RecursionError) as error:
+        except RecursionError as error:
             raise _no_file_of_ours(path, str(error)) from None
-        if not _is_event(event):
-            raise _no_file_of_ours(path, f"the line at byte {begin} is no event of a query")
-        events.append(event)
+        except ValueError as error:
+            torn = torn or str(error)
+        else:
+            if not _is_event(event):
+                raise _no_file_of_ours(path, f"the line at byte {begin} is no event of a query")
+            events.append(event)
         begin += len(line)
+    if torn and is_new and not events:
+        raise _no_file_of_ours(path, torn)
     return events, begin
 
 
@@ -129,6 +141,7 @@ class LineViews:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
+        self._runs = Runs()
         self._views: dict[str, QueryView] = {}
 
     def look(self) -> list[QueryView]:
@@ -140,6 +153,8 @@ class LineViews:
 
     def _take(self, event: Mapping[str, Any]) -> None:
         query = str(event.get("query", ""))
+        if event["event"] in _FIELDS and not self._runs.heard(query, event["run"]):
+            return  # of a run before the newest
         match event.get("event"):
             case "started":
                 self._views[query] = QueryView(event["name"] or query, "running", -1, 0.0, 0.0)

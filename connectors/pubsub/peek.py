@@ -2,11 +2,13 @@
 
 While the read is planned, a fetcher fills a private spool; what it holds stays leased, and goes back when enough was
 seen. Then the private spool is read like any other, so every action on the DataFrame sees the same rows. Spark never
-says when a batch read is over: the folder is removed by the next peek after the driver's JVM has ended.
+says when a batch read is over: the folder is removed by the next peek on the machine after the driver's JVM has ended.
 """
 
 from __future__ import annotations
 
+import glob
+import json
 import logging
 import os
 import secrets
@@ -14,6 +16,7 @@ import shutil
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +28,7 @@ from connectors.pubsub.start import fetch_plan, look_at
 from connectors.spool.fence import spark_pid
 from connectors.spool.fetch_target import FetchContext
 from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.holders import Holder
 from connectors.spool.identity import open_identity
 from connectors.spool.opening import open_ledger
 from connectors.spool.store import LocalStore
@@ -41,6 +45,8 @@ _log = logging.getLogger(__name__)
 _TARGET: Final = "connectors.pubsub.peek:PubSubPeek"
 _POLL_SECONDS: Final = 0.05
 _NONCE_BYTES: Final = 8
+_HOLDER: Final = "holder"
+"""The file of a peek's folder that says whose it is; without it nobody removes the folder."""
 
 
 class PubSubPeek(PubSubFetch):
@@ -84,9 +90,13 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
         )
     info = look_at(options)
     _remove_old(options.spool_folder)
-    root = f"{options.spool_folder}.peek-{spark_pid()}-{secrets.token_hex(_NONCE_BYTES)}"
+    jvm = spark_pid()
+    root = f"{options.spool_folder}.peek-{jvm}-{secrets.token_hex(_NONCE_BYTES)}"
     store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
     store.make_root()
+    holder = Path(root, _HOLDER)
+    holder.touch(mode=0o600)
+    holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
     ledger = open_ledger(store, open_identity(store, "pubsub", (options.subscription,)))
     _fetch(options, info, ledger)
     _warn(options, info, ledger.state.counters.get("delivered", 0))
@@ -148,8 +158,10 @@ def _warn(options: PubSubReadOptions, info: SubscriptionInfo | None, delivered: 
 
 
 def _remove_old(spool: Path) -> None:
-    """Remove what peeks of drivers that have ended left behind."""
-    for folder in spool.parent.glob(f"{spool.name}.peek-*"):
-        pid = folder.name.removeprefix(f"{spool.name}.peek-").partition("-")[0]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and folder.stat().st_uid == os.getuid():
-            shutil.rmtree(folder, ignore_errors=True)
+    """Remove what peeks of drivers that have ended left behind, as far as this machine can tell that they have."""
+    for folder in spool.parent.glob(f"{glob.escape(spool.name)}.peek-*"):
+        # Another peek may remove it meanwhile, and one that has only begun has not said yet who it is.
+        with suppress(OSError, ValueError, TypeError):
+            holder = Holder.from_json(json.loads((folder / _HOLDER).read_text()))
+            if holder.is_here and not holder.jvm_lives and folder.stat().st_uid == os.getuid():
+                shutil.rmtree(folder, ignore_errors=True)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError
 from connectors.pubsub.names import full_path, is_name
 from connectors.pubsub.publish_columns import SINK, SinkColumns
@@ -114,7 +115,7 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
         ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; says which, and why.
     """
     payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
-    ends = np.cumsum(lengths(payloads))
+    ends = np.cumsum(_sizes(batch, payloads, columns))
     start = 0
     while start < len(payloads):
         begun = ends[start - 1] if start else 0
@@ -122,6 +123,22 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
         part = slice(start, end)
         yield _encode(batch.slice(start, end - start), payloads[part], columns, stamp, first + start)
         start = end
+
+
+def _sizes(batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns) -> npt.NDArray[np.int64]:
+    """About how many bytes each row has: of its payload, its ordering key and its attributes."""
+    sizes = lengths(payloads)
+    if columns.ordering_key is not None:
+        sizes = sizes + _known_lengths(batch.column(columns.ordering_key))
+    if columns.attributes is not None:
+        found = _attributes(batch.column(columns.attributes), "")
+        ends = np.cumsum(_known_lengths(found.keys) + _known_lengths(found.values))
+        sizes = sizes + np.diff(np.concatenate([[0], ends])[found.offsets])
+    return sizes
+
+
+def _known_lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
+    return lengths(pc.fill_null(texts.cast(pa.string()), ""))
 
 
 def _encode(
@@ -132,6 +149,7 @@ def _encode(
     keys = None
     if columns.ordering_key is not None:
         keys = pc.fill_null(batch.column(columns.ordering_key).cast(pa.string()), "")
+        check.refuse(_not_utf8(keys), "its ordering key is not UTF-8")
         check.refuse(
             lengths(keys) > _MAX_ORDERING_KEY_BYTES, f"its ordering key has more than {_MAX_ORDERING_KEY_BYTES} bytes"
         )
@@ -183,7 +201,7 @@ class _Check:
             at = int(np.argmax(bad))
             rows = np.zeros(len(attributes.offsets) - 1, np.bool_)
             rows[attributes.rows[at]] = True
-            self.refuse(rows, reason.format(repr(attributes.keys[at].as_py()[:40])))
+            self.refuse(rows, reason.format(repr(_shown(attributes.keys[at])[:40])))
 
     def finish(self) -> None:
         """Raise the error of the first row that cannot be published, if there is one."""
@@ -202,7 +220,8 @@ def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
     """The full paths of a column of topics."""
     check.refuse(_bools(pc.is_null(column)), "it has no topic, and the option topicId is not set")
     encoded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
-    names = encoded.dictionary.to_pylist()
+    # A name that is not UTF-8 is none; it is shown with backslashes.
+    names = [_shown(name) for name in encoded.dictionary]
     for code, name in enumerate(names):
         bare = not name.startswith("projects/")
         bad = not is_name("topics", name) or (bare and columns.project is None)
@@ -231,6 +250,8 @@ def _attributes(column: pa.Array, replaced: str) -> _Attributes:
 
 def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
     check.refuse(attributes.counts > most, f"it has more than {most} attributes of its own")
+    check.refuse_attributes(attributes, _not_utf8(attributes.keys), "the key {} of an attribute is not UTF-8")
+    check.refuse_attributes(attributes, _not_utf8(attributes.values), "the attribute {} is not UTF-8")
     key_bytes = lengths(attributes.keys)
     check.refuse_attributes(attributes, key_bytes == 0, "an attribute has an empty key")
     check.refuse_attributes(
@@ -264,6 +285,18 @@ def _encode_stamps(stamp: RowStamp, first: int, rows: int) -> pa.Array:
     values = concatenate(pa.scalar(stamp.prefix.encode(), pa.binary()), numbers)
     key = pa.scalar(string_field(_KEY, stamp.attribute), pa.binary())
     return delimited(_ATTRIBUTES, concatenate(key, delimited(_VALUE, values)))
+
+
+def _not_utf8(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(texts), np.bool_)
+    found[not_utf8(texts)] = True
+    return found
+
+
+def _shown(text: pa.Scalar) -> str:
+    """A string as it is; what is not UTF-8 in it with backslashes."""
+    shown: str = text.cast(pa.binary()).as_py().decode(errors="backslashreplace")
+    return shown
 
 
 def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:

@@ -15,13 +15,28 @@ from connectors.pubsub.names import resource
 __all__ = ["PubSubSeekOptions", "check_seek"]
 
 _CONNECTOR: Final = "pubsub"
-_MILLISECONDS: Final = re.compile(r"\d{1,15}")
+_MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_2000_MS: Final = 946_684_800_000
+# google.protobuf.Timestamp ends there (https://protobuf.dev/reference/protobuf/google.protobuf/#timestamp).
+_YEAR_10000_MICROSECONDS: Final = 253_402_300_800_000_000
 
 
 def _parse_timestamp(text: str) -> int:
-    if _MILLISECONDS.fullmatch(text):
-        return int(text) * 1000
+    microseconds = _from_milliseconds(int(text)) if _MILLISECONDS.fullmatch(text) else _from_time(text)
+    if microseconds >= _YEAR_10000_MICROSECONDS:
+        raise ValueError("it is after the year 9999")
+    return microseconds
+
+
+def _from_milliseconds(number: int) -> int:
+    # Seconds, or digits of a date, would be some day of 1970, and the seek would bring back everything there is.
+    if 0 < number < _YEAR_2000_MS:
+        raise ValueError("as milliseconds it is before the year 2000; seconds are not taken")
+    return number * 1000
+
+
+def _from_time(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -36,7 +51,7 @@ def _parse_timestamp(text: str) -> int:
 
 TIMESTAMP: Final = Kind(
     "timestamp",
-    "a time with its zone, such as 2026-11-21T20:00:00Z, or milliseconds since 1970",
+    "a time with its zone, such as 2026-11-21T20:00:00Z, or milliseconds since 1970: 0, or a time from 2000 on",
     int,
     _parse_timestamp,
 )

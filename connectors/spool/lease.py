@@ -162,6 +162,8 @@ class SpoolLease:
         elif self._store.put(_NAME, data):
             found = self._store.read_version(_NAME)
             self._version = None if found is None or found[0] != data else found[1]
+        else:
+            self._version = None
         failpoint("lease.after_put")
         return self._version is not None
 
@@ -180,15 +182,21 @@ class SpoolLease:
                 _log.warning("the lease of the spool was not renewed: %s", error)
 
     def _recover(self) -> bool:
-        """Look why the lease could not be replaced; False if another query has it."""
-        data, version = self._store.read_version(_NAME) or (None, None)
-        if data is None:
-            return self._put(None)
-        if _nonce(data) == self._nonce:
-            self._version = version
-            return True
-        self._lost_to = _read(data)[1]
-        self._is_lost = True
+        """Look why the lease could not be replaced; False if another query has it, or it was given back."""
+        while not self._released.is_set():
+            data, version = self._store.read_version(_NAME) or (None, None)
+            if data is None:
+                if self._put(None):
+                    return True
+                # Somebody was faster; that is then the lease to judge.
+                self._released.wait(self._times.poll)
+                continue
+            if _nonce(data) == self._nonce:
+                self._version = version
+                return True
+            self._lost_to = _read(data)[1]
+            self._is_lost = True
+            return False
         return False
 
     def _bytes(self, *, released: bool = False) -> bytes:

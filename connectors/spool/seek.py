@@ -3,7 +3,8 @@
 The order is: record what is wanted; see that all that was received is admitted; move the source; record that it is
 done, and with it a new epoch of ids. A crash anywhere in between leaves a wish without a "done", which the next start
 carries out again: until then nothing is fetched, so it comes to the same. What was carried out is not done again, until
-something else is wanted: so the options may stay in the script.
+something else is wanted: so the options may stay in the script. To want only a part of it is to want nothing else: one
+option may be taken away and put back while another stays.
 
 A wish that the service refuses is taken back, so that a start without it goes on as if it had never been. Whether an
 earlier start had moved the source by it is not known then; ids stay known, so no row comes twice.
@@ -49,7 +50,7 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
     if not value and last is not None and not last["done"]:
         # The options are gone, but the source may have been moved already: what was begun is ended.
         value = last["value"]
-    if not value or (last is not None and last["done"] and last["value"] == value):
+    if not value or (last is not None and last["done"] and value.items() <= last["value"].items()):
         return False
     if last is None or last["done"] or last["value"] != value:
         failpoint("seek.before_intent")

@@ -240,6 +240,21 @@ class TestBadRows:
         with pytest.raises(ConnectorError, match="'culprit'"):
             write(server, rows, columns=("stream",), streamName=None)
 
+    @pytest.mark.parametrize("column", ["partitionKey", "stream", "explicitHashKey"])
+    def test_text_that_is_not_utf_8_fails_with_its_row(self, server: KinesisServer, column: str) -> None:
+        keys = pa.array(["12", "13"])
+        texts = {"partitionKey": keys, "stream": pa.array(["orders"] * 2), "explicitHashKey": keys}
+        texts[column] = pa.array([b"12", b"k\xff"], pa.binary()).view(pa.string())
+        rows = pa.RecordBatch.from_pydict(texts | {"data": pa.array([b"1", b"\xff"])})
+        before = pa.RecordBatch.from_pydict({**dict.fromkeys(texts, keys), "stream": ["orders"] * 2, "data": [b""] * 2})
+        with pytest.raises(ConnectorError, match=f"Row 3 of its partition has a {column} that is not UTF-8") as raised:
+            write(server, before, rows, columns=("stream", "explicitHashKey"), streamName=None)
+        assert raised.value.code == "KINESIS_BAD_ROW"
+        assert repr("k\\xff" if column == "partitionKey" else "13") in str(raised.value)
+        # A column that is not read may hold what it likes.
+        if column != "partitionKey":
+            assert write(server, rows, columns=()) == 2
+
     def test_largest_record_is_written(self, server: KinesisServer) -> None:
         assert write(server, batch([("12345678", b"x" * (MIB - 8))])) == 1
 
@@ -327,13 +342,30 @@ class TestPlanning:
             [StructField("partitionKey", IntegerType()), StructField("data", BinaryType())],
             [StructField("partitionKey", StringType()), StructField("data", IntegerType())],
             [*ROWS.fields, StructField("explicitHashKey", IntegerType())],
+            [*ROWS.fields, StructField("data", BinaryType())],
+            [*ROWS.fields, *[StructField("explicitHashKey", StringType())] * 2],
         ],
-        ids=["no key", "no data", "key of numbers", "data of numbers", "hash key of numbers"],
+        ids=[
+            "no key",
+            "no data",
+            "key of numbers",
+            "data of numbers",
+            "hash key of numbers",
+            "data twice",
+            "hash twice",
+        ],
     )
     def test_bad_column_is_an_error_before_any_call(self, server: KinesisServer, fields: list[StructField]) -> None:
         with pytest.raises(OptionError, match="KINESIS_SINK_COLUMNS"):
             batch_writer(options(server), StructType(fields), overwrite=False)
         assert server.calls() == []
+
+    def test_columns_that_are_not_read_may_be_there_twice_and_strings_have_any_collation(
+        self, server: KinesisServer
+    ) -> None:
+        fields = [StructField(name, StringType("UTF8_LCASE")) for name in ("partitionKey", "data", "explicitHashKey")]
+        twice = [StructField("stream", StringType()), StructField("other", IntegerType())] * 2
+        assert batch_writer(options(server), StructType(fields + twice), overwrite=False)
 
     def test_secrets_are_in_no_text(self, server: KinesisServer) -> None:
         writer = batch_writer(options(server, awsSessionToken="token-not-shown"), ROWS, overwrite=False)

@@ -11,7 +11,7 @@ import pytest
 
 from connectors.core.errors import SourceGoneError
 from connectors.observe.listener import Observer
-from connectors.observe.spools import SpoolWatch
+from connectors.observe.spools import SpoolWatch, SpoolWatches
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.transport import Transport
 from connectors.spool.identity import open_identity
@@ -41,7 +41,7 @@ def terminated(query: str, exception: str | None) -> tuple[str, dict[str, Any]]:
 
 def hear(server: PubSubServer, folder: Path, *events: tuple[str, dict[str, Any]]) -> str:
     """Tell an observer of events; the last that it wrote."""
-    watches = [SpoolWatch(str(folder / "spool"))]
+    watches = SpoolWatches([SpoolWatch(folder / "spool")])
     options = {"endpoint": server.endpoint}
     with Observer(watches, folder / "lines", deletions=(SUBSCRIPTION,), deletion_options=options) as observer:
         for event in events:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.spool import stats
+from connectors.spool.holders import Holder
 from connectors.testing.protocol import BatchRead, ReaderFailedError, TaskFailedError, TaskWorkers, descendants
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
@@ -219,15 +222,44 @@ def test_21_a_peek_without_a_spool_location_keeps_its_folder_in_the_temporary_on
         assert folder.stat().st_mode & 0o777 == 0o700
 
 
+ENDED = replace(Holder.this_process(), jvm=999_999_999, jvm_start=1)
+ELSEWHERE = replace(ENDED, machine="the boot of another machine")
+
+
+def left_by_a_peek(folder: Path, name: str, holder: Holder | None) -> Path:
+    """What a peek leaves; without a holder it has only begun."""
+    left = folder / name
+    left.mkdir()
+    (left / "rows").touch()
+    if holder is not None:
+        (left / "holder").write_text(json.dumps(holder.to_json()))
+    return left
+
+
 def test_21_a_peek_removes_what_those_of_drivers_that_are_gone_left(rig: PubSubRig) -> None:
-    gone = rig.folder / "spool.peek-999999999-0123"
-    gone.mkdir()
-    (gone / "rows").touch()
+    gone = left_by_a_peek(rig.folder, "spool.peek-999999999-0", ENDED)
+    others = [
+        left_by_a_peek(rig.folder, "spool.peek-999999999-1", ELSEWHERE),
+        left_by_a_peek(rig.folder, "spool.peek-999999999-2", None),
+    ]
+    # As one that another peek has removed between being found and being looked at.
+    (rig.folder / "spool.peek-999999999-3").symlink_to(rig.folder / "absent")
     rig.publish(1)
     with peek(rig, peekMaxRows="1") as read:
         assert len(rows_of(read)) == 1
         assert not gone.exists()
-        assert len(list(rig.folder.glob("spool.peek-*"))) == 1
+        assert all((other / "rows").exists() for other in others)
+        (mine,) = set(rig.folder.glob("spool.peek-*/spool.json"))
+        rows_of_peek(rig, peekMaxRows="1")
+        assert mine.exists(), "a driver that lives keeps its folder"
+
+
+def test_21_the_name_of_a_spool_is_no_pattern(rig: PubSubRig) -> None:
+    mine = left_by_a_peek(rig.folder, "spool[s].peek-999999999-0", ENDED)
+    other = left_by_a_peek(rig.folder, "spools.peek-999999999-0", ENDED)
+    rig.publish(1)
+    rows_of_peek(rig, peekMaxRows="1", spoolLocation=str(rig.folder / "spool[s]"))
+    assert (mine.exists(), other.exists()) == (False, True)
 
 
 def test_21_a_peek_of_what_is_not_there_is_a_named_error_and_creates_nothing(rig: PubSubRig) -> None:

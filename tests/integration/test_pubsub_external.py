@@ -75,6 +75,8 @@ def test_a_killed_program_takes_its_fetchers_along_and_another_one_goes_on(rig: 
             rig.server.jump(15)
             program.start()
         rig.run_until_all(query)
+        # The fetchers of the killed program may have fetched all of it while they died.
+        rig.wait_for(lambda: bool(program.children()))
         os.kill(program.children()[0], signal.SIGKILL)
         rig.publish(50)
         rig.server.jump(15)

@@ -27,6 +27,8 @@ from tools.side_environment import side_environment
 ROOT = Path(__file__).parents[2]
 
 
+# Two starts of Spark as a user makes them take two minutes; ./dev chaos docs runs the page too, with its install.
+@pytest.mark.long
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     page = (ROOT / "docs/tutorial/first-stream.md").read_text(encoding="utf-8")
     page = page.replace("8085", str(free_port()))  # another test may have that one

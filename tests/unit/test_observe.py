@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +12,14 @@ from typing import Any
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from pyspark.errors import PySparkRuntimeError
 
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.lag import source_lag
 from connectors.observe.exporter import Exporter
 from connectors.observe.listener import Observer, watch
 from connectors.observe.measure import LagHistory, Measurement, PartitionLag, SpoolMeasurement, measure, spool_lag
-from connectors.observe.spools import SpoolWatch
+from connectors.observe.spools import SpoolWatch, SpoolWatches
 from tests.spool_writing import SOURCES, HandSpool
 
 KINDS = {"spool": spool_lag, "kafka_py": source_lag}
@@ -98,6 +101,17 @@ def test_a_spool_is_known_by_its_id_and_an_unknown_source_is_no_error() -> None:
     assert "2 duplicates struck out" in found.line()
 
 
+@pytest.mark.parametrize(
+    "end",
+    [{"spool": "s"}, {"spool": "s", "position": None}, {"spool": "s", "position": "x"}, {"spool": [], "position": 1}],
+)
+def test_an_offset_that_looks_like_a_spools_and_is_none_is_left_to_others(end: dict[str, Any]) -> None:
+    good = spooled("s", 4, 7)
+    found = of({"numInputRows": 5, "endOffset": end, "latestOffset": end}, {**good, "latestOffset": end})
+    assert [(each.kind, each.records) for each in found.sources] == [("unknown", 0), ("spool", 0)]
+    assert found.rows == 8
+
+
 @pytest.mark.parametrize("end", [None, "null", "no json", {"v": 1, "initial": True}, [], {"spool": "s", "position": 1}])
 def test_an_offset_that_is_not_of_kafka_is_left_to_others(end: Any) -> None:
     assert source_lag(end, None) is None
@@ -139,6 +153,245 @@ def test_each_event_is_one_json_line_and_a_broken_one_does_not_end_the_observer(
     lines = heard(tmp_path, act)
     assert [line["event"] for line in lines] == ["started", "progress", "terminated"]
     assert lines[1]["sources"][0]["partitions"]["orders-0"]["records"] == 5
+
+
+def test_the_end_of_a_run_that_is_told_after_the_start_of_the_next_one_ends_nothing(tmp_path: Path) -> None:
+    found = []
+
+    def act(observer: Observer) -> None:
+        for event in (
+            ("started", {"query": "q", "run": "first", "name": "orders"}),
+            ("progress", progress(kafka(10, 15)) | {"runId": "first"}),
+            ("started", {"query": "q", "run": "second", "name": "orders"}),
+            ("progress", progress(kafka(15, 15)) | {"runId": "second"}),
+            ("progress", progress(kafka(10, 15)) | {"runId": "first"}),
+            ("terminated", {"query": "q", "run": "first", "exception": None}),
+        ):
+            observer._events.put(event)
+        found.append(observer)
+
+    heard(tmp_path, act)
+    assert list(found[0].latest) == ["q"]
+
+
+class Spool(SpoolWatch):
+    """A spool that is looked at in a way of the test's."""
+
+    def __init__(self, look: Callable[[], SpoolMeasurement]) -> None:
+        self.path = "s3://spools/orders"
+        self.looks = 0
+        self._look = look
+
+    def look(self) -> SpoolMeasurement:
+        self.looks += 1
+        return self._look()
+
+
+def fails(error: Exception) -> Callable[[], SpoolMeasurement]:
+    def look() -> SpoolMeasurement:
+        raise error
+
+    return look
+
+
+@pytest.mark.parametrize(
+    "error",
+    [CredentialsError("SPOOL_REFUSED", "No"), PermissionError(13, "no"), TimeoutError("no answer"), ValueError("odd")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_spool_that_cannot_be_seen_hides_no_batch(
+    error: Exception, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = Spool(fails(error))
+
+    def act(observer: Observer) -> None:
+        for batch in range(3):
+            observer._listener._put(("progress", progress(kafka(10, 15), batch=batch)))
+
+    lines = heard(tmp_path, act, spools=SpoolWatches([spool]))
+    assert [line["batch"] for line in lines] == [0, 1, 2]
+    assert spool.looks == 1
+    assert caplog.text.count("[OBSERVE_SPOOL]") == 1
+
+
+def test_a_spool_that_could_not_be_seen_is_looked_at_again_after_a_while() -> None:
+    now = 100.0
+    spool = Spool(fails(TimeoutError()))
+    watches = SpoolWatches([spool], clock=lambda: now)
+    looks = []
+    for seconds in (0, 29, 2):
+        now += seconds
+        assert watches.look() == {}
+        looks.append(spool.looks)
+    assert looks == [1, 1, 2]
+
+
+def test_a_store_that_does_not_answer_holds_up_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    answer = threading.Event()
+    found = SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 1500)
+
+    def hang() -> SpoolMeasurement:
+        answer.wait()
+        return found
+
+    spool = Spool(hang)
+    watches = SpoolWatches([spool], clock=lambda: now, patience=0.05)
+
+    def act(observer: Observer) -> None:
+        for batch in range(20):
+            observer._listener._put(("progress", progress(kafka(10, 15), batch=batch)))
+
+    assert [line["batch"] for line in heard(tmp_path, act, spools=watches)] == list(range(20))
+    assert caplog.text.count("[OBSERVE_SPOOL]") == 1
+    now += 31
+    assert watches.look() == {}
+    assert spool.looks == 1, "the look that hangs is still under way"
+    answer.set()
+    look = watches._looks[0]
+    assert look is not None
+    look.join(30)
+    now += 31
+    assert SpoolWatches([spool]).look() == {"s1": found}
+    assert watches.look() == {"s1": found}
+
+
+def test_a_spool_that_is_not_made_yet_is_looked_at_again_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    watches = SpoolWatches([SpoolWatch(tmp_path / "spool")])
+    assert watches.look() == {}
+    HandSpool(tmp_path / "spool").open()
+    assert len(watches.look()) == 1
+    assert "OBSERVE_SPOOL" not in caplog.text
+
+
+class Session:
+    """What an observer needs of a session; `error` is raised where it is left, or, with `first`, entered."""
+
+    def __init__(self, error: Exception | None = None, *, first: bool = False) -> None:
+        self.error = error
+        self.first = first
+        self.active: list[Any] = []
+
+    @property
+    def streams(self) -> Any:
+        return self
+
+    def addListener(self, _: object) -> None:  # noqa: N802 - Spark's name
+        if self.error is not None and self.first:
+            raise self.error
+
+    def removeListener(self, _: object) -> None:  # noqa: N802
+        if self.error is not None:
+            raise self.error
+
+
+def session(error: Exception | None = None, *, first: bool = False) -> Any:
+    return Session(error, first=first)
+
+
+@pytest.mark.parametrize("form", ["path", "text", "file:", "file://", "list"])
+def test_spools_are_given_as_spool_location_is_or_as_a_single_one(form: str, tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    HandSpool(folder).open()
+    given: Any = {"path": folder, "text": str(folder), "list": [folder]}.get(form, f"{form}{folder}")
+    with watch(session(), spools=given) as observer:
+        assert observer._spools is not None
+        assert len(observer._spools.look()) == 1
+
+
+@pytest.mark.parametrize("location", ["", "http://host/spool", "s3://", "spool"])
+def test_a_place_where_no_spool_can_be_is_told_at_once(location: str) -> None:
+    with pytest.raises(OptionError, match="OBSERVE_SPOOLS"):
+        watch(session(), spools=[location])
+
+
+def observers() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "connectors-observer"]
+
+
+def test_closing_ends_all_though_the_session_is_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    observer = watch(session(PySparkRuntimeError("[NO_ACTIVE_SESSION] gone")), file=tmp_path / "lines", port=0)
+    assert observer.exporter is not None
+    port = observer.exporter._server.server_port
+    observer.close()
+    observer.close()
+    assert not observers()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+    assert "OBSERVE_SESSION" in caplog.text
+
+
+def test_closing_does_not_wait_without_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    began, answer = threading.Event(), threading.Event()
+
+    class Slow(SpoolWatches):
+        def look(self) -> dict[str, SpoolMeasurement]:
+            began.set()
+            answer.wait()
+            return {}
+
+    observer = Observer(Slow([]), tmp_path / "lines")
+    for _ in range(3):
+        observer._listener._put(("progress", progress(kafka(10, 15))))
+    began.wait()
+    observer.close(timeout=0.1)
+    assert "[OBSERVE_LEFT]" in caplog.text
+    answer.set()
+    observer._thread.join(30)
+    assert not observer._thread.is_alive()
+    assert "OBSERVE_FAILED" not in caplog.text
+
+
+def test_a_full_disk_under_the_lines_leaves_the_rest_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    exporter = Exporter(0)
+    with Observer(file="/dev/full", exporter=exporter) as observer:
+        for number in range(3):
+            observer._listener._put(("progress", progress(kafka(10, 15), batch=number)))
+        observer._events.put(("started", {"query": "other", "run": "o", "name": ""}))
+        while not observer._events.empty() or "o" not in observer._running:
+            observer._thread.join(0.01)
+        assert scrape(exporter)["connectors_rows_total", ""] == 30
+        observer._listener._put(("terminated", {"query": "q", "run": "r", "exception": None}))
+    assert observer.latest == {}
+    assert caplog.text.count("[OBSERVE_FILE]") == 1
+    assert "OBSERVE_FAILED" not in caplog.text
+
+
+@pytest.mark.parametrize("cause", ["file", "session"])
+def test_watching_that_cannot_begin_leaves_nothing_open(cause: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    file = tmp_path / ("no folder/lines" if cause == "file" else "lines")
+    with pytest.raises((ConnectorError, PySparkRuntimeError)) as error:
+        watch(session(PySparkRuntimeError("no session"), first=True), file=file, port=port)
+    assert str(error.value).startswith("[OBSERVE_FILE] " if cause == "file" else "no session")
+    assert not observers()
+    Exporter(port).close()
+
+
+@pytest.mark.parametrize("port", [70_000, -1])
+def test_what_is_no_port_is_a_named_error(port: int) -> None:
+    with pytest.raises(OptionError, match="OBSERVE_PORT"):
+        Exporter(port)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "a" * 70])
+def test_an_address_that_is_none_of_this_machine_is_a_named_error(address: str) -> None:
+    with pytest.raises(ConnectorError, match="OBSERVE_PORT"):
+        Exporter(0, address)
+
+
+def test_metrics_on_an_address_of_ipv6_have_a_url_that_works() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    exporter = Exporter(0, "::1")
+    assert exporter.url.startswith("http://[::1]:")
+    assert scrape(exporter) == {}
+    exporter.close()
 
 
 def test_metrics_are_served_as_openmetrics_until_the_query_ends() -> None:

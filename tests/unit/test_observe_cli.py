@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import threading
@@ -17,8 +18,10 @@ from typer.testing import CliRunner, Result
 
 from connectors.cli import app
 from connectors.observe.exporter import Exporter
+from connectors.observe.lines import LineFile
 from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
 from connectors.observe.report import _thinned, page
+from connectors.observe.view import LineViews, read_lines
 from connectors.testing.java import free_port
 
 START = 1_700_000_000_000
@@ -33,12 +36,12 @@ def measurement(batch: int, *, rows: int = 100, lag: int = 5, query: str = "q1",
     return Measurement(START + batch * 1000, query, "r", name, batch, 2 * rows, 250, 8.0 * rows, sources)
 
 
-def started(query: str = "q1", name: str = "orders") -> dict[str, Any]:
-    return {"v": 1, "event": "started", "time_ms": START, "query": query, "run": "r", "name": name}
+def started(query: str = "q1", name: str = "orders", run: str = "r") -> dict[str, Any]:
+    return {"v": 1, "event": "started", "time_ms": START, "query": query, "run": run, "name": name}
 
 
-def terminated(exception: str | None, query: str = "q1") -> dict[str, Any]:
-    return {"v": 1, "event": "terminated", "time_ms": START, "query": query, "run": "r", "exception": exception}
+def terminated(exception: str | None, query: str = "q1", run: str = "r") -> dict[str, Any]:
+    return {"v": 1, "event": "terminated", "time_ms": START, "query": query, "run": run, "exception": exception}
 
 
 @pytest.fixture
@@ -88,6 +91,60 @@ def test_watch_shows_the_same_from_metrics_as_from_the_file(file: Path) -> None:
     expected = lines_of(run("watch", "--once", str(file)).stdout)
     expected[3][2] = "0.9"
     assert from_metrics == expected
+
+
+def states(file: Path) -> list[tuple[str, int]]:
+    return [(view.state, view.batch) for view in LineViews(file).look()]
+
+
+def test_a_query_that_was_stopped_and_started_at_once_is_shown_as_it_runs(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    second = measurement(2).to_json() | {"run": "second"}
+    write(file, started(), started(run="second"), measurement(1).to_json(), second, terminated(None))
+    assert states(file) == [("running", 2)]
+    write(file, terminated("why", run="second"), terminated(None))
+    assert states(file) == [("failed", 2)]
+    write(file, measurement(3).to_json() | {"run": "third, whose start was not heard"})
+    assert states(file) == [("running", 3)]
+
+
+@pytest.mark.parametrize("cut", [1, 20, 300])
+def test_a_torn_line_costs_no_more_than_itself(cut: int, tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    write(file, started(), *(measurement(batch).to_json() for batch in range(3)))
+    os.truncate(file, file.stat().st_size - cut)
+    lines = LineFile(file)
+    for batch in range(3, 6):
+        lines.write(measurement(batch).to_json())
+    lines.close()
+    events, end = read_lines(file)
+    assert [event.get("batch") for event in events] == [None, 0, 1, *([2] if cut == 1 else []), 3, 4, 5]
+    assert end == file.stat().st_size
+    assert run("report", str(file)).exit_code == 0
+
+
+@pytest.mark.parametrize("torn", [b"\0" * 4096, b'{"v": 1, "event": "prog{"v": 1}', b"\xff\xfe\x00", b""])
+def test_what_a_loss_of_power_leaves_in_the_middle_is_left_out(torn: bytes, file: Path) -> None:
+    with file.open("ab") as lines:
+        lines.write(torn + b"\n")
+    write(file, measurement(9).to_json())
+    assert states(file) == [("running", 9)]
+
+
+def test_a_file_that_was_cut_off_by_its_rotation_is_read_from_its_first_line(file: Path) -> None:
+    views = LineViews(file)
+    lines = LineFile(file)
+    assert [view.batch for view in views.look()] == [3]
+    os.truncate(file, 0)
+    assert [view.batch for view in views.look()] == [3]
+    for batch in range(100, 110):
+        lines.write(measurement(batch).to_json())
+        assert [view.batch for view in views.look()] == [batch]
+    os.truncate(file, 0)
+    for batch in range(200, 250):  # longer than it was, before the next look
+        lines.write(measurement(batch).to_json())
+    lines.close()
+    assert [view.batch for view in views.look()] == [249]
 
 
 @pytest.mark.parametrize("kind", ["file", "url"])
@@ -254,6 +311,13 @@ def test_names_and_errors_are_text_and_no_html() -> None:
 @pytest.mark.parametrize("events", [[], [started()], [started(), terminated("no class X")]])
 def test_a_file_without_batches_gives_a_page_too(events: list[dict[str, Any]]) -> None:
     assert "</html>" in page(events, "x")
+
+
+def test_a_source_that_never_counts_its_records_gets_a_page_without_that_plot() -> None:
+    sources = [{"kind": "kinesis", "records": None, "milliseconds": 1200, "spool": None}]
+    text = page([measurement(batch).to_json() | {"sources": sources} for batch in range(3)], "x")
+    assert "<h3>Lag in time <small>" in text
+    assert "<h3>Lag <small>" not in text
 
 
 def test_a_long_run_keeps_its_peaks_in_few_points() -> None:

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.pubsub.publish_columns import SinkColumns, check_columns
 from connectors.pubsub.publish_requests import publish_requests
-from connectors.pubsub.publish_rows import MAX_REQUEST_BYTES, RowStamp
+from connectors.pubsub.publish_rows import MAX_REQUEST_BYTES, RowStamp, encode_rows
 from connectors.pubsub.write_options import parse_write_options
 
 TOPIC = "projects/shop/topics/orders"
@@ -66,6 +66,17 @@ def bad_row(*batches: pa.RecordBatch, columns: SinkColumns = COLUMNS, stamp: Row
         list(publish_requests(iter(batches), columns, stamp))
     assert raised.value.code == "PUBSUB_BAD_ROW"
     return raised.value.what
+
+
+@pytest.mark.parametrize("column", ["payload", "attributes", "orderingKey"])
+def test_rows_are_encoded_some_tens_of_megabytes_at_a_time_whatever_makes_them_large(column: str) -> None:
+    rows, text = 70_000, "x" * 1000
+    whole = {"payload": b"p", "attributes": None, "orderingKey": None}
+    whole[column] = {"payload": text.encode(), "attributes": [("key", text)], "orderingKey": text}[column]
+    made = pa.RecordBatch.from_pydict({name: [value] * rows for name, value in whole.items()}, SCHEMA)
+    parts = [part.messages for part in encode_rows(made, COLUMNS, STAMP, 0)]
+    assert sum(map(len, parts)) == rows
+    assert max(part.nbytes for part in parts) < 48 << 20
 
 
 @settings(max_examples=60, deadline=None)
@@ -135,6 +146,45 @@ def test_a_bad_row_is_named_by_its_number(row: Any, reason: str) -> None:
     what = bad_row(batch(*[(b"x", {"a": "b"}, "k")] * 5), batch((b"x", None, None), row, row))
     assert what.startswith("Row 6 of partition 3 cannot be published: ")
     assert reason in what
+
+
+def raw_texts(*values: bytes) -> pa.Array:
+    """Strings of any bytes, as Spark's ``CAST(binary AS STRING)`` gives them."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@pytest.mark.parametrize("bad", [b"y\xff", b"\xed\xa0\x80", b"\xc3"], ids=["no lead byte", "surrogate", "cut"])
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("orderingKey", "its ordering key is not UTF-8"),
+        ("topic", "its topic '{}' is no name"),
+        ("attribute keys", "the key '{}' of an attribute is not UTF-8"),
+        ("attribute values", "the attribute 'b' is not UTF-8"),
+    ],
+)
+def test_a_text_that_is_not_utf_8_is_a_bad_row(bad: bytes, column: str, reason: str) -> None:
+    texts, legal = raw_texts(b"a", bad), pa.array(["a", "b"])
+    maps = pa.MapArray.from_arrays(
+        pa.array([0, 1, 2], pa.int32()),
+        texts if column == "attribute keys" else legal,
+        texts if column == "attribute values" else legal,
+    )
+    made = {"payload": pa.array([b"1", b"\xff"]), "attributes": maps}
+    made |= {name: texts if column == name else pa.array(["orders"] * 2) for name in ("orderingKey", "topic")}
+    columns = SinkColumns("payload", "attributes", "orderingKey", "topic", None, "shop")
+    good = batch((b"x", None, None)).append_column("topic", pa.array(["orders"]))
+    what = bad_row(good, pa.RecordBatch.from_pydict(made), columns=columns)
+    assert what.startswith("Row 2 of partition 3 cannot be published: ")
+    shown = repr(bad.decode(errors="backslashreplace"))[1:-1]
+    assert reason.replace("{}", shown) in what
+
+
+def test_what_is_not_utf_8_in_a_row_that_is_not_there_does_not_matter() -> None:
+    maps = pa.MapArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pa.array(["a", "b"]), raw_texts(b"\xff", b"ok"))
+    made = pa.RecordBatch.from_pydict({"payload": [b"1", b"2"], "attributes": maps, "orderingKey": ["", ""]})
+    [request] = parsed([made.slice(1)])
+    assert dict(request.messages[0].attributes) == {"b": "ok", "spark_uid": "query/7/3/0"}
 
 
 def test_values_at_the_limits_are_legal() -> None:

@@ -143,3 +143,37 @@ def test_a_private_key_that_is_none_is_an_error_that_does_not_show_it() -> None:
     with pytest.raises(CredentialsError, match=r"CREDENTIALS_UNREADABLE.*reader@shop\.test.*BEGIN") as caught:
         PubSubClient(GOOGLE, ServiceAccount("reader@shop.test", f"-----BEGIN PRIVATE KEY-----\n{CANARY}\n"))
     assert CANARY not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("0", 0),
+        ("946684800000", 946_684_800_000),
+        ("1763750000123", 1_763_750_000_123),
+        ("2025-11-21T19:33:20.123+01:00", 1_763_750_000_123),
+        ("1970-01-01T00:00:01Z", 1000),
+        ("253402300799999", 253_402_300_799_999),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_a_time_to_seek_to_is_a_text_or_milliseconds(text: str, milliseconds: int) -> None:
+    assert parse({"startingtimestamp": text}, streaming=True).starting_timestamp == milliseconds * 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("1763750000", "as milliseconds it is before the year 2000; seconds are not taken"),
+        ("20261121", "before the year 2000"),
+        ("946684799999", "before the year 2000"),
+        ("253402300800000", "after the year 9999"),
+        ("999999999999999", "after the year 9999"),
+        ("9999-12-31T23:59:59-14:00", "after the year 9999"),
+        ("\u0661\u0667\u0666\u0663\u0667\u0665\u0660\u0660\u0660\u0660\u0660\u0660\u0660", "neither a time"),
+    ],
+)
+def test_a_time_to_seek_to_that_cannot_be_meant_is_refused(text: str, reason: str) -> None:
+    error = refused({"startingtimestamp": text}, streaming=True)
+    assert error.code == "OPTION_ILLEGAL"
+    assert reason in str(error)

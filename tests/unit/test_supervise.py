@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from connectors.core.backoff import RetryPolicy
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.observe.supervise import judge, supervise
+from connectors.observe.supervise import _told, judge, supervise
 
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]
 Traceback (most recent call last):
@@ -98,3 +100,82 @@ def test_an_error_of_spark_that_is_not_known_is_raised_with_the_reason() -> None
     with pytest.raises(PySparkRuntimeError) as error:
         supervise(start, sleep=pytest.fail)
     assert "not restarted" in error.value.__notes__[0].lower()
+
+
+@pytest.mark.parametrize("name", ["_stackTrace", "_stacktrace"], ids=["classic", "Connect"])
+def test_the_stack_of_the_jvm_is_judged_too(name: str) -> None:
+    error = PySparkException("[STREAM_FAILED] Query [id = 1] terminated with exception: null")
+    setattr(error, name, "StreamingQueryException\nCaused by: java.io.EOFException\n\tat java.base/java.io")
+    assert judge(_told(error)).mends
+
+
+def report(batch: int, rows: int) -> StreamingQueryProgress:
+    """A progress report as Spark Connect gives it: rows stand with its sources only."""
+    nothing: dict[str, Any] = {"description": "", "startOffset": None, "endOffset": None, "latestOffset": None}
+    rates = {"inputRowsPerSecond": 0.0, "processedRowsPerSecond": 0.0}
+    return StreamingQueryProgress.fromJson(
+        {
+            "id": "00000000-0000-0000-0000-000000000001",
+            "runId": "00000000-0000-0000-0000-000000000002",
+            "name": None,
+            "timestamp": "",
+            "batchId": batch,
+            "batchDuration": 1,
+            "durationMs": {},
+            "stateOperators": [],
+            "sources": [{**nothing, **rates, "numInputRows": rows}],
+            "sink": {"description": "", "numOutputRows": 0},
+        }
+    )
+
+
+class Run:
+    """A query that fails as a lost Python process does, after some reports; None: the server is gone."""
+
+    def __init__(self, reports: list[StreamingQueryProgress] | None) -> None:
+        self.reports = reports
+
+    def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
+        raise PySparkRuntimeError("java.io.EOFException")
+
+    @property
+    def recentProgress(self) -> list[StreamingQueryProgress]:  # noqa: N802
+        if self.reports is None:
+            raise PySparkRuntimeError("[NO_ACTIVE_SESSION] the server is gone")
+        return self.reports
+
+    @property
+    def lastProgress(self) -> StreamingQueryProgress | None:  # noqa: N802
+        return self.recentProgress[-1] if self.recentProgress else None
+
+
+def restarts(*runs: list[StreamingQueryProgress] | None) -> int:
+    """How often a query is started that fails so, and then at once again and again; two restarts are allowed."""
+    starts: list[int] = []
+
+    def start() -> Any:
+        starts.append(1)
+        return Run(runs[len(starts) - 1] if len(starts) <= len(runs) else [])
+
+    with pytest.raises(ConnectorError, match="SUPERVISE_GAVE_UP"):
+        supervise(start, max_restarts=2, sleep=lambda _: None)
+    return len(starts)
+
+
+def test_rows_begin_the_count_of_restarts_anew_over_connect_too() -> None:
+    assert restarts([], [], []) == 3
+    assert restarts([report(4, 0)], [report(4, 7)]) == 4
+
+
+def test_rows_whose_reports_are_gone_are_known_by_the_batch() -> None:
+    idle = [report(9, 0)] * 100
+    assert restarts([report(4, 0)], idle) == 4
+    assert restarts([], idle) == 4
+    assert restarts([report(9, 0)], idle) == 3
+    assert restarts([report(4, 0)], idle, idle) == 4
+
+
+def test_a_server_that_is_gone_does_not_hide_why_the_query_failed(caplog: pytest.LogCaptureFixture) -> None:
+    assert restarts(None, None, None) == 3
+    assert "a Python process of Spark ended" in caplog.text
+    assert "[SUPERVISE_NO_PROGRESS]" in caplog.text

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
+from connectors.core.failpoints import set_failpoints
 from connectors.spool import object_client
 from connectors.spool.diagnosis import check_object_spool
 from connectors.spool.fence import while_newest
@@ -283,6 +286,33 @@ def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, 
     assert lease._recover()
     lease.check()
     lease.release()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["version", "no version"])
+def test_a_lease_that_was_deleted_and_put_by_another_query_first_is_lost(
+    spool: ObjectSpool, server: ObjectStoreServer, tmp_path: Path, known: bool
+) -> None:
+    lease, path = spool.lease(renew=3600, poll=0.01), "spools/of/tests/lease"
+    lease.acquire()
+    other = encode(decode(server.objects.pop(path), path) | {"nonce": "another"})
+    if not known:
+        lease._version = None
+    set_failpoints(f"lease.before_put=pause:{tmp_path / 'here'}")
+    found: list[bool] = []
+    recovering = threading.Thread(target=lambda: found.append(lease._recover()))
+    try:
+        recovering.start()
+        wait_for((tmp_path / "here").exists)
+        server.objects[path] = other
+        (tmp_path / "here").unlink()
+        recovering.join(30)
+    finally:
+        set_failpoints("")
+    assert found == [False]
+    with pytest.raises(SpoolFencedError, match="SPOOL_FENCED"):
+        lease.check()
+    lease.release()
+    assert server.objects[path] == other
 
 
 def test_a_lease_is_renewed_again_when_the_store_has_refused_that_for_a_moment(

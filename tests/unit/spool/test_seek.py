@@ -75,6 +75,30 @@ def test_each_other_value_is_carried_out(spool: HandSpool, source: Source) -> No
     assert spool.open().state.dedup_epoch == 4
 
 
+@pytest.mark.parametrize("left", [WANTED, {"dedup_epoch": 1}], ids=["the place", "the number"])
+def test_a_part_of_what_was_done_is_done(spool: HandSpool, source: Source, left: dict[str, Any]) -> None:
+    both = WANTED | {"dedup_epoch": 1}
+    read_some(spool)
+    assert carry_out_seek(spool.open(), both, source.move)
+    for value in (left, both, {}, left, both):
+        assert not carry_out_seek(spool.open(), value, source.move)
+    assert source.moves == [both]
+    assert spool.open().state.dedup_epoch == 1
+    changed = {name: value + 1 for name, value in left.items()}
+    assert carry_out_seek(spool.open(), changed, source.move), "another value is another wish"
+
+
+def test_a_part_of_what_was_only_begun_is_carried_out(spool: HandSpool, source: Source) -> None:
+    set_failpoints("seek.after_intent=raise:5")
+    try:
+        with pytest.raises(OSError, match="Input/output"):
+            carry_out_seek(spool.open(), WANTED | {"dedup_epoch": 1}, source.move)
+    finally:
+        set_failpoints("")
+    assert carry_out_seek(spool.open(), WANTED, source.move)
+    assert source.moves == [WANTED]
+
+
 @pytest.mark.parametrize("reopened", [False, True])
 def test_what_was_read_before_is_read_again_once(spool: HandSpool, source: Source, reopened: bool) -> None:
     ledger = read_some(spool)

@@ -1,0 +1,80 @@
+"""The file of an observer: one JSON object a line, appended."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from connectors.core.errors import ConnectorError
+
+__all__ = ["LineFile"]
+
+_log = logging.getLogger(__name__)
+_NEW_LINE = b"\n"
+
+
+class LineFile:
+    """Appends lines. One that cannot be written is a warning in the log, and those after it are tried all the same.
+
+    Args:
+        path: the file; made where there is none.
+
+    Raises:
+        ConnectorError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            # Without a buffer: what a full disk refuses would stay in it and be tried again by close().
+            self._file = path.open("ab", buffering=0)
+        except OSError as error:
+            raise ConnectorError(
+                "OBSERVE_FILE",
+                f"Lines cannot be written: {error.strerror or error}",
+                str(path),
+                "Name a file that this process may write, in a folder that is there.",
+            ) from None
+        self._torn = _is_torn(path)
+        self._missing = 0
+
+    def write(self, value: Mapping[str, Any]) -> None:
+        """Append an object as one line."""
+        line = (_NEW_LINE if self._torn else b"") + json.dumps(value).encode() + _NEW_LINE
+        try:
+            written = self._file.write(line) or 0
+            if written:
+                # A disk that gets full may take a part.
+                self._torn = line[written - 1 : written] != _NEW_LINE
+            why = "" if written == len(line) else "the disk took a part of a line"
+        except OSError as error:
+            why = error.strerror or str(error)
+        if why:
+            if not self._missing:
+                _log.warning("[OBSERVE_FILE] %s: %s; lines are missing from now on", self._path, why)
+            self._missing += 1
+        elif self._missing:
+            _log.warning("[OBSERVE_FILE] %s is written again; %d lines are missing", self._path, self._missing)
+            self._missing = 0
+
+    def close(self) -> None:
+        """Write no more."""
+        with contextlib.suppress(OSError):  # each line was written, or told of, before
+            self._file.close()
+
+
+def _is_torn(path: Path) -> bool:
+    """Whether a file ends in the middle of a line, as a loss of power or a kill on a full disk leaves it."""
+    if not path.is_file() or not path.stat().st_size:
+        return False
+    try:
+        with path.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read() != _NEW_LINE
+    except OSError:  # it may be written and not read
+        return False
