@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["extra_imports", "installed", "not_installed", "packages_missing"]
+__all__ = ["extra_imports", "not_installed", "packages_missing"]
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
@@ -44,11 +44,10 @@ def extra_imports(extra: str, where: str) -> Iterator[None]:
 
 def not_installed(names: Iterable[str]) -> list[str]:
     """Those of these modules that are not installed; none is imported."""
-    return [name for name in names if not installed(name)]
+    return [name for name in names if not _installed(name)]
 
 
-def installed(name: str) -> bool:
-    """Whether a module is installed; it is not imported."""
+def _installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # of the package that it is in

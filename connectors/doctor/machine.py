@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.checks import Finding
-from connectors.core.extras import installed
+from connectors.core.extras import not_installed
 
 __all__ = ["check_connect", "check_machine"]
 
@@ -118,7 +118,7 @@ def check_connect(environ: Mapping[str, str]) -> Iterator[Finding]:
     remote = environ.get("SPARK_REMOTE") or ""
     if not remote:
         return
-    missing = [name for name in _CONNECT_MODULES if not installed(name)]
+    missing = not_installed(_CONNECT_MODULES)
     if missing:
         found = f"SPARK_REMOTE is set, and a client of Spark Connect needs what is not installed: {', '.join(missing)}"
         mend = "pip install 'pyspark[connect]' 'pandas<3'"

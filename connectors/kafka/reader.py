@@ -61,22 +61,18 @@ class KafkaDataSource(DataSource):
         """The schema of the rows; bad options fail here, while ``load()`` runs."""
         from connectors.kafka.client import check_settings  # noqa: PLC0415 - tasks need none
 
-        check_settings(_parse(self.options, streaming=None).client)
-        return self._own_schema()
-
-    def _own_schema(self) -> StructType:
-        from connectors.kafka.schema import source_schema  # noqa: PLC0415 - tasks need none
-
-        return source_schema(headers=_parse(self.options, streaming=None).include_headers)
+        options = _parse(self.options, streaming=None)
+        check_settings(options.client)
+        return _schema(options)
 
     def streamReader(self, schema: StructType) -> KafkaStreamReader:
         """The reader of a stream."""
-        check_schema(schema, self._own_schema(), self.name())
+        check_schema(schema, _schema(_parse(self.options, streaming=None)), self.name())
         return KafkaStreamReader(dict(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of a batch."""
-        check_schema(schema, self._own_schema(), self.name())
+        check_schema(schema, _schema(_parse(self.options, streaming=None)), self.name())
         return KafkaBatchReader(dict(self.options))
 
     def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:  # noqa: FBT001 - Spark's interface
@@ -212,6 +208,12 @@ def _partitions(ranges: Iterable[OffsetRange], options: KafkaReadOptions, *, str
         native=options.native_reads,
     )
     return [KafkaPartition(part, settings) for part in ranges]
+
+
+def _schema(options: KafkaReadOptions) -> StructType:
+    from connectors.kafka.schema import source_schema  # noqa: PLC0415 - tasks need none
+
+    return source_schema(headers=options.include_headers)
 
 
 def _read(partition: KafkaPartition) -> Iterator[pa.RecordBatch]:

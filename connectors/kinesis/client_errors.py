@@ -114,8 +114,7 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
         response: what botocore made of the answer.
         role: the role that the options name.
     """
-    error = response.get("Error", {})
-    name = str(error.get("Code", "")).rpartition("#")[2]
+    error, name = response.get("Error", {}), _name(response)
     said = _said(error.get("Message") or error.get("message") or "")
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
     what = f"{operation} was answered {name or status}{said}"
@@ -132,7 +131,12 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
 
 def refuses_keys(response: Mapping[str, Any]) -> bool:
     """Whether an answer says that keys have expired, or are known no more: there may be others now."""
-    return str(response.get("Error", {}).get("Code", "")).rpartition("#")[2] in _STALE_KEYS
+    return _name(response) in _STALE_KEYS
+
+
+def _name(response: Mapping[str, Any]) -> str:
+    """The service's name of an error."""
+    return str(response.get("Error", {}).get("Code", "")).rpartition("#")[2]
 
 
 def client_error(operation: str, where: str, error: BaseException) -> ConnectorError:

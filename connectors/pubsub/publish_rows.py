@@ -115,6 +115,10 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
         ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; says which, and why.
     """
     payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
+    if len(payloads) and batch.nbytes <= _SLICE_BYTES:
+        # As Spark's batches are: no row has to be measured.
+        yield _encode(batch, payloads, columns, stamp, first)
+        return
     ends = np.cumsum(_sizes(batch, payloads, columns))
     start = 0
     while start < len(payloads):
