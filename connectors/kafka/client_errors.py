@@ -12,8 +12,10 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 
-__all__ = ["connector_error", "error_name", "gone", "named_error"]
+__all__ = ["ENDED", "connector_error", "error_name", "gone", "named_error"]
 
+ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})
+"""What librdkafka says of calls and records when a producer has ended; why it has, it says elsewhere, and once."""
 _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
@@ -79,6 +81,16 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
             "Describe on its transactional ids and Read on groups of these names; startingOffsets=group and "
             "commitOffsetsToGroup need Read on that group.",
         )
+    if name in _FENCED or name in ENDED:
+        return _ended(name, where)
+    if name in _LATER or retriable:
+        return ServiceUnavailableError(
+            "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
+        )
+    return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
+
+
+def _ended(name: str, where: str) -> ConnectorError:
     if name in _FENCED:
         return ConnectorError(
             "KAFKA_FENCED",
@@ -86,11 +98,13 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
             where,
             "That is right after a retry; if it goes on, see whether the query runs twice, or spark.speculation is on.",
         )
-    if name in _LATER or retriable:
-        return ServiceUnavailableError(
-            "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
-        )
-    return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
+    return ConnectorError(
+        "KAFKA_PRODUCER_FAILED",
+        "The client has ended the producer, and does not say why",
+        where,
+        "Spark tries the task again. If that does not help, see the brokers' logs: most often another producer with "
+        "the same transactional id has taken over.",
+    )
 
 
 def gone(where: str) -> SourceGoneError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client import client_exception, open_producer
-from connectors.kafka.client_errors import connector_error
+from connectors.kafka.client_errors import ENDED, connector_error, error_name, named_error
 
 if TYPE_CHECKING:
     from connectors.kafka.rows import Record
@@ -18,16 +18,6 @@ __all__ = ["RecordSink"]
 
 _POLL_RECORDS: Final = 1000
 _SLICE_SECONDS: Final = 1.0
-
-
-def _ended_in_silence() -> ConnectorError:
-    return ConnectorError(
-        "KAFKA_PRODUCER_FAILED",
-        "The client has ended the producer, and does not say why",
-        "producer",
-        "Spark tries the task again. If that does not help, see the brokers' logs: most often another producer with "
-        "the same transactional id has taken over.",
-    )
 
 
 class RecordSink:
@@ -82,11 +72,28 @@ class RecordSink:
                 except BufferError:
                     self._serve(0.1)
                 except refused as error:
-                    raise connector_error(error.args[0], f"{topic}-{partition}") from None
+                    raise self.refusal(error.args[0], f"{topic}-{partition}") from None
                 else:
                     break
             if number % _POLL_RECORDS == 0:
                 self._serve(0)
+
+    def refusal(self, problem: Any, where: str) -> ConnectorError:
+        """Our error for a call that the client refused.
+
+        Once the producer has ended, calls say no more than that it has; why is what the next poll tells.
+
+        Args:
+            problem: a ``KafkaError``.
+            where: what the call was about.
+        """
+        if error_name(problem) not in ENDED:
+            return connector_error(problem, where)
+        try:
+            self._serve(0)
+        except ConnectorError as cause:
+            return cause
+        return connector_error(problem, where)
 
     def _serve(self, seconds: float, *, until_empty: bool = False) -> int:
         """Take reports from the client; how many records are on their way.
@@ -103,7 +110,7 @@ class RecordSink:
             # the client says nothing at all. The producer is of no more use in both cases.
             if isinstance(error.__cause__, client_exception()):
                 raise connector_error(error.__cause__.args[0], "producer") from None
-            raise self._error or _ended_in_silence() from error
+            raise self._error or named_error("_FATAL", str(error), "producer", retriable=False) from error
         if self._error is not None:
             raise self._error
         return left
@@ -117,9 +124,16 @@ class RecordSink:
         while self._serve(_SLICE_SECONDS, until_empty=True):
             pass
 
-    def discard(self) -> None:
-        """Throw away what is still in the queue; the producer is of no more use."""
+    def purge(self) -> None:
+        """Throw away what is still in the queue."""
         self._error = None
         self.producer.purge()
         with contextlib.suppress(ConnectorError):
             self.finish()
+
+    def discard(self) -> None:
+        """Throw away what is still in the queue, and close the connections."""
+        self.purge()
+        # The client closes with the last reference to it. It holds this object, for its reports, so that otherwise
+        # its threads would stay until the garbage collector happens to look.
+        del self.producer

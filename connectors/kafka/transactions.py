@@ -96,21 +96,27 @@ class _Task:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         self._sink = RecordSink(self._how.client, {"transactional.id": self._id})
-        consumer = open_consumer(_consumer_settings(self._how.client), {"group.id": self._id})
         try:
-            self._call(lambda: self._sink.producer.init_transactions(_CALL_SECONDS))
-            failpoint("kafka.fenced")
-            marker = self._read_marker(consumer)
-            failpoint("kafka.marker_read")
-            if marker is not None and marker.batch >= self._task.batch:
-                return self._skip(marker, batches)
-            width = self._expect_marker(marker)
-            return self._commit(batches, width, consumer)
+            consumer = open_consumer(_consumer_settings(self._how.client), {"group.id": self._id})
+            try:
+                return self._write(batches, consumer)
+            finally:
+                consumer.close()
         except BaseException:
             self._abort()
             raise
         finally:
-            consumer.close()
+            self._sink.discard()
+
+    def _write(self, batches: Iterable[pa.RecordBatch], consumer: Any) -> Written:
+        self._call(lambda: self._sink.producer.init_transactions(_CALL_SECONDS))
+        failpoint("kafka.fenced")
+        marker = self._read_marker(consumer)
+        failpoint("kafka.marker_read")
+        if marker is not None and marker.batch >= self._task.batch:
+            return self._skip(marker, batches)
+        width = self._expect_marker(marker)
+        return self._commit(batches, width, consumer)
 
     def _read_marker(self, consumer: Any) -> Marker | None:
         where = [sdk().TopicPartition(self._how.marker_topic, 0)]
@@ -222,7 +228,7 @@ class _Task:
                 return step()
             except refused as error:
                 problem = error.args[0]
-                known = connector_error(problem, self._id)
+                known = self._sink.refusal(problem, self._id)
                 again = problem.retriable() or (asks and known.transient)
                 if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
                     raise known from None
@@ -231,7 +237,7 @@ class _Task:
     def _abort(self) -> None:
         """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
         refused = client_exception()
-        self._sink.discard()
+        self._sink.purge()
         if self._began:
             try:
                 self._sink.producer.abort_transaction(_CALL_SECONDS)

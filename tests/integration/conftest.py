@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -78,14 +79,24 @@ def kinesis_local() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def moto_kinesis() -> Iterator[str]:
-    """URL of moto's server; shared as kinesis-local is."""
-    from moto.server import ThreadedMotoServer  # noqa: PLC0415 - takes a second that others need not wait
+    """URL of moto's server; shared as kinesis-local is.
 
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    It takes one request after the other: moto's shards lose a record when two arrive at once, as its code says.
+    """
+    from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - takes a second that others need not wait
+        DomainDispatcherApplication,
+        create_backend_app,
+    )
+    from werkzeug.serving import make_server  # noqa: PLC0415
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it tells of every call
-    server.start()
-    yield "http://{}:{}".format(*server.get_host_and_port())
-    server.stop()
+    server = make_server("127.0.0.1", 0, DomainDispatcherApplication(create_backend_app), threaded=False)
+    serving = Thread(target=server.serve_forever)
+    serving.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    serving.join()
+    server.server_close()
 
 
 @pytest.fixture(scope="session")

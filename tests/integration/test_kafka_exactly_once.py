@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import threading
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
+from connectors.kafka.sink import RecordSink
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
-from tests.kafka_rig import LOG_IN, KafkaRig, text
+from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.kafka_task import TaskPlan, exactly_once, run_commit, run_process, run_task, start_process
 
 FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
@@ -103,6 +106,51 @@ def test_57_two_drivers_write_each_row_once(sink: Sink) -> None:
         thread.join()
     assert set(outcomes) <= {"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"}, "nothing but the other driver is in the way"
     assert sink.seen() == sorted(f"{batch}{letter}" for batch in range(4) for letter in "ab")
+
+
+def test_57_a_call_after_the_producer_was_fenced_says_so(sink: Sink) -> None:
+    settings = exactly_once(sink.options).client
+    zombie, later = (RecordSink(settings, {"transactional.id": sink.query}) for _ in range(2))
+    zombie.producer.init_transactions(PATIENCE)
+    zombie.producer.begin_transaction()
+    later.producer.init_transactions(PATIENCE)
+
+    def refused() -> KafkaError:
+        while True:
+            try:
+                zombie.producer.produce(sink.topic, b"late")
+            except KafkaException as error:
+                return error.args[0]
+            time.sleep(0.02)
+
+    problem = refused()
+    assert problem.name() == "_FATAL", "the client has its reason, and this call does not give it"
+    while (error := zombie.refusal(problem, sink.topic)).code == "KAFKA_PRODUCER_FAILED":
+        time.sleep(0.02)  # the reason is on its way to where it is asked for
+    assert error.code == "KAFKA_FENCED"
+    assert zombie.refusal(refused(), sink.topic).code == "KAFKA_PRODUCER_FAILED", "it is told once"
+    for each in (zombie, later):
+        each.discard()
+    assert sink.seen() == []
+
+
+def threads() -> int:
+    """How many threads this process has, those of C libraries too."""
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def test_an_attempt_closes_its_client_when_it_ends(sink: Sink) -> None:
+    assert sink.task(0, 0, "a b") == "written"
+    gc.collect()
+    before = threads()
+    gc.disable()  # it would find the clients too, after up to a hundred tasks
+    try:
+        for batch in range(1, 6):
+            assert sink.task(batch, 0, "a b") == "written"
+            assert sink.task(batch, 0, "a") == "KAFKA_REPLAY_DIFFERS"
+        assert threads() < before + 5, "a client has four threads"
+    finally:
+        gc.enable()
 
 
 def test_58_a_new_checkpoint_writes_anew(sink: Sink) -> None:
