@@ -11,4 +11,4 @@ class DefaultSource(StandIn):
     """Stands for the source ``kafka_py`` until it is used."""
 
     short_name = "kafka_py"
-    stands_for = "connectors.kafka.reader.KafkaDataSource"
+    connector = "kafka"

@@ -11,4 +11,4 @@ class DefaultSource(StandIn):
     """Stands for the source ``kinesis`` until it is used."""
 
     short_name = "kinesis"
-    stands_for = "connectors.kinesis.reader.KinesisDataSource"
+    connector = "kinesis"

@@ -11,4 +11,4 @@ class DefaultSource(StandIn):
     """Stands for the source ``pubsub`` until it is used."""
 
     short_name = "pubsub"
-    stands_for = "connectors.pubsub.reader.PubSubDataSource"
+    connector = "pubsub"

@@ -10,24 +10,31 @@ from pyspark.sql.datasource import DataSource
 
 from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["data_sources", "missing_source"]
+__all__ = ["data_source", "data_sources", "missing_source"]
 
 _SOURCES: Final = {"kafka": "KafkaDataSource", "kinesis": "KinesisDataSource", "pubsub": "PubSubDataSource"}
 """The folder of a connector, which is also the name of its extra, and the class in its module ``reader``."""
 
 
 def data_sources() -> Iterator[type[DataSource]]:
-    """The source of each connector; where its packages are not installed, one that says so when it is used.
+    """The source of each connector, as `data_source` gives it.
 
     So whoever uses one format has to install what that one needs, and no more.
     """
-    for connector, name in _SOURCES.items():
-        checks = importlib.import_module(f"connectors.{connector}.checks")
-        missing = not_installed(checks.PACKAGES)
-        if missing:
-            yield missing_source(checks.FORMAT, missing, connector)
-        else:
-            yield getattr(importlib.import_module(f"connectors.{connector}.reader"), name)
+    return map(data_source, _SOURCES)
+
+
+def data_source(connector: str) -> type[DataSource]:
+    """The source of a connector; where its packages are not installed, one that says so when it is used.
+
+    Args:
+        connector: its folder.
+    """
+    checks = importlib.import_module(f"connectors.{connector}.checks")
+    if missing := not_installed(checks.PACKAGES):
+        return missing_source(checks.FORMAT, missing, connector)
+    source: type[DataSource] = getattr(importlib.import_module(f"connectors.{connector}.reader"), _SOURCES[connector])
+    return source
 
 
 def missing_source(source_format: str, missing: list[str], extra: str) -> type[DataSource]:

@@ -20,8 +20,8 @@ class StandIn(DataSource):
 
     short_name: ClassVar[str]
     """The name of the format."""
-    stands_for: ClassVar[str]
-    """The class of the pack, in dotted form."""
+    connector: ClassVar[str]
+    """The folder of the pack that it is in, which is also the name of its extra."""
 
     @classmethod
     def name(cls) -> str:
@@ -35,16 +35,15 @@ class StandIn(DataSource):
             options: of the source.
 
         Raises:
-            ImportError: the pack, or what this source needs, cannot be imported in this process.
+            ImportError: the pack cannot be imported in this process.
+            ConnectorError: what this source needs is not installed, or its options are not good.
         """
-        module, _, name = cls.stands_for.rpartition(".")
         try:
-            source = getattr(importlib.import_module(module), name)
+            source = importlib.import_module("connectors.formats").data_source(cls.connector)
         except ImportError as error:
-            extra = module.split(".")[1]
             raise ImportError(
                 f"[AUTOLOAD_SOURCE_UNAVAILABLE] The format {cls.short_name} cannot be loaded: {error}. "
-                f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor; "
+                f"pip install 'pyspark-stream-connectors[{cls.connector}]', here and on every executor; "
                 "`connectors doctor` finds what else it may be."
             ) from error
         return source(options)

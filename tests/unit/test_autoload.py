@@ -16,7 +16,8 @@ from connectors.doctor.workers import check_workers
 
 ROOT = Path(__file__).parents[2]
 AUTOLOAD = ROOT / "autoload"
-FORMATS = {
+FORMATS = {"kafka_py": "kafka", "kinesis": "kinesis", "pubsub": "pubsub"}
+SOURCES = {
     "kafka_py": "connectors.kafka.reader.KafkaDataSource",
     "kinesis": "connectors.kinesis.reader.KinesisDataSource",
     "pubsub": "connectors.pubsub.reader.PubSubDataSource",
@@ -42,7 +43,7 @@ read = lambda: answer.read(int.from_bytes(answer.read(4), "big"))
 found = {}
 for _ in range(int.from_bytes(answer.read(4), "big")):
     name = read().decode()
-    found[name] = getattr(pickle.loads(read()), "stands_for", "")
+    found[name] = getattr(pickle.loads(read()), "connector", "")
 print(json.dumps({"found": found, "imported": sorted(name for name in sys.modules if name.startswith("connectors"))}))
 """
 
@@ -70,7 +71,7 @@ def test_there_is_a_module_for_each_source_of_the_pack_and_no_other() -> None:
     modules = {path.stem.removeprefix("pyspark_") for path in AUTOLOAD.glob("pyspark_*.py")}
     assert modules == set(FORMATS)
     readers = {each.parent.name for each in (ROOT / "connectors").glob("*/reader.py")}
-    assert readers == {each.split(".")[1] for each in FORMATS.values()}
+    assert readers == set(FORMATS.values())
 
 
 def test_spark_finds_them_among_well_neighbours(tmp_path: Path) -> None:
@@ -106,7 +107,17 @@ def test_using_one_makes_the_source_of_the_pack() -> None:
     )
     done = python(program, AUTOLOAD)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == FORMATS
+    assert json.loads(done.stdout) == SOURCES
+
+
+def test_without_what_a_source_needs_use_says_how_to_install_it() -> None:
+    missing = (
+        "import importlib.util as util; there = util.find_spec; "
+        "util.find_spec = lambda name: None if name == 'confluent_kafka' else there(name); "
+    )
+    done = python(missing + "import pyspark_kafka_py as m; m.DefaultSource({})", AUTOLOAD)
+    assert "[PACKAGES_MISSING] not installed: confluent_kafka (the format kafka_py)" in done.stderr
+    assert "pip install 'pyspark-stream-connectors[kafka]'" in done.stderr
 
 
 def test_without_the_pack_spark_still_finds_them_and_use_says_what_is_missing(tmp_path: Path) -> None:
