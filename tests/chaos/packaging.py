@@ -101,9 +101,9 @@ def trials(told: argparse.Namespace, stack: ExitStack) -> Iterator[Trial]:
     if told.only == "distributions":
         return
     for version, lock in [*((version, "newest") for version in found), (next(iter(found)), "lowest")]:
-        name, details = f"python-{version}-{lock}", {"python": version, "versions": lock}
+        name = f"python-{version}-{lock}"
         action = partial(install_and_use, python=found[version], lock=lock)
-        yield Trial(name, "environments", lambda folder, action=action: action(folder, built()), details)
+        yield Trial(name, "environments", lambda folder, action=action: action(folder, built()))
 
 
 def main(arguments: list[str]) -> int:
