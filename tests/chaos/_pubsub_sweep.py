@@ -46,8 +46,12 @@ class ReplayingQuery(StreamingQuery):
         super().restart(trigger=trigger, reader_environment=reader_environment)
 
     def _spoils(self, environment: Mapping[str, str]) -> bool:
-        """Whether a run in between would do, unharmed, what the next run is to die in: merging the runs of ids."""
-        return not self.is_running and "swap" in environment.get("CONNECTORS_FAILPOINTS", "")
+        """Whether a run in between would do, unharmed, what the next run is to die in.
+
+        That is merging the runs of ids, and closing the folder of a fetcher that died.
+        """
+        asked_for = environment.get("CONNECTORS_FAILPOINTS", "")
+        return not self.is_running and any(point in asked_for for point in ("swap", "store.after_close"))
 
     def _leave_batch_undone(self) -> None:
         if not self.is_running:
