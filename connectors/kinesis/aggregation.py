@@ -26,6 +26,12 @@ _RECORDS: Final = 3
 _PARTITION_KEY_INDEX: Final = 1
 _HASH_KEY_INDEX: Final = 2
 _DATA: Final = 3
+_LONGEST: Final = {_PARTITION_KEYS: 256, _HASH_KEYS: 39}
+"""The most characters that the service allows a key to have: PutRecord's PartitionKey, and the digits of 2^128 - 1.
+
+A key stands once in an aggregate, and every record of it can name it: with keys of any length a small aggregate would
+fill a worker's memory.
+"""
 
 
 class UserRecord(NamedTuple):
@@ -67,22 +73,22 @@ def _parse(message: bytes) -> list[UserRecord]:
         if number == _RECORDS:
             parts.append(_bytes(value))
         elif number in {_PARTITION_KEYS, _HASH_KEYS}:
-            (keys if number == _PARTITION_KEYS else hash_keys).append(_bytes(value).decode())
+            (keys if number == _PARTITION_KEYS else hash_keys).append(_key(value, _LONGEST[number]))
     found = []
     for part in parts:
-        key: int | None = None
+        named: int | None = None
         hash_key: int | None = None
         content: bytes | None = None
         for number, value in _fields(part):
             if number == _PARTITION_KEY_INDEX:
-                key = _number(value)
+                named = _number(value)
             elif number == _HASH_KEY_INDEX:
                 hash_key = _number(value)
             elif number == _DATA:
                 content = _bytes(value)
-        if key is None or content is None:
+        if named is None or content is None:
             raise ValueError("a required field is missing")
-        found.append(UserRecord(content, keys[key], None if hash_key is None else hash_keys[hash_key]))
+        found.append(UserRecord(content, keys[named], None if hash_key is None else hash_keys[hash_key]))
     return found
 
 
@@ -126,6 +132,13 @@ def _bytes(value: int | bytes) -> bytes:
     if isinstance(value, int):
         raise ValueError("a number stands where bytes belong")  # noqa: TRY004 - the message is wrong, not the caller
     return value
+
+
+def _key(value: int | bytes, longest: int) -> str:
+    key = _bytes(value).decode()
+    if len(key) > longest:
+        raise ValueError("a key is longer than the service allows")
+    return key
 
 
 def _number(value: int | bytes) -> int:

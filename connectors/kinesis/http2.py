@@ -67,6 +67,14 @@ class Answer:
     ) -> None:
         self._connection.leave(self._stream_id)
 
+    def retire_connection(self) -> None:
+        """Let no new request go on this connection: it may be dead without a word, and then nothing else tells.
+
+        A load balancer that has forgotten a connection says nothing; what is sent there is acknowledged, or tried
+        again by TCP for about 15 minutes.
+        """
+        self._connection.retire()
+
     async def begin(self) -> None:
         """Wait for status and headers.
 
@@ -134,6 +142,7 @@ class _Connection(asyncio.Protocol):
         self._answers: dict[int, Answer] = {}
         self._owed = 0
         self.is_open = True
+        self._is_retired = False
         self._gone = asyncio.Event()
         self._transport: asyncio.Transport
 
@@ -141,7 +150,17 @@ class _Connection(asyncio.Protocol):
     def room(self) -> int:
         """How many more answers it takes."""
         allowed = min(self._http.remote_settings.max_concurrent_streams, _MOST_STREAMS)
-        return allowed - len(self._answers) if self.is_open else 0
+        return allowed - len(self._answers) if self.is_open and not self._is_retired else 0
+
+    def retire(self) -> None:
+        """Take no more requests, and end with the last answer that is under way."""
+        self._is_retired = True
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._is_retired and not self._answers and self.is_open:
+            self._close(_cut("it was given up"))
+            self._transport.abort()  # whatever was to be sent, nobody may be there to take it
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -171,6 +190,7 @@ class _Connection(asyncio.Protocol):
         if self._answers.pop(stream_id, None) is not None and self.is_open:
             self._http.reset_stream(stream_id, ErrorCodes.CANCEL)
             self._flush()
+            self._end_if_done()
 
     def open_window(self, size: int, stream_id: int) -> None:
         """Let the service send more on a stream."""
@@ -212,6 +232,7 @@ class _Connection(asyncio.Protocol):
     def _end(self, stream_id: int, error: ServiceUnavailableError | None) -> None:
         if (answer := self._answers.pop(stream_id, None)) is not None:
             answer.ended(error)
+            self._end_if_done()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Tell all who wait."""

@@ -59,14 +59,18 @@ class ShardLook:
 
         def page() -> Page:
             nonlocal iterator
+            is_new = iterator is None
             if iterator is None:
                 iterator = kept_iterator(self.client, self.stream, self.shard, position, was_read=was_read)
             try:
                 return self.client.records(iterator, limit(), self.stream, self.shard)
             except ConnectorError as error:
-                if error.code == EXPIRED_ITERATOR:
-                    iterator = None
-                raise
+                if error.code != EXPIRED_ITERATOR:
+                    raise
+                iterator = None
+                if is_new:
+                    raise
+                return page()  # it lives five minutes: no failure that ``numRetries`` counts
 
         for _ in range(_PAGES):
             found = self.in_turn(page)

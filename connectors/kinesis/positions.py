@@ -22,6 +22,9 @@ CONNECTOR: Final = "kinesis"
 _SHOWN: Final = 120
 _SEQUENCE: Final = re.compile(r"[0-9]{1,128}")
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
+_LEAST_MILLISECONDS: Final = 10**11
+"""In 1973: a smaller number is a date without dashes or counts seconds, and 0 means all that is there."""
+_TIMES: Final = "Give ISO 8601, such as 2026-05-17T10:30:00Z, or milliseconds since 1970."
 _SHARD: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _EXAMPLE: Final = '{"shardId-000000000000":{"iteratorType":"AFTER_SEQUENCE_NUMBER","iteratorPosition":"4959..."}}'
 
@@ -149,15 +152,20 @@ def parse_where(option: str, text: str, time_option: str, time: str | None) -> W
 _WORDS: Final = {"latest": LATEST, "trim_horizon": TRIM, "earliest": TRIM}
 
 
+def _as_date(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).date().isoformat()
+
+
 def _time(option: str, text: str) -> int:
     """Milliseconds since 1970 of an ISO 8601 time, UTC where it says nothing else, or of a number of them."""
     if _MILLISECONDS.fullmatch(text):
+        if 0 < int(text) < _LEAST_MILLISECONDS:
+            raise _illegal(option, text, f"As milliseconds since 1970 that is {_as_date(int(text))}. {_TIMES}")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        advice = "Give ISO 8601, such as 2026-05-17T10:30:00Z, or milliseconds since 1970."
-        raise _illegal(option, text, advice) from None
+        raise _illegal(option, text, _TIMES) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     milliseconds = round(moment.timestamp() * 1000)

@@ -155,6 +155,7 @@ class _Pages:
 
     def _page(self) -> Page:
         settings, part = self._settings, self._part
+        is_new = self._iterator is None
         if self._iterator is None:
             known = part.known_ms is not None
             self._iterator = kept_iterator(self._client, part.stream, part.shard, self.position, was_read=known)
@@ -164,9 +165,13 @@ class _Pages:
         try:
             page = self._client.records(self._iterator, settings.page_records, part.stream, part.shard)
         except ConnectorError as error:
-            if error.code == EXPIRED_ITERATOR:
-                self._iterator = None
-            raise
+            if error.code != EXPIRED_ITERATOR:
+                raise
+            self._iterator = None
+            if is_new:
+                raise
+            # It lives five minutes; a sink that takes longer for a page is no failure that ``numRetries`` counts.
+            return self._page()
         self._next_call = time.monotonic() + max(settings.period, page.data_size / settings.rate)
         self._check(page)
         return page

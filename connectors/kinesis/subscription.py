@@ -202,6 +202,7 @@ class ShardSubscription:
                     if answer.status != _OK:
                         raise await _refusal(answer, order)
             except TimeoutError:
+                answer.retire_connection()
                 raise _silent("it is not answered") from None
             self._opened = time.monotonic()
             await self._read_events(answer)
@@ -221,6 +222,7 @@ class ShardSubscription:
                     data = await answer.read()
             except TimeoutError:
                 self._set_live(live=False)
+                answer.retire_connection()
                 _log.warning(
                     "[KINESIS_SUBSCRIPTION_SILENT] A subscription sent nothing for %g s; it is opened anew (%s, %s).",
                     self._host.stall_seconds,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from connectors.core.backoff import Backoff, RetryPolicy, is_transient
 from connectors.core.errors import ConnectorError
 from connectors.kinesis.client import KinesisClient, patiently
+from connectors.kinesis.client_errors import EXPIRED_ITERATOR
 from connectors.kinesis.client_options import client_options
 from connectors.kinesis.extents import Piece, ShardKey
 from connectors.kinesis.jobs import Job, Jobs
@@ -270,6 +271,8 @@ class ShardWatch:
 
     def _after_failure(self, followed: Followed, error: ConnectorError) -> float:
         delay = followed.backoff.next_delay_seconds()
+        if error.code == EXPIRED_ITERATOR and followed.backoff.failures == 1:
+            return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
         if not is_transient(error) or followed.backoff.failures > self._options.num_retries:
             self._fail(error)
             followed.backoff.reset()

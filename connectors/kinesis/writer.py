@@ -7,9 +7,10 @@ behind in a queue. A task that is tried again puts its rows again: at least once
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["KinesisBatchWriter", "KinesisCommitMessage", "KinesisStreamWriter", "batch_writer", "stream_writer"]
+    from connectors.kinesis.client_options import KinesisClientOptions
+
+__all__ = [
+    "KinesisBatchWriter",
+    "KinesisCommitMessage",
+    "KinesisStreamWriter",
+    "batch_writer",
+    "forget_streams",
+    "stream_writer",
+]
 
 
 @dataclass
@@ -65,8 +75,7 @@ def stream_writer(raw: Mapping[str, str], schema: StructType) -> KinesisStreamWr
 
 def _plan(raw: Mapping[str, str], schema: StructType) -> tuple[WriteSettings, Columns]:
     """Check everything once on the driver; what is learnt there spares each task a call."""
-    from connectors.kinesis.client import KinesisClient  # noqa: PLC0415 - only where rows are written
-    from connectors.kinesis.client_options import client_options  # noqa: PLC0415
+    from connectors.kinesis.client_options import client_options  # noqa: PLC0415 - only where rows are written
     from connectors.kinesis.write_options import parse_write_options  # noqa: PLC0415 - tasks must not import pydantic
 
     options = parse_write_options(raw, os.environ)
@@ -74,8 +83,7 @@ def _plan(raw: Mapping[str, str], schema: StructType) -> tuple[WriteSettings, Co
     client = client_options(options)
     known: tuple[tuple[str, StreamLimits], ...] = ()
     if options.stream is not None:
-        limits = stream_limits(KinesisClient(client), client, options.stream, ordered=options.ordered)
-        known = ((options.stream, limits),)
+        known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
     settings = WriteSettings(
         client=client,
         ordered=options.ordered,
@@ -84,6 +92,35 @@ def _plan(raw: Mapping[str, str], schema: StructType) -> tuple[WriteSettings, Co
         known=known,
     )
     return settings, columns
+
+
+_FRESH_SECONDS: Final = 60.0
+_MOST_KNOWN: Final = 16
+_known: dict[tuple[KinesisClientOptions, str, bool], tuple[float, StreamLimits]] = {}
+"""The limits of streams, and when they were asked for."""
+
+
+def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
+    """The limits of a stream, asked for once a minute.
+
+    Spark makes a writer to plan each micro-batch, and another one to commit it; the service allows an account few
+    calls of DescribeStreamSummary a second.
+    """
+    from connectors.kinesis.client import shared_client  # noqa: PLC0415 - as above
+
+    asked, limits = _known.get((client, stream, ordered), (0.0, None))
+    if limits is None or time.monotonic() - asked > _FRESH_SECONDS:
+        limits = stream_limits(shared_client(client), client, stream, ordered=ordered)
+        _known.pop((client, stream, ordered), None)
+        _known[client, stream, ordered] = time.monotonic(), limits
+        if len(_known) > _MOST_KNOWN:
+            del _known[next(iter(_known))]
+    return limits
+
+
+def forget_streams() -> None:
+    """Ask for the limits of each stream again; for tests, whose streams change under one name."""
+    _known.clear()
 
 
 class KinesisBatchWriter(DataSourceArrowWriter):

@@ -14,7 +14,13 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
-from connectors.kinesis.writer import KinesisBatchWriter, KinesisCommitMessage, batch_writer, stream_writer
+from connectors.kinesis.writer import (
+    KinesisBatchWriter,
+    KinesisCommitMessage,
+    batch_writer,
+    forget_streams,
+    stream_writer,
+)
 from connectors.testing.kinesis import KinesisServer, StoredRecord
 
 SHARD = "shardId-000000000000"
@@ -35,6 +41,7 @@ def shared() -> Iterator[KinesisServer]:
 def server(shared: KinesisServer) -> Iterator[KinesisServer]:
     shared.create_stream("orders")
     shared.reset_calls()
+    forget_streams()
     yield shared
     shared.clear_faults()
     shared.delete_stream("orders")
@@ -139,6 +146,12 @@ class TestRequests:
 
     def test_task_without_rows_calls_nothing(self, server: KinesisServer) -> None:
         assert write(server) == 0
+        assert server.call_counts("orders") == {"DescribeStreamSummary": 1}
+
+    def test_a_stream_is_asked_for_once_and_not_for_every_batch(self, server: KinesisServer) -> None:
+        """Spark makes a writer to plan each micro-batch, and one to commit it."""
+        for _ in range(5):
+            stream_writer(options(server), ROWS)
         assert server.call_counts("orders") == {"DescribeStreamSummary": 1}
 
 

@@ -330,7 +330,7 @@ def test_16_an_iterator_that_expires_gives_no_row_twice(kinesis: KinesisRig) -> 
 
 def test_16_an_idle_query_outlives_its_iterators(kinesis: KinesisRig) -> None:
     values = kinesis.put(3)
-    with kinesis.query() as query:
+    with kinesis.query(numRetries="0") as query:
         kinesis.drain(query, values)
         for _ in range(3):
             kinesis.server.jump(400)

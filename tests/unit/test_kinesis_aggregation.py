@@ -58,7 +58,10 @@ def test_28_an_aggregate_gives_its_records_in_order(message: Any) -> None:
 @given(
     st.lists(
         st.builds(
-            UserRecord, st.binary(max_size=300), st.text(max_size=10), st.none() | st.text("0123456789", min_size=1)
+            UserRecord,
+            st.binary(max_size=300),
+            st.text(max_size=10),
+            st.none() | st.text("0123456789", min_size=1, max_size=39),
         ),
         max_size=200,
     )
@@ -66,6 +69,18 @@ def test_28_an_aggregate_gives_its_records_in_order(message: Any) -> None:
 def test_whatever_protobuf_writes_is_read(message: Any, records: list[UserRecord]) -> None:
     data = aggregate(message, records)
     assert user_records(data) == (records if len(data) > 20 else None)
+
+
+@pytest.mark.parametrize(
+    ("key", "hash_key", "is_aggregate"),
+    [("k" * 256, "9" * 39, True), ("\U0001f600" * 256, None, True), ("k" * 257, None, False), ("k", "1" * 40, False)],
+)
+def test_an_aggregate_with_a_key_that_the_service_refuses_is_a_record_like_any_other(
+    message: Any, key: str, hash_key: str | None, is_aggregate: bool
+) -> None:
+    """A key stands there once for all records that name it: 90 kB could make 300 MB of rows."""
+    records = [UserRecord(b"row", key, hash_key)] * 3
+    assert user_records(aggregate(message, records)) == (records if is_aggregate else None)
 
 
 @pytest.mark.parametrize("at", [0, 4, 10, -1])

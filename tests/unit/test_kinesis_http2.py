@@ -248,6 +248,23 @@ def test_leaving_an_answer_ends_the_subscription(server: KinesisServer, consumer
     run(work)
 
 
+def test_a_connection_that_is_given_up_takes_no_request_and_ends_with_its_last_answer(
+    server: KinesisServer, consumer: str
+) -> None:
+    signed = request(server.url, consumer)
+
+    async def work(client: Http2Client) -> None:
+        async with await subscribe(client, signed) as first:
+            first.retire_connection()
+            assert first._connection.is_open
+            async with await subscribe(client, signed) as second:  # which takes over
+                assert second._connection is not first._connection
+        assert not first._connection.is_open
+        assert second._connection.is_open
+
+    run(work)
+
+
 def test_no_server_and_a_server_without_http2_are_told(server: KinesisServer, consumer: str) -> None:
     signed = request(server.url, consumer)
     server.stop()

@@ -7,6 +7,7 @@ import pickle
 import pytest
 
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.kinesis.client import shared_client
 from connectors.kinesis.client_options import client_options
 from connectors.kinesis.options import KinesisReadOptions, parse_read_options
 from connectors.kinesis.positions import LATEST, TRIM, Where, after, at, at_time
@@ -129,6 +130,8 @@ def test_positions_in_all_their_forms(raw: dict[str, str], expected: Where) -> N
         ({"initialPosition": "at_timestamp 1", "initialTimestamp": "1"}, "both have a time"),
         ({"initialTimestamp": "yesterday"}, "ISO 8601"),
         ({"initialTimestamp": "1905-01-01T00:00:00Z"}, "after 1970"),
+        ({"initialTimestamp": "20260517"}, "that is 1970-01-01"),
+        ({"initialTimestamp": "1763800000"}, "that is 1970-01-21"),
         ({"initialPosition": "{"}, "no JSON"),
         ({"initialPosition": "{}"}, "names no shard"),
         ({"initialPosition": '{"shardId-1": 5}'}, "Give each shard a position"),
@@ -196,3 +199,11 @@ def test_29_no_error_shows_a_secret() -> None:
     with pytest.raises(ConnectorError) as caught:
         parse(awsAccessKey="AKIAVERYSECRETKEY", awsaccesskeyid="AKIAOTHERSECRET", awsSecretKey="shhh")
     assert "SECRET" not in str(caught.value)
+
+
+def test_a_worker_keeps_the_clients_of_the_last_options_only() -> None:
+    """A job that fetches new keys for each batch has ever new options, and each client takes some 10 MB."""
+    several = [client_options(parse_read_options({"streamName": "s", "region": f"r-{n}"}, {})) for n in range(6)]
+    clients = [shared_client(each) for each in several]
+    assert shared_client(several[-1]) is clients[-1]
+    assert shared_client(several[0]) is not clients[0]
