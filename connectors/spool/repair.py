@@ -15,7 +15,7 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
-from connectors.spool.contents import file_sizes, is_known, is_there
+from connectors.spool.contents import WIPING, file_sizes, is_known, is_there
 from connectors.spool.identity import SpoolIdentity, read_identity, replace_identity
 from connectors.spool.lease import writer_lock
 from connectors.spool.losses import damaged_segments, quarantine
@@ -29,7 +29,6 @@ from connectors.spool.stores import Store, open_store
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
 
 _OWNER_BYTES = 8
-_WIPING = "wiping"
 _FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""
 
@@ -164,7 +163,7 @@ def wipe(path: str) -> Wiping:
         SpoolError: there is no spool.
     """
     store = open_store(path, secrets.token_hex(_OWNER_BYTES))
-    if not store.exists(_WIPING):
+    if not _is_half_wiped(store):
         _identity(store)
     lock = writer_lock(store, os.getpid())
     lock.acquire()
@@ -177,7 +176,7 @@ def wipe(path: str) -> Wiping:
                 path,
                 "Stop the query, and wait a moment until its fetchers have ended.",
             )
-        store.put(_WIPING, b"")
+        store.put(WIPING, b"")
         failpoint("wipe.before_identity")
         files = int(store.exists("spool.json"))
         store.delete("spool.json")
@@ -193,11 +192,18 @@ def wipe(path: str) -> Wiping:
     if not isinstance(store, LocalStore):
         # Only now: to give it back is to write it.
         store.delete("lease")
-    store.delete(_WIPING)
+    store.delete(WIPING)
     left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
     if not left and isinstance(store, LocalStore):
         Path(path).rmdir()
     return Wiping(files, left)
+
+
+def _is_half_wiped(store: Store) -> bool:
+    """Whether an earlier wiping was broken off; a file of the same name that says something is another one's."""
+    with contextlib.suppress(FileNotFoundError):
+        return store.read(WIPING) == b""
+    return False
 
 
 def _fetchers(store: Store) -> list[str]:
@@ -210,7 +216,7 @@ def _fetchers(store: Store) -> list[str]:
 
 def _wipe_objects(store: Store) -> int:
     """Delete the objects of a spool; what is no part of one is left."""
-    names = [name for name in file_sizes(store) if is_known(store, name) and name not in {_WIPING, "lease"}]
+    names = [name for name in file_sizes(store) if is_known(store, name) and name not in {WIPING, "lease"}]
     for name in sorted(names, key=_wiped_as):
         store.delete(name)
     return len(names)

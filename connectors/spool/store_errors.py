@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolDamagedError, SpoolFullError
 
-__all__ = ["foreign_file", "full_disk_error", "full_disk_errors", "no_room", "write_error"]
+__all__ = ["foreign_file", "foreign_folder", "full_disk_error", "full_disk_errors", "no_room", "write_error"]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -58,4 +58,14 @@ def foreign_file(root: str, name: str) -> SpoolDamagedError:
         "A link or another thing stands where the spool keeps a file or folder of its own; it was not followed",
         f"{root}/{name}",
         "Find out who put it there, and remove it or restore the spool.",
+    )
+
+
+def foreign_folder(root: str, name: str) -> SpoolDamagedError:
+    """The error of a folder that is no spool, and has files where one would keep its own."""
+    return SpoolDamagedError(
+        "SPOOL_FOREIGN_FILE",
+        "The folder is no spool, and holds something under a name that a spool would use; nothing was changed",
+        f"{root}/{name}",
+        "Give spoolLocation a folder of its own, such as a new one.",
     )

@@ -18,6 +18,7 @@ from typing import Any
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.admission import Admission, StartFetching
+from connectors.spool.contents import refuse_foreign_folder
 from connectors.spool.fence import process_gone, spark_pid, while_newest
 from connectors.spool.identity import open_identity
 from connectors.spool.lease import WriterLock, writer_lock
@@ -292,6 +293,7 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
     """Take the lock, then the ledger; nothing is changed if the spool is in use."""
     store = open_store(settings.root, secrets.token_hex(_OWNER_BYTES), settings.access)
     store.make_root()
+    refuse_foreign_folder(store)
     lock = writer_lock(store, jvm, take_over=settings.take_over)
     try:
         lock.acquire()
