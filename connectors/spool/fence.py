@@ -22,7 +22,7 @@ from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedErr
 from connectors.core.failpoints import failpoint
 from connectors.spool.holders import start_time
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
-from connectors.spool.store_errors import foreign_file, full_disk_error, no_room
+from connectors.spool.store_errors import foreign_file, full_disk_error, no_lock_error, no_room
 from connectors.spool.stores import Store
 
 __all__ = [
@@ -83,7 +83,7 @@ class SpoolLock:
         """
         file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
-        while not _try_lock(file):
+        while not self._try_lock(file):
             holder = _read_holder(file)
             if _alive(holder.get("jvm"), holder.get("jvm_start")) or time.monotonic() > deadline:
                 os.close(file)
@@ -123,6 +123,16 @@ class SpoolLock:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def _try_lock(self, file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            os.close(file)
+            raise no_lock_error(error, self._path) from error
+        return True
 
     def _open(self, flags: int) -> int:
         """Open the file of the lock; raises `FileNotFoundError`, and a `SpoolError` for all else."""
@@ -258,14 +268,6 @@ def process_gone(pid: int) -> Callable[[], bool]:
     """A function that tells whether a process that lives now has ended."""
     start = start_time(pid)
     return lambda: start_time(pid) != start
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read_holder(file: int) -> dict[str, int]:

@@ -22,6 +22,7 @@ from connectors.spool.state import (
     even_sizes,
     unpack_mask,
 )
+from connectors.spool.store_errors import reading_errors
 from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]
@@ -133,13 +134,17 @@ def stats(path: str, access: StoreAccess | None = None) -> SpoolStats:
         access: how to reach an object store; by default as its environment says.
 
     Raises:
-        SpoolError: there is no spool there.
+        SpoolError: there is no spool there, or this user may not read it.
         SpoolDamagedError: the ledger is damaged, or a segment that has to be looked at.
     """
-    store = open_store(path, "stats", access)
+    with reading_errors(path):
+        return _counts(open_store(path, "stats", access))
+
+
+def _counts(store: Store) -> SpoolStats:
     identity = read_identity(store)
     if identity is None:
-        raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+        raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", store.root, "Give the spoolLocation of a stream.")
     for left in reversed(range(_TRIES)):
         taken = time.monotonic()
         # Before the ledger: what is admitted in between is then counted once, not twice or never.
