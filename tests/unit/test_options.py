@@ -244,6 +244,8 @@ def test_text_that_is_no_finite_number_is_refused(text: str) -> None:
         ("file:/a/b", "/a/b"),
         ("file:///a%20b", "/a b"),
         ("FILE://localhost/a", "/a"),
+        ("file:///a%23b%3Fc", "/a#b?c"),
+        ("/a#b?c\td", "/a#b?c\td"),
     ],
 )
 def test_paths_are_absolute_or_file_urls(text: str, path: str) -> None:
@@ -265,6 +267,11 @@ def test_paths_are_absolute_or_file_urls(text: str, path: str) -> None:
         ("hdfs://name/a", "hdfs locations"),
         ("dbfs:/a", "dbfs locations"),
         ("/a\0b", "zero byte"),
+        ("file:///a#b", "no [?], #"),
+        ("file:///a?b", "no [?], #"),
+        ("file:///a?", "no [?], #"),
+        ("file:///a\tb", "control characters"),
+        ("file:///a\nb", "control characters"),
     ],
 )
 def test_other_locations_are_refused_with_the_reason(text: str, reason: str) -> None:
