@@ -145,7 +145,7 @@ def adopt_command(
     elif found.old == found.new:
         Console().print(Text(f"Nothing to do: spool {found.spool} belongs here."))
     else:
-        fenced = "it is fenced there" if found.fenced else "there is none there"
+        fenced = "it is fenced there" if found.fenced else "there is no other one there"
         Console().print(Text(f"Spool {found.spool} now belongs to {found.new}. It came from {found.old}: {fenced}."))
 
 

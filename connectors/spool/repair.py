@@ -136,7 +136,7 @@ def adopt(path: str) -> Adoption:
         new, old = store.location, identity.location
         fenced = False
         if old != new:
-            fenced = _fence_old_place(identity, old, new)
+            fenced = not _is_same_folder(old, new) and _fence_old_place(identity, old, new)
             replace_identity(store, replace(identity, location=new))
         return Adoption(identity.spool, old, new, fenced)
 
@@ -332,6 +332,15 @@ def _fence_old_place(identity: SpoolIdentity, old: str, new: str) -> bool:
     finally:
         lock.release()
     return True
+
+
+def _is_same_folder(old: str, new: str) -> bool:
+    """Whether the old place leads to this very spool, by a link or a mount: then there is no other one to fence."""
+    if "://" in old or "://" in new:
+        return False
+    with contextlib.suppress(OSError):
+        return Path(old).samefile(new)
+    return False
 
 
 def _can_see(location: str) -> bool:

@@ -289,6 +289,20 @@ def test_a_moved_spool_is_adopted_and_its_checkpoint_goes_on(spool: HandSpool, t
     assert "Nothing to do" in run("adopt", moved.root).output
 
 
+def test_a_spool_is_adopted_though_its_old_place_leads_to_it_by_a_link(tmp_path: Path) -> None:
+    old = HandSpool(tmp_path / "disk1" / "spool")
+    old.root.parent.mkdir()
+    fill(old)
+    (tmp_path / "disk1").rename(tmp_path / "disk2")
+    (tmp_path / "disk1").symlink_to(tmp_path / "disk2")
+    with pytest.raises(SpoolError, match="SPOOL_MOVED"):
+        read_all(old)
+    found = run_json("adopt", old.root)
+    assert (found["old"], found["new"], found["fenced"]) == (str(old.root), f"{tmp_path}/disk2/spool", False)
+    assert read_all(old)[-1] == "late"
+    assert "Nothing to do" in run("adopt", f"{tmp_path}/disk2/spool").output
+
+
 def test_an_adopted_copy_fences_the_one_at_the_old_place(spool: HandSpool, tmp_path: Path) -> None:
     paused = spool.ledger
     assert paused is not None
