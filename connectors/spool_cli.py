@@ -164,7 +164,8 @@ def wipe_command(
         return
     Console().print(Text(f"{done.files:,} files deleted."))
     for name in done.left:
-        Console().print(Text(f"left, because it is no part of a spool: {name}"))
+        why = "it cannot be removed" if name == root else "it is no part of a spool"
+        Console().print(Text(f"left, because {why}: {name}"))
 
 
 def _stake(root: str) -> str:

@@ -73,7 +73,8 @@ class Wiping:
 
     Attributes:
         files: how many files.
-        left: names that are no part of a spool and were left, and with them their folders.
+        left: names that are no part of a spool and were left, and with them their folders; or the location itself,
+            where nothing is left in it and it cannot be removed: a link, the root of a disk, the working folder.
     """
 
     files: int
@@ -195,8 +196,17 @@ def wipe(path: str) -> Wiping:
     store.delete(WIPING)
     left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
     if not left and isinstance(store, LocalStore):
-        Path(path).rmdir()
+        left = _remove_root(path)
     return Wiping(files, left)
+
+
+def _remove_root(path: str) -> tuple[str, ...]:
+    """Remove the folder of a spool; what is left: the folders in it, or itself."""
+    try:
+        Path(path).rmdir()
+    except OSError:
+        return tuple(sorted(entry.name for entry in Path(path).iterdir())) or (path,)
+    return ()
 
 
 def _is_half_wiped(store: Store) -> bool:

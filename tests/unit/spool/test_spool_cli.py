@@ -363,6 +363,22 @@ def test_wipe_leaves_what_is_no_part_of_a_spool(spool: HandSpool, tmp_path: Path
     assert set(spool.files()) == {"inbox/f0/notes.txt"}
 
 
+def test_wipe_of_a_folder_that_cannot_be_removed_ends_well_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("real", "here", "mount"):
+        fill(HandSpool(tmp_path / name))
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert f"left, because it cannot be removed: {tmp_path}/link" in run("wipe", tmp_path / "link", "--yes").output
+    assert list((tmp_path / "real").iterdir()) == []
+    (tmp_path / "mount/lost+found").mkdir()
+    assert run_json("wipe", tmp_path / "mount", "--yes")["left"] == ["lost+found"]
+    assert [path.name for path in (tmp_path / "mount").iterdir()] == ["lost+found"]
+    monkeypatch.chdir(tmp_path / "here")
+    assert run_json("wipe", ".", "--yes")["left"] == ["."]
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_wipe_refuses_a_folder_that_is_no_spool(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp/precious").write_text("mine")
