@@ -109,7 +109,8 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
 
     Args:
         path: the ``spoolLocation``.
-        names: of segments, as errors give them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it.
+        names: of segments, as errors give them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it,
+            however that is written.
 
     Raises:
         SpoolInUseError: a query uses the spool.
@@ -117,7 +118,7 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
     """
     with _repairing(path) as (store, identity):
         state = read_state(store, identity.spool)
-        damaged = dict(_damage(store, state, name.removeprefix(f"{path.rstrip('/')}/")) for name in names)
+        damaged = dict(_damage(store, state, _name_within(store, name)) for name in names)
         return _quarantine(store, identity, damaged)
 
 
@@ -278,6 +279,15 @@ def _identity(store: Store) -> SpoolIdentity:
 
 def _not_found(path: str) -> SpoolError:
     return SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+
+
+def _name_within(store: Store, name: str) -> str:
+    """The name of a file of the spool without the path of the spool."""
+    name = name.removeprefix(f"{store.root.rstrip('/')}/")
+    if isinstance(store, LocalStore) and name.startswith("/"):
+        # The query was given another path of the spool, by a link.
+        return os.path.realpath(name).removeprefix(f"{store.location.rstrip('/')}/")
+    return name
 
 
 def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:

@@ -15,9 +15,10 @@ from connectors.cli import app
 from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
-from connectors.spool import stats
+from connectors.spool import stats, verification
 from connectors.spool.sealed import SealedReader
 from connectors.spool.segment import SEGMENT
+from connectors.spool.stores import Store
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool, fill
 
@@ -205,6 +206,20 @@ def test_quarantine_takes_the_path_of_an_error_and_works_while_other_damage_is_l
         read_all(spool)
     run("quarantine", spool.root, "inbox/f0/0.arrow")
     assert read_all(spool) == ["1-a", "1-b", "late"]
+
+
+def test_quarantine_takes_the_path_of_an_error_however_the_location_is_written(
+    spool: HandSpool, tmp_path: Path
+) -> None:
+    (tmp_path / "alias").symlink_to(spool.root)
+    missing = [f"inbox/f0/{number}.arrow" for number in range(3)]
+    for name in missing:
+        (spool.root / name).unlink()
+    run("quarantine", tmp_path / "alias", spool.root / missing[0])
+    run("quarantine", spool.root, tmp_path / "alias" / missing[1])
+    run("quarantine", f"file:{tmp_path}/alias/", tmp_path / "alias" / missing[2])
+    assert read_all(spool) == ["late"]
+    assert "SPOOL_NO_SUCH_SEGMENT" in run("quarantine", spool.root, tmp_path / missing[0], code=2).stderr
 
 
 def test_a_waiting_segment_is_quarantined_and_counted_when_its_turn_comes(spool: HandSpool) -> None:
@@ -422,6 +437,14 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
     for path in (tmp_path, tmp_path / "nothing"):
         assert "[SPOOL_NOT_FOUND]" in run(command, path, code=2).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_verify_of_a_folder_without_a_spool_does_not_list_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(_store: Store) -> dict[str, int]:
+        pytest.fail("it may hold millions of files")
+
+    monkeypatch.setattr(verification, "file_sizes", listed)
+    assert "[SPOOL_NOT_FOUND]" in run("verify", tmp_path, code=2).stderr
 
 
 COMMANDS = {
