@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.errors import ConnectorError, SpoolError
 from connectors.errors_cli import named_errors
 from connectors.spool.inspection import Inspection, inspect
-from connectors.spool.options import LOCATION
+from connectors.spool.options import location_text
 from connectors.spool.repair import Loss, adopt, losses_of_repair, old_place, quarantine_named, repair, wipe
 from connectors.spool.stats import rates, stats
 from connectors.spool.stores import open_store
@@ -145,7 +145,7 @@ def adopt_command(
     elif found.old == found.new:
         Console().print(Text(f"Nothing to do: spool {found.spool} belongs here."))
     else:
-        fenced = "it is fenced there" if found.fenced else "there is none there"
+        fenced = "it is fenced there" if found.fenced else "there is no other one there"
         Console().print(Text(f"Spool {found.spool} now belongs to {found.new}. It came from {found.old}: {fenced}."))
 
 
@@ -164,7 +164,8 @@ def wipe_command(
         return
     Console().print(Text(f"{done.files:,} files deleted."))
     for name in done.left:
-        Console().print(Text(f"left, because it is no part of a spool: {name}"))
+        why = "it cannot be removed" if name == root else "it is no part of a spool"
+        Console().print(Text(f"left, because {why}: {name}"))
 
 
 def _stake(root: str) -> str:
@@ -184,7 +185,7 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
     """The folder or URL of a spool; errors are printed by their code, and the command ends with 2."""
     with named_errors(json=json):
         try:
-            yield _root(location)
+            yield location_text(location)
         except OSError as error:
             raise SpoolError(
                 "SPOOL_UNREADABLE",
@@ -192,27 +193,6 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
                 str(error.filename or "the spool"),
                 "Run this as the user of the query, where its disk is seen.",
             ) from None
-
-
-def _root(location: str) -> str:
-    """What a location means: as the option spoolLocation, but a folder may also be relative to this one.
-
-    Raises:
-        OptionError: it can be no place of a spool.
-    """
-    if location and "://" not in location and not location.lower().startswith("file:"):
-        return location
-    try:
-        return str(LOCATION.parse(location))
-    except ValueError as error:
-        # The location is not repeated: a URL may hold a secret.
-        raise OptionError(
-            "SPOOL_LOCATION",
-            f"No spool can be there: {error if location else 'the text is empty'}",
-            "LOCATION",
-            "Give a folder, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
-            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.",
-        ) from None
 
 
 def _confirm(question: str, *, yes: bool) -> None:

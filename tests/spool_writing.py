@@ -44,7 +44,8 @@ class HandSpool:
     @property
     def store(self) -> Store:
         """The store of the present owner; one a life, as in a process."""
-        return self._stores.setdefault(self.owner, LocalStore(str(self.root), self.owner))
+        process = self.owner.encode().hex().zfill(16)  # as long as the names of real ones
+        return self._stores.setdefault(self.owner, LocalStore(str(self.root), process))
 
     def identity(self) -> SpoolIdentity:
         self.store.make_root()

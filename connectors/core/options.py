@@ -53,6 +53,9 @@ _SECRET_FILE_BYTES: Final = 1 << 20
 _REQUIRED: Final[Any] = object()
 _HIDDEN: Final = "***"
 
+_NEAR: Final = 0.6
+"""How alike, from 0 to 1, an unknown name and an option must be for a hint; below it hints lead astray."""
+
 _MODELS: dict[type, type[BaseModel]] = {}
 
 T = TypeVar("T")
@@ -290,7 +293,7 @@ def _unknown(options: Mapping[str, Option], key: str, connector: str, elsewhere:
                 "OPTION_UNKNOWN", f"The option {key} is not supported", connector, f"Use {declared.name} instead."
             )
     written = {name.lower(): name for declared in options.values() for name in (declared.name, *declared.aliases)}
-    near = difflib.get_close_matches(key.lower(), written, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(key.lower(), written, n=1, cutoff=_NEAR)
     owner = next((owner for owner, cls in elsewhere.items() if key.lower() in _names(declared_options(cls))), None)
     if owner is not None:
         advice = f"It is an option of {owner}: give it there."

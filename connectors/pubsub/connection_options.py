@@ -36,6 +36,7 @@ class PubSubConnectionOptions:
         "without TLS and without credentials, unless it begins with https://; everything else by TLS with "
         "credentials.",
         default=None,
+        instead_of=("emulatorHost", "emulator", "apiEndpoint", "pubsubRootUrl"),
     )
     allow_insecure: bool = option(
         "allowInsecure",

@@ -32,6 +32,7 @@ from connectors.spool.holders import Holder
 from connectors.spool.identity import open_identity
 from connectors.spool.opening import open_ledger
 from connectors.spool.store import LocalStore
+from connectors.spool.store_errors import disk_errors
 
 if TYPE_CHECKING:
     from connectors.pubsub.leases import Received
@@ -95,9 +96,10 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
     store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
     store.make_root()
     holder = Path(root, _HOLDER)
-    holder.touch(mode=0o600)
-    holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
-    ledger = open_ledger(store, open_identity(store, "pubsub", (options.subscription,)))
+    with disk_errors(root):
+        holder.touch(mode=0o600)
+        holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
+        ledger = open_ledger(store, open_identity(store, "pubsub", (options.subscription,)))
     _fetch(options, info, ledger)
     _warn(options, info, ledger.state.counters.get("delivered", 0))
     return root, min(ledger.state.head, options.peek_max_rows)

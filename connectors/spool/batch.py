@@ -16,6 +16,7 @@ from connectors.spool.opening import read_state
 from connectors.spool.plan import Slice, plan
 from connectors.spool.read import KeptRows, read_slices
 from connectors.spool.state import Layout, LedgerState
+from connectors.spool.store_errors import reading_errors
 from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["KeptRange", "plan_kept_rows", "read_kept_rows"]
@@ -52,23 +53,24 @@ def plan_kept_rows(
         access: how to reach the object store that the spool is on.
 
     Raises:
-        SpoolError: there is no spool, or it belongs to other sources.
+        SpoolError: there is no spool, it belongs to other sources, or this user may not read it.
         SpoolDamagedError: its ledger, or a segment that had to be looked at, is damaged.
         OffsetError: a position lies above the end of the spool, or the range goes backwards.
         DataLossError: rows of the range were freed.
     """
     store = open_store(root, _OWNER, access)
-    spool = _identity(store, connector, sources).spool
-    state = read_state(store, spool)
-    while True:
-        try:
-            return _plan(store, state, wanted)
-        except SpoolDamagedError:
-            # A running query may have freed a segment between the look at the ledger and the look at the segment.
-            newer = read_state(store, spool)
-            if newer.oldest <= state.oldest:
-                raise
-            state = newer
+    with reading_errors(root):
+        spool = _identity(store, connector, sources).spool
+        state = read_state(store, spool)
+        while True:
+            try:
+                return _plan(store, state, wanted)
+            except SpoolDamagedError:
+                # A running query may have freed a segment between the look at the ledger and the look at the segment.
+                newer = read_state(store, spool)
+                if newer.oldest <= state.oldest:
+                    raise
+                state = newer
 
 
 def read_kept_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:

@@ -21,6 +21,7 @@ from connectors.core.checkpoints import look_at_checkpoint
 from connectors.core.checks import Finding, Steps
 from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
+from connectors.spool.contents import refuse_foreign_folder
 from connectors.spool.fence import SpoolLock, spark_pid
 from connectors.spool.identity import SpoolIdentity, read_identity
 from connectors.spool.lease import lease_holder
@@ -240,6 +241,7 @@ def _lease(store: ObjectStore) -> str | Finding:
 def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen) -> str:
     identity = read_identity(store)
     if identity is None:
+        refuse_foreign_folder(store)
         return "nothing yet"
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(

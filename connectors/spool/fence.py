@@ -22,15 +22,18 @@ from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedErr
 from connectors.core.failpoints import failpoint
 from connectors.spool.holders import start_time
 from connectors.spool.records import FORMAT_VERSION, decode, encode, record_name
-from connectors.spool.store_errors import foreign_file, full_disk_error, no_room
+from connectors.spool.store_errors import foreign_file, full_disk_error, no_lock_error, no_room
 from connectors.spool.stores import Store
 
 __all__ = [
+    "LOCK_NAME",
+    "MOST_OF_A_LOCK",
     "Claim",
     "SpoolLock",
     "claim_epoch",
     "claimed_epochs",
     "fenced_error",
+    "is_holder",
     "process_gone",
     "put_seal",
     "read_claim",
@@ -40,7 +43,10 @@ __all__ = [
 
 _GRACE = 5.0
 _POLL = 0.05
-_LOCK_NAME = "lock"
+LOCK_NAME = "lock"
+MOST_OF_A_LOCK = 4096
+"""Bytes; what it says is far less."""
+_HOLDER_KEYS = frozenset({"pid", "start", "jvm", "jvm_start"})
 _NONCE_BYTES = 12
 
 
@@ -62,7 +68,7 @@ class SpoolLock:
 
     def __init__(self, root: str, jvm: int) -> None:
         self._root = root
-        self._path = f"{root}/{_LOCK_NAME}"
+        self._path = f"{root}/{LOCK_NAME}"
         self._jvm = jvm
         self._file: int | None = None
 
@@ -77,7 +83,7 @@ class SpoolLock:
         """
         file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
-        while not _try_lock(file):
+        while not self._try_lock(file):
             holder = _read_holder(file)
             if _alive(holder.get("jvm"), holder.get("jvm_start")) or time.monotonic() > deadline:
                 os.close(file)
@@ -118,6 +124,16 @@ class SpoolLock:
             os.close(self._file)
             self._file = None
 
+    def _try_lock(self, file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            os.close(file)
+            raise no_lock_error(error, self._path) from error
+        return True
+
     def _open(self, flags: int) -> int:
         """Open the file of the lock; raises `FileNotFoundError`, and a `SpoolError` for all else."""
         try:
@@ -128,7 +144,7 @@ class SpoolLock:
             if no_room(error):
                 raise full_disk_error(self._root) from error
             if error.errno == errno.ELOOP:
-                raise foreign_file(self._root, _LOCK_NAME) from error
+                raise foreign_file(self._root, LOCK_NAME) from error
             raise SpoolError(
                 "SPOOL_NOT_WRITABLE",
                 f"The lock of the spool cannot be opened: {error.strerror}",
@@ -254,20 +270,17 @@ def process_gone(pid: int) -> Callable[[], bool]:
     return lambda: start_time(pid) != start
 
 
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _read_holder(file: int) -> dict[str, int]:
     try:
-        value = json.loads(os.pread(file, 4096, 0) or b"{}")
+        value = json.loads(os.pread(file, MOST_OF_A_LOCK, 0) or b"{}")
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def is_holder(value: object) -> bool:
+    """Whether a JSON value is what the file of a lock says."""
+    return isinstance(value, dict) and value.keys() == _HOLDER_KEYS
 
 
 def _alive(pid: int | None, start: int | None) -> bool:

@@ -23,6 +23,7 @@ from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.store import TEMPORARY_FOLDER
 from connectors.spool.stores import Store
+from connectors.spool.temporary import temporary_files
 
 __all__ = ["open_ledger", "read_state", "take_over"]
 
@@ -282,7 +283,7 @@ def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
 def _clear_temporary(store: Store) -> None:
     """Delete the temporary files of processes that are gone."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
-    for name in store.list(TEMPORARY_FOLDER):
+    for name in temporary_files(store):
         owner = name.partition("-")[0]
         if owner != store.owner and owner not in running:
             store.delete(f"{TEMPORARY_FOLDER}/{name}")

@@ -24,6 +24,7 @@ __all__ = [
     "check_object_store_options",
     "ephemeral_folder",
     "fetch_period",
+    "location_text",
 ]
 
 _OBJECT_STORE_FETCH_PERIOD: Final = 1.0
@@ -60,6 +61,31 @@ LOCATION: Final[Kind[Path | str]] = Kind(
 """A `Path`, or the URL of an object store in its normal form."""
 
 _ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", str, _parse_endpoint)
+
+
+def location_text(location: str | Path) -> str:
+    """What a location means to a tool: as the option spoolLocation, but a folder may also be relative to this one.
+
+    Returns:
+        A path, or the URL of an object store in its normal form; either means the same when it is given again.
+
+    Raises:
+        OptionError: it can be no place of a spool.
+    """
+    text = str(location)
+    if isinstance(location, Path) or (text and "://" not in text and not text.lower().startswith("file:")):
+        return text
+    try:
+        return str(LOCATION.parse(text))
+    except ValueError as error:
+        # The location is not repeated: a URL may hold a secret.
+        raise OptionError(
+            "SPOOL_LOCATION",
+            f"No spool can be there: {error if text else 'the text is empty'}",
+            "LOCATION",
+            "Give a folder, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
+            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.",
+        ) from None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from connectors.spool.plan import Slice
 from connectors.spool.segment import SegmentReader
+from connectors.spool.store_errors import reading_errors
 from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["KeptRows", "read_slices"]
@@ -34,13 +35,14 @@ def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None =
     """Read the rows of a partition, in order.
 
     Raises:
-        SpoolError: this machine cannot see the spool.
+        SpoolError: this machine cannot see the spool, or the user of the task may not read it.
         SpoolDamagedError: a segment is missing or damaged, or not the one that the ledger admitted.
     """
     store = open_store(root, "reader", access)
-    store.check_visible()
-    for part in slices:
-        yield from _read_slice(store, part)
+    with reading_errors(root):
+        store.check_visible()
+        for part in slices:
+            yield from _read_slice(store, part)
 
 
 def _read_slice(store: Store, part: Slice) -> Iterator[KeptRows]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
-from connectors.spool.contents import file_sizes, is_known, is_there
+from connectors.spool.contents import WIPING, file_sizes, is_known, is_there
 from connectors.spool.identity import SpoolIdentity, read_identity, replace_identity
 from connectors.spool.lease import writer_lock
 from connectors.spool.losses import damaged_segments, quarantine
@@ -29,7 +29,6 @@ from connectors.spool.stores import Store, open_store
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
 
 _OWNER_BYTES = 8
-_WIPING = "wiping"
 _FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""
 
@@ -74,7 +73,8 @@ class Wiping:
 
     Attributes:
         files: how many files.
-        left: names that are no part of a spool and were left, and with them their folders.
+        left: names that are no part of a spool and were left, and with them their folders; or the location itself,
+            where nothing is left in it and it cannot be removed: a link, the root of a disk, the working folder.
     """
 
     files: int
@@ -109,7 +109,8 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
 
     Args:
         path: the ``spoolLocation``.
-        names: of segments, as errors give them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it.
+        names: of segments, as errors give them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it,
+            however that is written.
 
     Raises:
         SpoolInUseError: a query uses the spool.
@@ -117,7 +118,7 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
     """
     with _repairing(path) as (store, identity):
         state = read_state(store, identity.spool)
-        damaged = dict(_damage(store, state, name.removeprefix(f"{path.rstrip('/')}/")) for name in names)
+        damaged = dict(_damage(store, state, _name_within(store, name)) for name in names)
         return _quarantine(store, identity, damaged)
 
 
@@ -137,7 +138,7 @@ def adopt(path: str) -> Adoption:
         new, old = store.location, identity.location
         fenced = False
         if old != new:
-            fenced = _fence_old_place(identity, old, new)
+            fenced = not _is_same_folder(old, new) and _fence_old_place(identity, old, new)
             replace_identity(store, replace(identity, location=new))
         return Adoption(identity.spool, old, new, fenced)
 
@@ -164,7 +165,7 @@ def wipe(path: str) -> Wiping:
         SpoolError: there is no spool.
     """
     store = open_store(path, secrets.token_hex(_OWNER_BYTES))
-    if not store.exists(_WIPING):
+    if not _is_half_wiped(store):
         _identity(store)
     lock = writer_lock(store, os.getpid())
     lock.acquire()
@@ -177,7 +178,7 @@ def wipe(path: str) -> Wiping:
                 path,
                 "Stop the query, and wait a moment until its fetchers have ended.",
             )
-        store.put(_WIPING, b"")
+        store.put(WIPING, b"")
         failpoint("wipe.before_identity")
         files = int(store.exists("spool.json"))
         store.delete("spool.json")
@@ -193,11 +194,27 @@ def wipe(path: str) -> Wiping:
     if not isinstance(store, LocalStore):
         # Only now: to give it back is to write it.
         store.delete("lease")
-    store.delete(_WIPING)
+    store.delete(WIPING)
     left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
     if not left and isinstance(store, LocalStore):
-        Path(path).rmdir()
+        left = _remove_root(path)
     return Wiping(files, left)
+
+
+def _remove_root(path: str) -> tuple[str, ...]:
+    """Remove the folder of a spool; what is left: the folders in it, or itself."""
+    try:
+        Path(path).rmdir()
+    except OSError:
+        return tuple(sorted(entry.name for entry in Path(path).iterdir())) or (path,)
+    return ()
+
+
+def _is_half_wiped(store: Store) -> bool:
+    """Whether an earlier wiping was broken off; a file of the same name that says something is another one's."""
+    with contextlib.suppress(FileNotFoundError):
+        return store.read(WIPING) == b""
+    return False
 
 
 def _fetchers(store: Store) -> list[str]:
@@ -210,7 +227,7 @@ def _fetchers(store: Store) -> list[str]:
 
 def _wipe_objects(store: Store) -> int:
     """Delete the objects of a spool; what is no part of one is left."""
-    names = [name for name in file_sizes(store) if is_known(store, name) and name not in {_WIPING, "lease"}]
+    names = [name for name in file_sizes(store) if is_known(store, name) and name not in {WIPING, "lease"}]
     for name in sorted(names, key=_wiped_as):
         store.delete(name)
     return len(names)
@@ -262,6 +279,15 @@ def _identity(store: Store) -> SpoolIdentity:
 
 def _not_found(path: str) -> SpoolError:
     return SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+
+
+def _name_within(store: Store, name: str) -> str:
+    """The name of a file of the spool without the path of the spool."""
+    name = name.removeprefix(f"{store.root.rstrip('/')}/")
+    if isinstance(store, LocalStore) and name.startswith("/"):
+        # The query was given another path of the spool, by a link.
+        return os.path.realpath(name).removeprefix(f"{store.location.rstrip('/')}/")
+    return name
 
 
 def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:
@@ -326,6 +352,15 @@ def _fence_old_place(identity: SpoolIdentity, old: str, new: str) -> bool:
     finally:
         lock.release()
     return True
+
+
+def _is_same_folder(old: str, new: str) -> bool:
+    """Whether the old place leads to this very spool, by a link or a mount: then there is no other one to fence."""
+    if "://" in old or "://" in new:
+        return False
+    with contextlib.suppress(OSError):
+        return Path(old).samefile(new)
+    return False
 
 
 def _can_see(location: str) -> bool:

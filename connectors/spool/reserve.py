@@ -14,6 +14,7 @@ from connectors.spool.disk import disk
 from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
 from connectors.spool.store_errors import no_room
 from connectors.spool.stores import Store
+from connectors.spool.temporary import temporary_files
 
 __all__ = ["DiskReserve", "release_reserves", "spare_the_reserve"]
 
@@ -71,7 +72,7 @@ class DiskReserve:
 
 def release_reserves(store: Store) -> None:
     """Let go of what earlier writers of a spool held: a start needs room too. The caller holds the spool's lock."""
-    for name in store.list(TEMPORARY_FOLDER):
+    for name in temporary_files(store):
         if name.endswith(_SUFFIX):
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.spool.identity import read_identity
 from connectors.spool.opening import read_state
+from connectors.spool.options import location_text
 from connectors.spool.plan import bytes_between
 from connectors.spool.segment import SegmentInfo, SegmentReader, Sizes, segment_name
 from connectors.spool.state import (
@@ -22,6 +24,7 @@ from connectors.spool.state import (
     even_sizes,
     unpack_mask,
 )
+from connectors.spool.store_errors import reading_errors
 from connectors.spool.stores import Store, StoreAccess, open_store
 
 __all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]
@@ -118,28 +121,34 @@ class SpoolRates:
         )
 
 
-def rates(path: str, seconds: float = 1.0) -> SpoolRates:
+def rates(path: str | Path, seconds: float = 1.0) -> SpoolRates:
     """Look at a spool twice, so many seconds apart; raises as `stats`."""
     before = stats(path)
     time.sleep(seconds)
     return SpoolRates.between(before, stats(path))
 
 
-def stats(path: str, access: StoreAccess | None = None) -> SpoolStats:
+def stats(path: str | Path, access: StoreAccess | None = None) -> SpoolStats:
     """The counts of the spool at a location. Reads only; a running query is not disturbed.
 
     Args:
-        path: the ``spoolLocation``.
+        path: the ``spoolLocation``, as that option takes it; a folder may also be relative.
         access: how to reach an object store; by default as its environment says.
 
     Raises:
-        SpoolError: there is no spool there.
+        OptionError: no spool can be there.
+        SpoolError: there is no spool there, or this user may not read it.
         SpoolDamagedError: the ledger is damaged, or a segment that has to be looked at.
     """
-    store = open_store(path, "stats", access)
+    root = location_text(path)
+    with reading_errors(root):
+        return _counts(open_store(root, "stats", access))
+
+
+def _counts(store: Store) -> SpoolStats:
     identity = read_identity(store)
     if identity is None:
-        raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+        raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", store.root, "Give the spoolLocation of a stream.")
     for left in reversed(range(_TRIES)):
         taken = time.monotonic()
         # Before the ledger: what is admitted in between is then counted once, not twice or never.

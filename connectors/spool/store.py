@@ -26,7 +26,7 @@ from connectors.core.errors import SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.disk import disk
 from connectors.spool.holders import LockedFolder
-from connectors.spool.store_errors import foreign_file, full_disk_error, no_room
+from connectors.spool.store_errors import foreign_file, full_disk_error, name_in_full, no_room
 
 __all__ = [
     "TEMPORARY_FOLDER",
@@ -116,19 +116,19 @@ class LocalStore:
         With `make` a part that is missing is made, durably.
         """
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        path = ""
         try:
-            path = ""
             for part in filter(None, name.split("/")):
-                path = f"{path}/{part}"
                 if make:
-                    self._make_part(path, part, descriptor)
+                    self._make_part(f"{path}/{part}", part, descriptor)
                 child = os.open(part, _OPEN_FOLDER, dir_fd=descriptor)
                 os.close(descriptor)
-                descriptor = child
+                descriptor, path = child, f"{path}/{part}"
             yield descriptor
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                 raise foreign_file(self.root, name) from error
+            name_in_full(error, f"{self.root}{path}")
             raise
         finally:
             os.close(descriptor)

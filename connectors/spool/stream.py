@@ -18,6 +18,7 @@ from typing import Any
 from connectors.core.errors import ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.admission import Admission, StartFetching
+from connectors.spool.contents import refuse_foreign_folder
 from connectors.spool.fence import process_gone, spark_pid, while_newest
 from connectors.spool.identity import open_identity
 from connectors.spool.lease import WriterLock, writer_lock
@@ -25,7 +26,7 @@ from connectors.spool.ledger import Ledger
 from connectors.spool.losses import Losses, open_ledger_despite_damage
 from connectors.spool.plan import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
 from connectors.spool.reserve import release_reserves
-from connectors.spool.store_errors import full_disk_errors
+from connectors.spool.store_errors import disk_errors
 from connectors.spool.stores import StoreAccess, open_store
 from connectors.spool.upkeep import UpkeepSettings
 from connectors.spool.waiting import QuietWatch
@@ -106,7 +107,8 @@ class SpoolStream:
         self._quiet: QuietWatch | None = None
         self._bound: int | None = None
         try:
-            self._admission.admit_what_is_there()
+            with disk_errors(settings.root):
+                self._admission.admit_what_is_there()
         except BaseException:
             self._stopped.set()
             self._lock.release()
@@ -292,21 +294,22 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
     """Take the lock, then the ledger; nothing is changed if the spool is in use."""
     store = open_store(settings.root, secrets.token_hex(_OWNER_BYTES), settings.access)
     store.make_root()
-    lock = writer_lock(store, jvm, take_over=settings.take_over)
-    try:
-        lock.acquire()
-        with full_disk_errors(settings.root):
+    with disk_errors(settings.root):
+        refuse_foreign_folder(store)
+        lock = writer_lock(store, jvm, take_over=settings.take_over)
+        try:
+            lock.acquire()
             release_reserves(store)
             identity = open_identity(store, settings.connector, settings.sources)
             ledger = open_ledger_despite_damage(store, identity, fail=settings.fail_on_data_loss)
             ledger.set_layout(settings.partition_bytes, settings.max_partitions)
-    except BaseException as error:
-        lock.release()
-        if isinstance(error, TimeoutError):
-            raise ServiceUnavailableError(
-                "SPOOL_STORE_NO_ANSWER", str(error.strerror), str(error.filename), "Start the query again."
-            ) from None
-        raise
+        except BaseException as error:
+            lock.release()
+            if isinstance(error, TimeoutError):
+                raise ServiceUnavailableError(
+                    "SPOOL_STORE_NO_ANSWER", str(error.strerror), str(error.filename), "Start the query again."
+                ) from None
+            raise
     return lock, ledger
 
 

@@ -103,7 +103,6 @@ def verify(path: str) -> Verification:
         OSError: it does not answer.
     """
     store = open_store(path, "verify")
-    files = file_sizes(store)
     found: list[Finding] = []
     identity: SpoolIdentity | None = None
     try:
@@ -111,8 +110,11 @@ def verify(path: str) -> Verification:
     except SpoolError as error:
         found.append(Finding.of("spool.json", error))
     else:
+        # Before anything is listed: a folder that is no spool may hold millions of files.
         if identity is None:
             raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+    files = file_sizes(store)
+    if identity is not None:
         found += _check_all(store, identity)
     found += _strangers(store, files)
     order = list(Severity)

@@ -134,6 +134,22 @@ def test_option_of_the_other_side_is_refused_with_whose_it_is(
     assert "do-not-show" not in str(caught.value)
 
 
+@pytest.mark.parametrize("parse_side", [pubsub_read, pubsub_write])
+@pytest.mark.parametrize("name", ["emulatorHost", "emulator", "apiEndpoint"])
+def test_an_emulator_by_the_names_of_other_products_is_told_our_option(
+    parse_side: Callable[[dict[str, str], dict[str, str]], object], name: str
+) -> None:
+    with pytest.raises(OptionError, match=r"^\[OPTION_UNKNOWN\].*Use endpoint instead\.$"):
+        parse_side({name: "localhost:8085"}, {})
+
+
+@pytest.mark.parametrize("name", ["includeHeaders", "serviceAccountKey"])
+def test_a_name_that_is_only_a_little_alike_is_no_hint(name: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        pubsub_read({name: "x"}, {})
+    assert caught.value.action.startswith("The options are: ")
+
+
 def test_option_like_no_other_is_refused_with_all_names() -> None:
     assert "shopId, pages, pageBytes" in str(refused({"zzz": "1"}))
 
@@ -244,6 +260,8 @@ def test_text_that_is_no_finite_number_is_refused(text: str) -> None:
         ("file:/a/b", "/a/b"),
         ("file:///a%20b", "/a b"),
         ("FILE://localhost/a", "/a"),
+        ("file:///a%23b%3Fc", "/a#b?c"),
+        ("/a#b?c\td", "/a#b?c\td"),
     ],
 )
 def test_paths_are_absolute_or_file_urls(text: str, path: str) -> None:
@@ -265,6 +283,11 @@ def test_paths_are_absolute_or_file_urls(text: str, path: str) -> None:
         ("hdfs://name/a", "hdfs locations"),
         ("dbfs:/a", "dbfs locations"),
         ("/a\0b", "zero byte"),
+        ("file:///a#b", "no [?], #"),
+        ("file:///a?b", "no [?], #"),
+        ("file:///a?", "no [?], #"),
+        ("file:///a\tb", "control characters"),
+        ("file:///a\nb", "control characters"),
     ],
 )
 def test_other_locations_are_refused_with_the_reason(text: str, reason: str) -> None:

@@ -45,6 +45,12 @@ def test_defaults_are_those_of_the_docs() -> None:
     assert all(row.doc.endswith(".") for row in rows)
 
 
+@pytest.mark.parametrize("start", ["s3://bucket/a", "file:///a", "gs://bucket/a", "file:/a"])
+@pytest.mark.parametrize("part", ["?b", "#b", "?", "\tb", "\nb"])
+def test_a_location_of_which_a_part_would_be_cut_off_is_refused(start: str, part: str) -> None:
+    assert refused({"spoollocation": f"{start}{part}c"}).code == "OPTION_ILLEGAL"
+
+
 def test_a_stream_begins_at_what_was_committed_and_a_batch_at_the_oldest_row() -> None:
     assert parse({}, streaming=True).starting_position is StartingPosition.COMMITTED
     assert parse({}, streaming=False).starting_position is StartingPosition.EARLIEST

@@ -48,7 +48,7 @@ def test_a_query_that_starts_on_a_full_disk_says_so_and_names_the_way_on(tmp_pat
 
 
 def test_room_is_held_until_it_is_let_go_of_or_the_next_writer_comes(tmp_path: Path) -> None:
-    store = LocalStore(str(tmp_path), "ab")
+    store = LocalStore(str(tmp_path), "ab" * 8)
     reserve = DiskReserve(store)
     reserve.keep()
     reserve.keep()
@@ -57,5 +57,5 @@ def test_room_is_held_until_it_is_let_go_of_or_the_next_writer_comes(tmp_path: P
     reserve.release()
     assert store.list("tmp") == []
     reserve.keep()
-    release_reserves(LocalStore(str(tmp_path), "cd"))
+    release_reserves(LocalStore(str(tmp_path), "cd" * 8))
     assert store.list("tmp") == []

@@ -15,9 +15,10 @@ from connectors.cli import app
 from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
-from connectors.spool import stats
+from connectors.spool import stats, verification
 from connectors.spool.sealed import SealedReader
 from connectors.spool.segment import SEGMENT
+from connectors.spool.stores import Store
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool, fill
 
@@ -207,6 +208,20 @@ def test_quarantine_takes_the_path_of_an_error_and_works_while_other_damage_is_l
     assert read_all(spool) == ["1-a", "1-b", "late"]
 
 
+def test_quarantine_takes_the_path_of_an_error_however_the_location_is_written(
+    spool: HandSpool, tmp_path: Path
+) -> None:
+    (tmp_path / "alias").symlink_to(spool.root)
+    missing = [f"inbox/f0/{number}.arrow" for number in range(3)]
+    for name in missing:
+        (spool.root / name).unlink()
+    run("quarantine", tmp_path / "alias", spool.root / missing[0])
+    run("quarantine", spool.root, tmp_path / "alias" / missing[1])
+    run("quarantine", f"file:{tmp_path}/alias/", tmp_path / "alias" / missing[2])
+    assert read_all(spool) == ["late"]
+    assert "SPOOL_NO_SUCH_SEGMENT" in run("quarantine", spool.root, tmp_path / missing[0], code=2).stderr
+
+
 def test_a_waiting_segment_is_quarantined_and_counted_when_its_turn_comes(spool: HandSpool) -> None:
     spool.write(["later"], fetcher="f1")
     flip(spool, "inbox/f1/0.arrow", "index")
@@ -289,6 +304,20 @@ def test_a_moved_spool_is_adopted_and_its_checkpoint_goes_on(spool: HandSpool, t
     assert "Nothing to do" in run("adopt", moved.root).output
 
 
+def test_a_spool_is_adopted_though_its_old_place_leads_to_it_by_a_link(tmp_path: Path) -> None:
+    old = HandSpool(tmp_path / "disk1" / "spool")
+    old.root.parent.mkdir()
+    fill(old)
+    (tmp_path / "disk1").rename(tmp_path / "disk2")
+    (tmp_path / "disk1").symlink_to(tmp_path / "disk2")
+    with pytest.raises(SpoolError, match="SPOOL_MOVED"):
+        read_all(old)
+    found = run_json("adopt", old.root)
+    assert (found["old"], found["new"], found["fenced"]) == (str(old.root), f"{tmp_path}/disk2/spool", False)
+    assert read_all(old)[-1] == "late"
+    assert "Nothing to do" in run("adopt", f"{tmp_path}/disk2/spool").output
+
+
 def test_an_adopted_copy_fences_the_one_at_the_old_place(spool: HandSpool, tmp_path: Path) -> None:
     paused = spool.ledger
     assert paused is not None
@@ -349,6 +378,22 @@ def test_wipe_leaves_what_is_no_part_of_a_spool(spool: HandSpool, tmp_path: Path
     assert set(spool.files()) == {"inbox/f0/notes.txt"}
 
 
+def test_wipe_of_a_folder_that_cannot_be_removed_ends_well_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("real", "here", "mount"):
+        fill(HandSpool(tmp_path / name))
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert f"left, because it cannot be removed: {tmp_path}/link" in run("wipe", tmp_path / "link", "--yes").output
+    assert list((tmp_path / "real").iterdir()) == []
+    (tmp_path / "mount/lost+found").mkdir()
+    assert run_json("wipe", tmp_path / "mount", "--yes")["left"] == ["lost+found"]
+    assert [path.name for path in (tmp_path / "mount").iterdir()] == ["lost+found"]
+    monkeypatch.chdir(tmp_path / "here")
+    assert run_json("wipe", ".", "--yes")["left"] == ["."]
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_wipe_refuses_a_folder_that_is_no_spool(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp/precious").write_text("mine")
@@ -392,6 +437,14 @@ def test_a_folder_without_a_spool_is_a_named_error(command: str, tmp_path: Path)
     for path in (tmp_path, tmp_path / "nothing"):
         assert "[SPOOL_NOT_FOUND]" in run(command, path, code=2).stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_verify_of_a_folder_without_a_spool_does_not_list_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(_store: Store) -> dict[str, int]:
+        pytest.fail("it may hold millions of files")
+
+    monkeypatch.setattr(verification, "file_sizes", listed)
+    assert "[SPOOL_NOT_FOUND]" in run("verify", tmp_path, code=2).stderr
 
 
 COMMANDS = {

@@ -133,7 +133,7 @@ def test_a_moved_spool_whose_old_place_cannot_be_seen_is_adopted_after_a_questio
     for name in list(spool.server.objects):
         spool.server.objects[name.replace("spools/", "copies/", 1)] = spool.server.objects.pop(name)
     asked = run("adopt", "s3://copies/of/tests", "--yes")
-    assert "there is none there" in asked.output
+    assert "there is no other one there" in asked.output
 
 
 def test_wipe_deletes_all_of_a_spool_and_nothing_else(spool: ObjectSpool) -> None:

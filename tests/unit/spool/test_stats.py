@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.core.errors import OptionError, SpoolError
 from connectors.spool import SpoolRates, rates, stats
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from tests.spool_streams import open_stream
@@ -115,3 +116,18 @@ def test_counts_survive_freeing_and_restarts(spool: HandSpool) -> None:
     seen = stats(str(spool.root))
     assert (seen.delivered, seen.struck_out["duplicate"], seen.rows, seen.ready_rows) == (12, 5, 7, 0)
     assert seen.segments < 6
+
+
+def test_a_location_is_taken_as_the_option_takes_it(spool: HandSpool, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool.open()
+    monkeypatch.chdir(spool.root.parent)
+    identity = spool.identity().spool
+    for location in (f"file://{spool.root}", f"file:{spool.root}", spool.root, Path(spool.root.name), f"{spool.root}/"):
+        assert stats(location).spool == identity
+        assert rates(location, 0.01).kept == 0
+    for location in ("http://b/x", "file://host/x", "", "s3://me:hunter2@bucket/x"):
+        with pytest.raises(OptionError, match=r"^\[SPOOL_LOCATION\]") as caught:
+            stats(location)
+        assert "hunter2" not in str(caught.value)
+    with pytest.raises(SpoolError, match=r"^\[SPOOL_NOT_FOUND\]"):
+        stats("nothing")
