@@ -115,7 +115,8 @@ class PubSubStreamOptions(PubSubSeekOptions, ObjectStoreOptions):
     spool_retention: float = option(
         "spoolRetention",
         DURATION,
-        "How long rows stay in the spool after their batch was committed.",
+        "How long rows stay in the spool after their batch was committed, whenever they were published. Rows that were "
+        "committed before the last start of the query stay so long after they were fetched.",
         default="0",
         minimum="0",
     )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from connectors.core.errors import SpoolFullError
 from connectors.core.failpoints import failpoint
+from connectors.spool.ages import Clock, CommittedAges, FileAges
 from connectors.spool.dedup import PORTIONS
 from connectors.spool.ledger import Ledger
 from connectors.spool.runs import IdRun, RunEntry, merge_runs, run_name
@@ -32,7 +33,7 @@ class UpkeepSettings:
     """What upkeep goes by.
 
     Attributes:
-        retention: seconds, by publish time, for which committed rows are kept.
+        retention: seconds for which rows are kept after their commit.
         horizon: seconds, by publish time, for which ids are kept.
         free_segments: committed segments that are freed together, so that one run holds their ids.
         free_bytes: or as soon as they hold this many bytes.
@@ -54,11 +55,19 @@ class UpkeepSettings:
 
 
 class Upkeep:
-    """Upkeep of one ledger, by its writer."""
+    """Upkeep of one ledger, by its writer.
 
-    def __init__(self, ledger: Ledger, settings: UpkeepSettings) -> None:
+    Args:
+        ledger: of the spool.
+        settings: what to go by.
+        clock: tells how long ago something was.
+    """
+
+    def __init__(self, ledger: Ledger, settings: UpkeepSettings, clock: Clock = time.monotonic) -> None:
         self._ledger = ledger
         self._settings = settings
+        files = FileAges(ledger.store, ledger.claim.epoch, clock)
+        self._committed = CommittedAges(settings.retention, ledger.state.committed, files, clock)
         self._names = itertools.count()
         self._next_look = 0.0
         self._last_freed: dict[str, int] | None = None
@@ -80,7 +89,8 @@ class Upkeep:
         with self._ledger.lock:
             self._ledger.settle()
             state, settings = self._ledger.state, self._settings
-            due = freeable(state, settings.retention, read_from)
+            self._committed.note(state)
+            due = freeable(state, self._committed.may_go, read_from)
             recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
             enough = enough or (urgent and bool(due))
@@ -213,18 +223,15 @@ def free_limit(state: LedgerState) -> int:
     return state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
 
 
-def freeable(state: LedgerState, retention: float, read_from: int | None = None) -> list[SegmentEntry]:
+def freeable(
+    state: LedgerState, out_of_retention: Callable[[SegmentEntry], bool], read_from: int | None = None
+) -> list[SegmentEntry]:
     """The oldest segments that lie wholly below the free limit and what is still read, and are out of retention.
 
     A query with an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
     """
     limit = free_limit(state) if read_from is None else min(free_limit(state), read_from)
-    newest = (state.published or 0) - int(retention * _MICROSECONDS)
-
-    def may_go(entry: SegmentEntry) -> bool:
-        return entry.end <= limit and (not retention or entry.published is None or entry.published[1] <= newest)
-
-    return list(itertools.takewhile(may_go, state.segments))
+    return list(itertools.takewhile(lambda entry: entry.end <= limit and out_of_retention(entry), state.segments))
 
 
 def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:

@@ -178,15 +178,47 @@ def test_committed_segments_are_freed_but_for_the_last_two_batches(spool: HandSp
         check_range(ledger.state, 11, 20, "here")
 
 
-def test_retention_keeps_committed_rows_by_publish_time(spool: HandSpool) -> None:
-    ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=5.0))
+def test_retention_keeps_rows_for_so_long_after_their_commit_whenever_they_were_published(spool: HandSpool) -> None:
+    ledger, hour, now = spool.open(), 3600.0, [1e6]
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=hour), clock=lambda: now[0])
+    # The messages of ten days, in a few seconds, and a commit each six minutes from then on.
     for batch in range(10):
-        spool.write(numbers(batch * 2, batch * 2 + 2), published=batch * 1_000_000)
-        ledger.admit()
-        ledger.commit(ledger.state.head)
+        spool.write(numbers(batch * 2, batch * 2 + 2), published=batch * 86_400_000_000)
+    ledger.admit()
+    for batch in range(10):
+        ledger.commit(2 * batch + 2)
         upkeep.step()
+        assert ledger.state.oldest == 0
+        now[0] += hour / 10
+    upkeep.step()
+    assert ledger.state.oldest == 2
+    now[0] += 0.45 * hour
+    upkeep.step()
     assert ledger.state.oldest == 10
+    now[0] += hour
+    upkeep.step()
+    # Less the last two batches.
+    assert ledger.state.oldest == 16
+
+
+def test_rows_committed_before_the_start_are_out_of_retention_when_their_files_are(spool: HandSpool) -> None:
+    ledger, now = spool.open(), [1e6]
+    commit_batches(spool, Upkeep(ledger, UpkeepSettings()), 6)
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
+    upkeep.step()
+    now[0] += 3500.0
+    upkeep.step()
+    assert ledger.state.oldest == 0
+    # Short runs come to the same: an hour by the times of the files, and a moment by this process.
+    spool.age("inbox/f0", 3590.0)
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
+    upkeep.step()
+    assert ledger.state.oldest == 0
+    now[0] += 11.0
+    upkeep.step()
+    assert ledger.state.oldest == 16
 
 
 def test_ids_outlive_their_segments_and_a_restart(spool: HandSpool) -> None:
