@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,11 @@ from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
+
+
+def much_later() -> float:
+    """A clock by which all that was admitted or committed since a start was so long ago: only publish times decide."""
+    return time.monotonic() + 1e9
 
 
 @dataclass

@@ -34,7 +34,7 @@ class UpkeepSettings:
 
     Attributes:
         retention: seconds for which rows are kept after their commit.
-        horizon: seconds, by publish time, for which ids are kept.
+        horizon: seconds for which ids are kept: by publish time, and also since they were admitted.
         free_segments: committed segments that are freed together, so that one run holds their ids.
         free_bytes: or as soon as they hold this many bytes.
         recent_ids: ids in memory at which they are written as a run.
@@ -68,6 +68,9 @@ class Upkeep:
         self._settings = settings
         files = FileAges(ledger.store, ledger.claim.epoch, clock)
         self._committed = CommittedAges(settings.retention, ledger.state.committed, files, clock)
+        self._files, self._clock = files, clock
+        self._admitted_at: dict[str, float] = {}
+        """When the last id of each run that was written since the start was admitted."""
         self._names = itertools.count()
         self._next_look = 0.0
         self._last_freed: dict[str, int] | None = None
@@ -101,13 +104,23 @@ class Upkeep:
             self._check_size()
 
     def expire(self) -> None:
-        """Drop the ids that cannot come again. The caller has just admitted all that there was."""
+        """Drop the ids that cannot come again. The caller has just admitted all that there was.
+
+        By publish times alone, those of a backlog would go at once: it spans hours, and is read in seconds. So they
+        also stay for the horizon after their admission.
+        """
         with self._ledger.lock:
             state, horizon = self._ledger.state, self._settings.horizon
-            if gone := expired_runs(state, horizon):
+            long_ago = self._clock() - horizon
+            if gone := [run for run in expired_runs(state, horizon) if self._run_admitted_at(run) <= long_ago]:
                 self._swap([], gone, None)
             if state.published is not None:
-                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS))
+                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS), long_ago)
+
+    def _run_admitted_at(self, run: RunEntry) -> float:
+        """By the clock, when the last id of a run was admitted; for one from before the start, when it was written."""
+        found = self._admitted_at.get(run.name)
+        return self._clock() - self._files.age(run_name(run.name)) if found is None else found
 
     def merge(self) -> bool:
         """Merge runs of one size, if there are enough. May take long; admission goes on meanwhile.
@@ -122,6 +135,7 @@ class Upkeep:
         if not chosen:
             return False
         entry = merge_runs(ledger.store, self._name(), [loaded[run.name] for run in chosen])
+        self._admitted_at[entry.name] = max(map(self._run_admitted_at, chosen))
         new = IdRun.load(ledger.store, entry)
         with ledger.lock:
             live = {run.name for run in ledger.state.runs}
@@ -138,6 +152,7 @@ class Upkeep:
                 ledger.index.swap(space, [run.name for run in gone], new)
             for run in gone:
                 ledger.store.delete(run_name(run.name))
+                self._admitted_at.pop(run.name, None)
 
         failpoint("ids.before_swap_record")
         ledger.append({"runs": _change(add, gone, ledger.state.runs_through)}, drop)
@@ -149,6 +164,7 @@ class Upkeep:
         if not recent and ledger.state.runs_through == ledger.state.ordinal:
             return
         entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
+        self._admitted_at |= {entry.name: portion.added_at for entry, (_, portion) in zip(entries, recent, strict=True)}
         # Before the record: a store that does not answer must not leave runs that the record knows and the index not.
         runs = [IdRun.load(ledger.store, entry) for entry in entries]
 

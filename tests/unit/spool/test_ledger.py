@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from connectors.spool.fence import claim_epoch, put_seal
 from connectors.spool.identity import open_identity
 from connectors.spool.plan import check_range, cut_by_bytes, offset_at, plan, position_of
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
-from tests.spool_writing import HandSpool
+from tests.spool_writing import HandSpool, much_later
 
 
 def numbers(first: int, end: int) -> list[str]:
@@ -265,7 +266,7 @@ def test_runs_of_one_size_are_merged_and_nothing_is_forgotten(spool: HandSpool) 
 
 def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, recent_ids=1, horizon=10.0))
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, recent_ids=1, horizon=10.0), clock=much_later)
     spool.write(["1", "2"], published=1_000_000)
     ledger.admit()
     upkeep.step()
@@ -280,6 +281,52 @@ def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: 
     spool.write(["1"], published=11_200_000)
     ledger.admit()
     assert spool.all_ids() == ["1", "2", "3", "4", "1"]
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["run", "memory"])
+def test_ids_of_a_backlog_are_known_for_the_horizon_after_their_admission(durable: bool, spool: HandSpool) -> None:
+    # Three hours of messages are read in a moment, and some are delivered again in the next one.
+    ledger, late = spool.open(), [0.0]
+    settings = UpkeepSettings(recent_ids=1 if durable else 1 << 20, horizon=600.0, merge=2)
+    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+
+    def read(ids: list[str], fetcher: str, published: int) -> None:
+        spool.write(ids, fetcher=fetcher, published=published)
+        ledger.admit()
+        upkeep.step()
+        upkeep.merge()
+        upkeep.expire()
+
+    for minute in range(0, 180, 5):
+        read([str(minute)], "f0", minute * 60_000_000)
+    late[0] = 500.0
+    for minute in range(0, 50, 5):
+        read([str(minute)], "f1", minute * 60_000_000)
+    assert ledger.state.head == 36
+    late[0] = 1200.0
+    upkeep.expire()
+    # Those of the last ten minutes by publish time stay, and are no more than four.
+    assert sum(run.ids for run in ledger.state.runs) + sum(len(ids) for _, ids in ledger.index.recent()) <= 4
+
+
+def test_ids_that_were_admitted_before_the_start_go_by_the_age_of_their_run(spool: HandSpool) -> None:
+    settings = UpkeepSettings(recent_ids=1, horizon=600.0)
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, settings)
+    for published in (1, 3600):
+        spool.write([str(published)], published=published * 1_000_000)
+        ledger.admit()
+        upkeep.step()
+    spool.age("ids", 500.0)
+    ledger, late = spool.open(), [0.0]
+    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    upkeep.expire()
+    late[0] = 90.0
+    upkeep.expire()
+    assert len(ledger.state.runs) == 2
+    late[0] = 110.0
+    upkeep.expire()
+    assert len(ledger.state.runs) == 1
 
 
 def test_fetchers_are_forgotten_when_their_folder_is_unlocked_and_empty(spool: HandSpool) -> None:
