@@ -21,6 +21,7 @@ from connectors.spool.fence import while_newest
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
 from connectors.spool.losses import Losses
+from connectors.spool.outages import OutageLog
 from connectors.spool.plan import bytes_between
 from connectors.spool.reserve import DiskReserve
 from connectors.spool.state import COMMITS_KEPT
@@ -114,6 +115,7 @@ class Admission:
         self._next_expiry = 0.0
         self._reserve = DiskReserve(ledger.store)
         self._disk_is_full = False
+        self._outages = OutageLog(ledger.store.root)
         self._copies = CopyWatch(ledger.store.root, by_message_id=by_message_id)
         self._reported = threading.Event()
         self._next_look = 0.0
@@ -233,6 +235,7 @@ class Admission:
         before, newest = self._ledger.state.ordinal, self._ledger.state.published
         looked = self._look()
         now = time.monotonic()
+        self._outages.see(now, fetchers)
         with self.changed:
             admitted = self._ledger.admitted_since(before)
             for entry in admitted:
