@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,11 @@ from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
+
+
+def much_later() -> float:
+    """A clock by which all that was admitted or committed since a start was so long ago: only publish times decide."""
+    return time.monotonic() + 1e9
 
 
 @dataclass
@@ -99,6 +105,12 @@ class HandSpool:
             for kept in read_slices(str(self.root), slices, self.access())
             for index, text in enumerate(kept.rows["id"].to_pylist())
         ]
+
+    def age(self, folder: str, seconds: float) -> None:
+        """Let the files of a folder be so many seconds older than they are."""
+        for path in (self.root / folder).glob("*"):
+            told = path.stat()
+            os.utime(path, (told.st_atime, told.st_mtime - seconds))
 
     def all_ids(self) -> list[str]:
         assert self.ledger is not None

@@ -115,7 +115,8 @@ class PubSubStreamOptions(PubSubSeekOptions, ObjectStoreOptions):
     spool_retention: float = option(
         "spoolRetention",
         DURATION,
-        "How long rows stay in the spool after their batch was committed.",
+        "How long rows stay in the spool after their batch was committed, whenever they were published. Rows that were "
+        "committed before the last start of the query stay so long after they were fetched.",
         default="0",
         minimum="0",
     )
@@ -146,8 +147,9 @@ class PubSubStreamOptions(PubSubSeekOptions, ObjectStoreOptions):
     dedup_horizon: float | None = option(
         "dedupHorizon",
         duration_or("auto"),
-        "How long the id of a message is kept, so that a redelivery gives no second row. auto is the larger of the "
-        "subscription's and the topic's retention, the only bound that can be proved; a shorter one is weaker.",
+        "How long the id of a message is kept, by its publish time and since it was read, so that a redelivery gives "
+        "no second row. auto is the larger of the subscription's and the topic's retention, the only bound that can be "
+        "proved; a shorter one is weaker.",
         default="auto",
         minimum="10m",
         maximum="31d",

@@ -6,7 +6,7 @@ The bytes are those of google.pubsub.v1
     message PublishRequest { string topic = 1; repeated PubsubMessage messages = 2; }
     message PubsubMessage { bytes data = 1; map<string, string> attributes = 2; string ordering_key = 5; }
 
-and a map is a repeated message of a key (1) and a value (2). No Python object is made for a row.
+and a map is a repeated message of a key (1) and a value (2). No Python object is made for a row, but for its digest.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError
 from connectors.pubsub.names import full_path, is_name
 from connectors.pubsub.publish_columns import SINK, SinkColumns
+from connectors.pubsub.publish_digests import content_digests
 from connectors.pubsub.wire import concatenate, delimited, lengths, prefixes, string_field
 
 __all__ = ["MAX_REQUEST_BYTES", "EncodedRows", "RowStamp", "encode_rows"]
@@ -50,7 +51,8 @@ class RowStamp:
 
     Attributes:
         attribute: its key; empty to stamp nothing.
-        prefix: of its value; the number of the row in its partition follows.
+        prefix: of its value; the number of the row in its partition and a digest of its content follow. So a place
+            that is used again, as after a restore of the checkpoint, gives a row of other content another name.
         partition: the number of the partition, for errors.
     """
 
@@ -168,11 +170,12 @@ def _encode(
         )
     check.finish()
     parts = [] if attributes is None else [_encode_attributes(attributes)]
-    if stamp.attribute:
-        parts.append(_encode_stamps(stamp, first, len(payloads)))
     if keys is not None:
         none = pa.scalar(b"", pa.binary())
         parts.append(pc.if_else(pc.equal(pc.binary_length(keys), 0), none, delimited(_ORDERING_KEY, keys)))
+    if stamp.attribute:
+        told_apart_by = parts if topics is None else [*parts, topics]
+        parts.append(_encode_stamps(stamp, first, content_digests(payloads, told_apart_by)))
     heads = prefixes(_DATA, pc.binary_length(payloads))
     sizes = sum((lengths(part) for part in parts), lengths(heads) + lengths(payloads))
     framing = prefixes(_MESSAGES, pa.array(sizes))
@@ -283,10 +286,11 @@ def _encode_attributes(attributes: _Attributes) -> pa.Array:
     return pc.binary_join(listed, pa.scalar(b"", pa.binary()))
 
 
-def _encode_stamps(stamp: RowStamp, first: int, rows: int) -> pa.Array:
+def _encode_stamps(stamp: RowStamp, first: int, digests: pa.Array) -> pa.Array:
     """The attribute that names each row, as a field."""
-    numbers = pa.array(np.arange(first, first + rows, dtype=np.int64)).cast(pa.string()).cast(pa.binary())
-    values = concatenate(pa.scalar(stamp.prefix.encode(), pa.binary()), numbers)
+    numbers = pa.array(np.arange(first, first + len(digests), dtype=np.int64)).cast(pa.string()).cast(pa.binary())
+    prefix, slash = pa.scalar(stamp.prefix.encode(), pa.binary()), pa.scalar(b"/", pa.binary())
+    values = concatenate(prefix, numbers, slash, digests)
     key = pa.scalar(string_field(_KEY, stamp.attribute), pa.binary())
     return delimited(_ATTRIBUTES, concatenate(key, delimited(_VALUE, values)))
 

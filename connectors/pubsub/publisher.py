@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import logging
 import queue
 import time
 from collections import deque
@@ -25,11 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PublishLimits", "Publisher"]
 
+_log = logging.getLogger(__name__)
+
 _MOST_READY: Final = 10_000
 """Requests that wait for their turn: with an ordering key for each row, they are small and many."""
 
 _CALL_SECONDS: Final = 60.0
 """After so long a call counts as failed, and is tried again; as in Google's clients."""
+
+_PATIENCE: Final = 10.0
+"""When no request went through for so many seconds, that is worth a word."""
 
 _REFUSED: Final = "PUBSUB_PUBLISH_REFUSED"
 
@@ -83,6 +89,10 @@ class Publisher:
         self._over: queue.SimpleQueue[_Held] = queue.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
+        self._went_well_at = time.monotonic()
+        """When a request was last published, or there was none."""
+        self._trouble: ConnectorError | None = None
+        self._said = False
 
     def publish(self, request: PublishRequest) -> None:
         """Take a request over; waits while too much is under way.
@@ -92,6 +102,8 @@ class Publisher:
         """
         while self._held and (self._held_bytes + request.size > self._limits.held_bytes or self._held >= _MOST_READY):
             self._step()
+        if not self._held:
+            self._went_well_at = time.monotonic()
         self._held += 1
         self._held_bytes += request.size
         held = _Held(request, Backoff(self._retries))
@@ -125,10 +137,14 @@ class Publisher:
     def _step(self) -> None:
         """Send what may be sent, and wait until something is over, or due again."""
         self._send_ready()
-        pause = max(self._later[0][0] - time.monotonic(), 0.0) if self._later else None
+        wake_at = [self._later[0][0]] if self._later else []
+        if not self._said:
+            wake_at.append(self._went_well_at + _PATIENCE)
+        pause = max(min(wake_at) - time.monotonic(), 0.0) if wake_at else None
         with contextlib.suppress(queue.Empty):
             self._end(self._over.get(timeout=pause))
         self._take_note()
+        self._say_once()
 
     def _take_note(self) -> None:
         """Of all that is over, or due again, now."""
@@ -164,13 +180,29 @@ class Publisher:
             due = time.monotonic() + held.backoff.next_delay_seconds()
             if due > held.give_up_at:
                 raise error
+            self._trouble = error
             heapq.heappush(self._later, (due, next(self._numbers), held))
         elif isinstance(error, ConnectorError) and error.code == _REFUSED:
             self._cut(held, error)
         else:
             raise error
 
+    def _say_once(self) -> None:
+        """Warn that nothing goes through, when that has lasted for some seconds."""
+        lasts = time.monotonic() - self._went_well_at
+        if self._held and lasts >= _PATIENCE and not self._said:
+            self._said = True
+            _log.warning(
+                "[PUBSUB_PUBLISH_INTERRUPTED] Nothing of %s was published for %.0f s; each request is tried again for "
+                "publishTimeout, %g s. %s",
+                self._where,
+                lasts,
+                self._limits.timeout_seconds,
+                "The service has not answered." if self._trouble is None else self._trouble,
+            )
+
     def _published(self, held: _Held) -> None:
+        self._went_well_at, self._trouble = time.monotonic(), None
         self._held -= 1
         self._held_bytes -= held.request.size
         name = held.request.topic, held.request.ordering_key

@@ -57,6 +57,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
         start_timeout=options.start_timeout,
         available_now_quiet=options.available_now_quiet,
         available_now_max_wait=options.available_now_max_wait,
+        by_message_id=options.dedup_attribute is None,
         access=options.store_access,
         take_over=options.take_over,
         upkeep=UpkeepSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),

@@ -61,9 +61,10 @@ class PubSubWriteOptions(PubSubConnectionOptions):
     id_attribute: str = option(
         "idAttribute",
         _ATTRIBUTE,
-        "Each message gets this attribute: query/batch/partition/row, the same when a batch or a task is repeated. A "
-        "reader with dedupAttribute=spark_uid then has each row once, if rows come in the same order when they are "
-        "computed again. It replaces an attribute of that name in the row. none stamps nothing.",
+        "Each message gets this attribute: query/batch/partition/row/digest, the same when a batch or a task is "
+        "repeated; the digest is of the row's content. A reader with dedupAttribute=spark_uid then has each row once, "
+        "if the same rows come in the same order when they are computed again, and else some twice. It replaces an "
+        "attribute of that name in the row. none stamps nothing.",
         default="spark_uid",
     )
     max_outstanding_requests: int = option(

@@ -21,6 +21,7 @@ from connectors.spool.fence import while_newest
 from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.ledger import Ledger
 from connectors.spool.losses import Losses
+from connectors.spool.outages import OutageLog
 from connectors.spool.plan import bytes_between
 from connectors.spool.reserve import DiskReserve
 from connectors.spool.state import COMMITS_KEPT
@@ -83,6 +84,7 @@ class Admission:
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
         losses: what to do about damaged segments.
+        by_message_id: whether a copy is always a message that the source delivers again.
     """
 
     def __init__(
@@ -92,6 +94,8 @@ class Admission:
         max_spool_bytes: int,
         upkeep: UpkeepSettings,
         losses: Losses,
+        *,
+        by_message_id: bool = True,
     ) -> None:
         self.arrivals = Arrivals()
         self.changed = threading.Condition()
@@ -111,7 +115,8 @@ class Admission:
         self._next_expiry = 0.0
         self._reserve = DiskReserve(ledger.store)
         self._disk_is_full = False
-        self._copies = CopyWatch(ledger.store.root)
+        self._outages = OutageLog(ledger.store.root)
+        self._copies = CopyWatch(ledger.store.root, by_message_id=by_message_id)
         self._reported = threading.Event()
         self._next_look = 0.0
 
@@ -227,14 +232,17 @@ class Admission:
         if self._upkeep is not None and (self._disk_is_full or any(_is_full(one) for one in fetchers)):
             # First of all: it makes the room that the records of what is admitted need.
             self._upkeep.step(urgent=True, read_from=self.read_from)
-        before = self._ledger.state.ordinal
+        before, newest = self._ledger.state.ordinal, self._ledger.state.published
         looked = self._look()
         now = time.monotonic()
+        self._outages.see(now, fetchers)
         with self.changed:
-            for entry in self._ledger.admitted_since(before):
+            admitted = self._ledger.admitted_since(before)
+            for entry in admitted:
                 self.arrivals.admitted(now, entry.published, entry.kept)
                 if not entry.quarantined:
                     self._copies.admitted(rows=entry.rows, kept=entry.kept)
+            self._copies.compare(admitted, newest)
             # What a fetcher had made durable by its last report was there to be admitted when this round looked.
             known = [one.settled_at for one in fetchers if one.settled_at is not None]
             self.arrivals.round_ended(now, healthy=healthy, settled=min(known, default=now) if looked else 0.0)

@@ -11,6 +11,7 @@ than the horizon before the first one that is looked up. `clear` forgets everyth
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,8 @@ class RecentIds:
         self.numbers: list[_Keys] = []
         self.hashes: list[_Keys] = []
         self.published: Published = None
+        self.added_at = float("-inf")
+        """When the last of them was added, by the monotonic clock."""
 
     def __len__(self) -> int:
         return sum(map(len, self.numbers)) + sum(map(len, self.hashes))
@@ -56,6 +59,7 @@ class RecentIds:
         _push(self.numbers, distinct(keys.ascending_numbers))
         _push(self.hashes, distinct(np.sort(keys.hashes)))
         self._widen(published)
+        self.added_at = time.monotonic()
 
     def absorb(self, other: RecentIds) -> None:
         """Add the keys that another one holds."""
@@ -64,6 +68,7 @@ class RecentIds:
         for array in other.hashes:
             _push(self.hashes, array)
         self._widen(other.published)
+        self.added_at = max(self.added_at, other.added_at)
 
     def _widen(self, published: Published) -> None:
         if published is not None:
@@ -139,11 +144,18 @@ class DedupIndex:
         for run in runs:
             self._runs.setdefault(run.entry.space, []).append(run)
 
-    def drop_recent(self, before: int) -> None:
-        """Forget the ids in memory whose last message was published before this time."""
+    def drop_recent(self, before: int, added_before: float) -> None:
+        """Forget the ids in memory whose last message was published, and whose last one was added, before these times.
+
+        Args:
+            before: microseconds since 1970.
+            added_before: of the monotonic clock.
+        """
         for portions in self._recent.values():
             for name, recent in list(portions.items()):
-                if recent.published is not None and recent.published[1] < before:
+                if recent.published is None:
+                    continue
+                if recent.published[1] < before and recent.added_at <= added_before:
                     del portions[name]
 
     def clear(self) -> None:

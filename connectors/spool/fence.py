@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError, SpoolInUseError
 from connectors.core.failpoints import failpoint
@@ -28,6 +29,7 @@ from connectors.spool.stores import Store
 __all__ = [
     "LOCK_NAME",
     "MOST_OF_A_LOCK",
+    "READ_TWICE",
     "Claim",
     "SpoolLock",
     "claim_epoch",
@@ -288,11 +290,19 @@ def _alive(pid: int | None, start: int | None) -> bool:
     return pid is not None and start is not None and start_time(pid) == start
 
 
+READ_TWICE: Final = (
+    "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, or "
+    "use two subscriptions with a spool each."
+)
+"""Advice for a query that is in its own way."""
+
+
 def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
     return SpoolInUseError(
         "SPOOL_IN_USE",
         f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
         path,
         "Stop that query, or give this one a subscription and a spoolLocation of its own. If both are queries on one "
-        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks.",
+        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks. "
+        f"{READ_TWICE}",
     )

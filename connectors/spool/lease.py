@@ -22,7 +22,7 @@ from connectors.core.errors import (
     SpoolVersionError,
 )
 from connectors.core.failpoints import failpoint
-from connectors.spool.fence import SpoolLock
+from connectors.spool.fence import READ_TWICE, SpoolLock
 from connectors.spool.holders import Holder
 from connectors.spool.object_client import Version
 from connectors.spool.records import FORMAT_VERSION, decode, encode
@@ -217,7 +217,7 @@ class SpoolLease:
             f"Another query uses this spool: {_named(holder)}",
             f"{self._store.root}/{_NAME}",
             "Stop that query, or give this one a subscription and a spoolLocation of its own. takeOver=true takes the "
-            "spool from it: that query then stops with an error, and nothing is lost.",
+            f"spool from it: that query then stops with an error, and nothing is lost. {READ_TWICE}",
         )
 
 

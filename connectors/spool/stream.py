@@ -58,6 +58,7 @@ class StreamSettings:
         available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
         available_now_max_wait: so long without anything old ends a bounded run in any case.
         upkeep: how to keep the spool in order.
+        by_message_id: whether copies are told by the source's own ids; producers may publish one of another id again.
         access: how to reach the object store that the spool is on.
         take_over: take the lease of such a spool at once, whoever holds it (rule R7).
     """
@@ -76,6 +77,7 @@ class StreamSettings:
     available_now_quiet: float
     available_now_max_wait: float
     upkeep: UpkeepSettings
+    by_message_id: bool = True
     access: StoreAccess | None = None
     take_over: bool = False
 
@@ -100,7 +102,12 @@ class SpoolStream:
         threading.Thread(target=_end_with, args=watch, name="parent-watch", daemon=True).start()
         self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
         self._admission = Admission(
-            self._ledger, start_fetching, settings.max_spool_bytes, settings.upkeep, self._losses
+            self._ledger,
+            start_fetching,
+            settings.max_spool_bytes,
+            settings.upkeep,
+            self._losses,
+            by_message_id=settings.by_message_id,
         )
         self._resolved: int | None = None
         self._answered = False

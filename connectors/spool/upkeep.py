@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from connectors.core.errors import SpoolFullError
 from connectors.core.failpoints import failpoint
+from connectors.spool.ages import Clock, CommittedAges, FileAges
 from connectors.spool.dedup import PORTIONS
 from connectors.spool.ledger import Ledger
 from connectors.spool.runs import IdRun, RunEntry, merge_runs, run_name
@@ -32,8 +33,8 @@ class UpkeepSettings:
     """What upkeep goes by.
 
     Attributes:
-        retention: seconds, by publish time, for which committed rows are kept.
-        horizon: seconds, by publish time, for which ids are kept.
+        retention: seconds for which rows are kept after their commit.
+        horizon: seconds for which ids are kept: by publish time, and also since they were admitted.
         free_segments: committed segments that are freed together, so that one run holds their ids.
         free_bytes: or as soon as they hold this many bytes.
         recent_ids: ids in memory at which they are written as a run.
@@ -54,11 +55,22 @@ class UpkeepSettings:
 
 
 class Upkeep:
-    """Upkeep of one ledger, by its writer."""
+    """Upkeep of one ledger, by its writer.
 
-    def __init__(self, ledger: Ledger, settings: UpkeepSettings) -> None:
+    Args:
+        ledger: of the spool.
+        settings: what to go by.
+        clock: tells how long ago something was.
+    """
+
+    def __init__(self, ledger: Ledger, settings: UpkeepSettings, clock: Clock = time.monotonic) -> None:
         self._ledger = ledger
         self._settings = settings
+        files = FileAges(ledger.store, ledger.claim.epoch, clock)
+        self._committed = CommittedAges(settings.retention, ledger.state.committed, files, clock)
+        self._files, self._clock = files, clock
+        self._admitted_at: dict[str, float] = {}
+        """When the last id of each run that was written since the start was admitted."""
         self._names = itertools.count()
         self._next_look = 0.0
         self._last_freed: dict[str, int] | None = None
@@ -80,7 +92,8 @@ class Upkeep:
         with self._ledger.lock:
             self._ledger.settle()
             state, settings = self._ledger.state, self._settings
-            due = freeable(state, settings.retention, read_from)
+            self._committed.note(state)
+            due = freeable(state, self._committed.may_go, read_from)
             recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
             enough = enough or (urgent and bool(due))
@@ -91,13 +104,23 @@ class Upkeep:
             self._check_size()
 
     def expire(self) -> None:
-        """Drop the ids that cannot come again. The caller has just admitted all that there was."""
+        """Drop the ids that cannot come again. The caller has just admitted all that there was.
+
+        By publish times alone, those of a backlog would go at once: it spans hours, and is read in seconds. So they
+        also stay for the horizon after their admission.
+        """
         with self._ledger.lock:
             state, horizon = self._ledger.state, self._settings.horizon
-            if gone := expired_runs(state, horizon):
+            long_ago = self._clock() - horizon
+            if gone := [run for run in expired_runs(state, horizon) if self._run_admitted_at(run) <= long_ago]:
                 self._swap([], gone, None)
             if state.published is not None:
-                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS))
+                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS), long_ago)
+
+    def _run_admitted_at(self, run: RunEntry) -> float:
+        """By the clock, when the last id of a run was admitted; for one from before the start, when it was written."""
+        found = self._admitted_at.get(run.name)
+        return self._clock() - self._files.age(run_name(run.name)) if found is None else found
 
     def merge(self) -> bool:
         """Merge runs of one size, if there are enough. May take long; admission goes on meanwhile.
@@ -112,6 +135,7 @@ class Upkeep:
         if not chosen:
             return False
         entry = merge_runs(ledger.store, self._name(), [loaded[run.name] for run in chosen])
+        self._admitted_at[entry.name] = max(map(self._run_admitted_at, chosen))
         new = IdRun.load(ledger.store, entry)
         with ledger.lock:
             live = {run.name for run in ledger.state.runs}
@@ -128,6 +152,7 @@ class Upkeep:
                 ledger.index.swap(space, [run.name for run in gone], new)
             for run in gone:
                 ledger.store.delete(run_name(run.name))
+                self._admitted_at.pop(run.name, None)
 
         failpoint("ids.before_swap_record")
         ledger.append({"runs": _change(add, gone, ledger.state.runs_through)}, drop)
@@ -139,6 +164,7 @@ class Upkeep:
         if not recent and ledger.state.runs_through == ledger.state.ordinal:
             return
         entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
+        self._admitted_at |= {entry.name: portion.added_at for entry, (_, portion) in zip(entries, recent, strict=True)}
         # Before the record: a store that does not answer must not leave runs that the record knows and the index not.
         runs = [IdRun.load(ledger.store, entry) for entry in entries]
 
@@ -213,18 +239,15 @@ def free_limit(state: LedgerState) -> int:
     return state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
 
 
-def freeable(state: LedgerState, retention: float, read_from: int | None = None) -> list[SegmentEntry]:
+def freeable(
+    state: LedgerState, out_of_retention: Callable[[SegmentEntry], bool], read_from: int | None = None
+) -> list[SegmentEntry]:
     """The oldest segments that lie wholly below the free limit and what is still read, and are out of retention.
 
     A query with an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
     """
     limit = free_limit(state) if read_from is None else min(free_limit(state), read_from)
-    newest = (state.published or 0) - int(retention * _MICROSECONDS)
-
-    def may_go(entry: SegmentEntry) -> bool:
-        return entry.end <= limit and (not retention or entry.published is None or entry.published[1] <= newest)
-
-    return list(itertools.takewhile(may_go, state.segments))
+    return list(itertools.takewhile(lambda entry: entry.end <= limit and out_of_retention(entry), state.segments))
 
 
 def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:

@@ -341,7 +341,8 @@ def test_27_a_second_query_on_the_spool_is_refused_and_changes_nothing(rig: PubS
         with (
             rig.query(checkpoint=rig.folder / "other", sink=None) as second,
             pytest.raises(
-                ReaderFailedError, match=r"SPOOL_IN_USE.*spoolLocation of its own.*one query with foreachBatch"
+                ReaderFailedError,
+                match=r"SPOOL_IN_USE.*spoolLocation of its own.*one query with foreachBatch.*a stream with itself",
             ),
         ):
             second.run_batch()
@@ -397,6 +398,22 @@ def test_28_streams_that_the_server_closes_again_and_again_lose_and_double_nothi
             rig.publish(50)
             rig.run_until_all(query)
         query.idle(3)
+    rig.assert_each_once()
+
+
+def test_an_outage_of_the_service_is_in_the_log_and_so_is_its_end(rig: PubSubRig) -> None:
+    with rig.query() as query:
+        rig.publish(10)
+        rig.run_until_all(query)
+        for method in ("StreamingPull", "ModifyAckDeadline", "Acknowledge", "GetSubscription"):
+            rig.server.fail(method, times=None)
+        rig.server.close_streams()
+        rig.wait_for(lambda: "[SPOOL_FETCHING_INTERRUPTED] 1 of 1" in "\n".join(query.reader.log), timeout=40.0)
+        assert "PUBSUB_UNAVAILABLE" in "\n".join(query.reader.log)
+        rig.server.clear_faults()
+        rig.publish(10)
+        rig.run_until_all(query)
+        rig.wait_for(lambda: "[SPOOL_FETCHING_RESUMED]" in "\n".join(query.reader.log), timeout=40.0)
     rig.assert_each_once()
 
 

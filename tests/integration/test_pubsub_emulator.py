@@ -126,7 +126,11 @@ def test_what_the_sink_publishes_arrives_on_the_official_emulator(rig: EmulatorR
     found = rig.sink.table()
     assert found is not None
     got = {
-        row["attributes"]["spark_uid"]: (row["payload"].decode(), row["attributes"]["n"], row["orderingKey"] or None)
+        row["attributes"]["spark_uid"].rpartition("/")[0]: (
+            row["payload"].decode(),
+            row["attributes"]["n"],
+            row["orderingKey"] or None,
+        )
         for row in found.to_pylist(maps_as_pydicts="strict")
     }
     assert got == {f"query/0/0/{n}": (text, str(n), key) for n, (text, _, key) in enumerate(rows)}

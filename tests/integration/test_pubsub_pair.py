@@ -45,6 +45,19 @@ def test_30_rows_of_killed_tasks_are_read_once_and_in_order(rig: PubSubRig) -> N
             assert found[f"{partition}.{key}"] == wanted
 
 
+def test_30_a_writer_whose_checkpoint_was_restored_from_a_backup_loses_no_row(rig: PubSubRig) -> None:
+    # After the restore a batch of the same number holds other rows: the last one again, and what has come since.
+    options = {"endpoint": rig.endpoint, "topicId": TOPIC}
+    for first, last in ((0, 60), (40, 100)):
+        rows: list[tuple[str, str | None]] = [(str(number), None) for number in range(first, last)]
+        assert run_task(TaskPlan(options, "query", 1, 0, rows)) == "60"
+    with rig.query({"dedupAttribute": "spark_uid"}) as query:
+        query.run_until(lambda _: rig.sink.rows() >= 120)
+        query.idle(1)
+    payloads = [int(payload) for payload in rig.sink.values("payload")]
+    assert sorted(payloads) == sorted([*range(60), *range(40, 100)])
+
+
 def test_30_without_dedup_copies_are_rows(rig: PubSubRig) -> None:
     plan = TaskPlan({"endpoint": rig.endpoint, "topicId": TOPIC}, "query", 0, 0, [(str(n), None) for n in range(50)])
     assert run_task(plan) == run_task(plan) == "50"

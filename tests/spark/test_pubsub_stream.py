@@ -257,7 +257,7 @@ def test_a_batch_write_publishes_every_row_with_its_attributes_and_key(stream: S
     assert all(message.ordering_key == f"key-{int(message.data) % 3}" for message in found)
     names = [message.attributes["spark_uid"].split("/") for message in found]
     assert len({run for run, *_ in names}) == 1
-    assert sorted((int(partition), int(row)) for _, _, partition, row in names) == [
+    assert sorted((int(partition), int(row)) for _, _, partition, row, _ in names) == [
         (partition, row) for partition in range(3) for row in range(200)
     ]
 

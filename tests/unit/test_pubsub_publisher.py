@@ -15,6 +15,7 @@ import pytest
 from google.pubsub_v1 import types
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
+from connectors.pubsub import publisher
 from connectors.pubsub.publish_columns import SinkColumns
 from connectors.pubsub.publish_requests import PublishRequest, publish_requests
 from connectors.pubsub.publish_rows import RowStamp
@@ -188,6 +189,36 @@ def test_errors_that_do_not_pass_end_with_the_last_one() -> None:
     with pytest.raises(ServiceUnavailableError):
         publish(service, requests([""] * 10), PublishLimits(requests=4, held_bytes=1 << 20, timeout_seconds=0.5))
     assert len(service.calls) > 1
+
+
+def interrupted(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records]
+    return [text for text in found if text.startswith("[PUBSUB_PUBLISH_INTERRUPTED] Nothing of partition 5 ")]
+
+
+def test_a_service_that_stays_away_is_said_once_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(publisher, "_PATIENCE", 0.3)
+    limits = PublishLimits(LIMITS.requests, LIMITS.held_bytes, timeout_seconds=1.5)
+    with pytest.raises(ServiceUnavailableError):
+        publish(Service(lambda _: UNAVAILABLE), requests([""] * 30), limits)
+    [said] = interrupted(caplog)
+    assert str(UNAVAILABLE) in said
+
+
+def test_a_service_that_does_not_answer_is_said_once_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(publisher, "_PATIENCE", 0.1)
+    publish(Service(wait=lambda _: time.sleep(0.5)), requests([""] * 20))
+    [said] = interrupted(caplog)
+    assert "has not answered" in said
+
+
+def test_errors_that_pass_soon_are_not_said(caplog: pytest.LogCaptureFixture) -> None:
+    publish(Service(flaky(0.3)), requests([""] * 300))
+    assert not interrupted(caplog)
 
 
 def test_an_error_that_no_retry_mends_ends_at_once() -> None:

@@ -18,7 +18,7 @@ from connectors.spool.dedup import DedupIndex
 from connectors.spool.keys import OtherIds, keys_of
 from connectors.spool.runs import IdRun, RunEntry, merge_runs, write_run
 from connectors.spool.upkeep import Upkeep, UpkeepSettings, runs_to_merge
-from tests.spool_writing import HandSpool
+from tests.spool_writing import HandSpool, much_later
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -110,7 +110,7 @@ def test_one_value_is_one_row_within_the_horizon_and_two_outside(durable: bool, 
 
 def test_ids_in_memory_expire_in_portions_and_not_only_when_all_are_old(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(horizon=8 * 3600.0))
+    upkeep = Upkeep(ledger, UpkeepSettings(horizon=8 * 3600.0), much_later)
     for hour in range(20):
         spool.write([str(hour)], published=DAY + hour * HOUR)
         ledger.admit()
@@ -226,7 +226,7 @@ def test_at_its_limit_the_index_stops_the_query_and_forgets_nothing(spool: HandS
 
 def test_ids_that_have_expired_do_not_count_towards_the_limit(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=100, max_id_bytes=1600, horizon=3600.0))
+    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=100, max_id_bytes=1600, horizon=3600.0), much_later)
     for hour in range(20):
         fill_index(spool, upkeep, 100, first=hour * 100, published=DAY + hour * HOUR)
     assert sum(run.ids for run in ledger.state.runs) == 200

@@ -13,7 +13,7 @@ import pytest
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.testing.clock import ServerClock
-from tests.spool_writing import HandSpool
+from tests.spool_writing import HandSpool, much_later
 
 HOUR = 3_600_000_000
 DAY = 24 * HOUR
@@ -71,8 +71,9 @@ class Lives:
             set_failpoints("")
 
     def _open(self) -> None:
+        self.spool.age("ids", 86_400.0)
         self.ledger = self.spool.open()
-        self.upkeep = Upkeep(self.ledger, SETTINGS)
+        self.upkeep = Upkeep(self.ledger, SETTINGS, much_later)
 
     def _deliver(self, round_: int) -> None:
         for kind in ("new", "old"):
@@ -131,7 +132,7 @@ class Due:
         self.spool = HandSpool(folder / "spool")
         self._template = folder / "template"
         ledger = self.spool.open()
-        upkeep = Upkeep(ledger, SETTINGS)
+        upkeep = Upkeep(ledger, SETTINGS, much_later)
         self.rounds = 6
         self.checks = 0
         for round_ in range(self.rounds):
@@ -143,13 +144,14 @@ class Due:
             ledger.commit(ledger.state.head)
             if step != "step" and round_ < self.rounds - 1:
                 upkeep.step()
+        self.spool.age("ids", 86_400.0)
         shutil.copytree(self.spool.root, self._template)
 
     def crash(self, failpoint: str) -> bool:
         """Do the step from the beginning; whether it crashed at the failpoint."""
         shutil.rmtree(self.spool.root)
         shutil.copytree(self._template, self.spool.root)
-        upkeep = Upkeep(self.spool.open(), SETTINGS)
+        upkeep = Upkeep(self.spool.open(), SETTINGS, much_later)
         set_failpoints(failpoint)
         try:
             getattr(upkeep, self.step)()
@@ -162,7 +164,7 @@ class Due:
     def check(self) -> None:
         """Another writer takes the spool over and does the step: nothing is doubled, and nothing is left behind."""
         ledger = self.spool.open()
-        upkeep = Upkeep(ledger, SETTINGS)
+        upkeep = Upkeep(ledger, SETTINGS, much_later)
         getattr(upkeep, self.step)()
         known = [self.rounds - 1] if self.step == "expire" else range(self.rounds)
         self.checks += 1
@@ -210,8 +212,9 @@ def test_eight_days_of_stop_with_copies_waiting_in_the_inbox(tmp_path: Path) -> 
     assert ledger.state.runs
     spool.write(["younger"], fetcher="a", published=9 * DAY)
     spool.write(ids, fetcher="b", published=DAY)
+    spool.age("ids", 8 * 86_400.0)
     ledger = spool.open()
-    upkeep = Upkeep(ledger, settings)
+    upkeep = Upkeep(ledger, settings, much_later)
     ledger.admit()
     upkeep.step()
     upkeep.expire()
@@ -230,7 +233,7 @@ def test_a_service_clock_that_goes_wrong_by_a_day_loses_nothing_and_doubles_noth
     (wrong if away == "forward" else right).jump(86_400)
     spool = HandSpool(tmp_path / "spool")
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(horizon=7 * 86_400.0, free_segments=1, recent_ids=1))
+    upkeep = Upkeep(ledger, UpkeepSettings(horizon=7 * 86_400.0, free_segments=1, recent_ids=1), much_later)
     sent: list[tuple[str, int]] = []
     for number in range(60):
         clock = wrong if 20 <= number < 30 else right
@@ -251,7 +254,7 @@ def test_the_drivers_clock_decides_nothing(tmp_path: Path) -> None:
     for first in (0, DAY, 50 * 365 * DAY, 200 * 365 * DAY):
         spool = HandSpool(tmp_path / str(first))
         ledger = spool.open()
-        upkeep = Upkeep(ledger, UpkeepSettings(horizon=86_400.0, recent_ids=1))
+        upkeep = Upkeep(ledger, UpkeepSettings(horizon=86_400.0, recent_ids=1), much_later)
         for published in (first, first + DAY):
             spool.write(["1"], published=published)
             ledger.admit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from connectors.spool.fence import claim_epoch, put_seal
 from connectors.spool.identity import open_identity
 from connectors.spool.plan import check_range, cut_by_bytes, offset_at, plan, position_of
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
-from tests.spool_writing import HandSpool
+from tests.spool_writing import HandSpool, much_later
 
 
 def numbers(first: int, end: int) -> list[str]:
@@ -178,15 +179,47 @@ def test_committed_segments_are_freed_but_for_the_last_two_batches(spool: HandSp
         check_range(ledger.state, 11, 20, "here")
 
 
-def test_retention_keeps_committed_rows_by_publish_time(spool: HandSpool) -> None:
-    ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=5.0))
+def test_retention_keeps_rows_for_so_long_after_their_commit_whenever_they_were_published(spool: HandSpool) -> None:
+    ledger, hour, now = spool.open(), 3600.0, [1e6]
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=hour), clock=lambda: now[0])
+    # The messages of ten days, in a few seconds, and a commit each six minutes from then on.
     for batch in range(10):
-        spool.write(numbers(batch * 2, batch * 2 + 2), published=batch * 1_000_000)
-        ledger.admit()
-        ledger.commit(ledger.state.head)
+        spool.write(numbers(batch * 2, batch * 2 + 2), published=batch * 86_400_000_000)
+    ledger.admit()
+    for batch in range(10):
+        ledger.commit(2 * batch + 2)
         upkeep.step()
+        assert ledger.state.oldest == 0
+        now[0] += hour / 10
+    upkeep.step()
+    assert ledger.state.oldest == 2
+    now[0] += 0.45 * hour
+    upkeep.step()
     assert ledger.state.oldest == 10
+    now[0] += hour
+    upkeep.step()
+    # Less the last two batches.
+    assert ledger.state.oldest == 16
+
+
+def test_rows_committed_before_the_start_are_out_of_retention_when_their_files_are(spool: HandSpool) -> None:
+    ledger, now = spool.open(), [1e6]
+    commit_batches(spool, Upkeep(ledger, UpkeepSettings()), 6)
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
+    upkeep.step()
+    now[0] += 3500.0
+    upkeep.step()
+    assert ledger.state.oldest == 0
+    # Short runs come to the same: an hour by the times of the files, and a moment by this process.
+    spool.age("inbox/f0", 3590.0)
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
+    upkeep.step()
+    assert ledger.state.oldest == 0
+    now[0] += 11.0
+    upkeep.step()
+    assert ledger.state.oldest == 16
 
 
 def test_ids_outlive_their_segments_and_a_restart(spool: HandSpool) -> None:
@@ -233,7 +266,7 @@ def test_runs_of_one_size_are_merged_and_nothing_is_forgotten(spool: HandSpool) 
 
 def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, recent_ids=1, horizon=10.0))
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, recent_ids=1, horizon=10.0), clock=much_later)
     spool.write(["1", "2"], published=1_000_000)
     ledger.admit()
     upkeep.step()
@@ -248,6 +281,52 @@ def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: 
     spool.write(["1"], published=11_200_000)
     ledger.admit()
     assert spool.all_ids() == ["1", "2", "3", "4", "1"]
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["run", "memory"])
+def test_ids_of_a_backlog_are_known_for_the_horizon_after_their_admission(durable: bool, spool: HandSpool) -> None:
+    # Three hours of messages are read in a moment, and some are delivered again in the next one.
+    ledger, late = spool.open(), [0.0]
+    settings = UpkeepSettings(recent_ids=1 if durable else 1 << 20, horizon=600.0, merge=2)
+    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+
+    def read(ids: list[str], fetcher: str, published: int) -> None:
+        spool.write(ids, fetcher=fetcher, published=published)
+        ledger.admit()
+        upkeep.step()
+        upkeep.merge()
+        upkeep.expire()
+
+    for minute in range(0, 180, 5):
+        read([str(minute)], "f0", minute * 60_000_000)
+    late[0] = 500.0
+    for minute in range(0, 50, 5):
+        read([str(minute)], "f1", minute * 60_000_000)
+    assert ledger.state.head == 36
+    late[0] = 1200.0
+    upkeep.expire()
+    # Those of the last ten minutes by publish time stay, and are no more than four.
+    assert sum(run.ids for run in ledger.state.runs) + sum(len(ids) for _, ids in ledger.index.recent()) <= 4
+
+
+def test_ids_that_were_admitted_before_the_start_go_by_the_age_of_their_run(spool: HandSpool) -> None:
+    settings = UpkeepSettings(recent_ids=1, horizon=600.0)
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, settings)
+    for published in (1, 3600):
+        spool.write([str(published)], published=published * 1_000_000)
+        ledger.admit()
+        upkeep.step()
+    spool.age("ids", 500.0)
+    ledger, late = spool.open(), [0.0]
+    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    upkeep.expire()
+    late[0] = 90.0
+    upkeep.expire()
+    assert len(ledger.state.runs) == 2
+    late[0] = 110.0
+    upkeep.expire()
+    assert len(ledger.state.runs) == 1
 
 
 def test_fetchers_are_forgotten_when_their_folder_is_unlocked_and_empty(spool: HandSpool) -> None:

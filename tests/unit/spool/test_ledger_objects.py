@@ -39,7 +39,7 @@ from tests.unit.spool.test_ledger import (  # noqa: F401 - collected here with a
     test_every_durable_segment_is_admitted_once,
     test_ids_outlive_their_segments_and_a_restart,
     test_positions_keep_their_rows_over_restarts_whatever_the_names_of_the_segments,
-    test_retention_keeps_committed_rows_by_publish_time,
+    test_retention_keeps_rows_for_so_long_after_their_commit_whenever_they_were_published,
     test_seals_of_a_claimant_that_died_are_finished_by_the_next_one,
 )
 
