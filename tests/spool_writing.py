@@ -44,6 +44,7 @@ class HandSpool:
     layout: tuple[int, int] = (1 << 20, 4)
     ledger: Ledger | None = None
     owner: str = "ab"
+    sources: tuple[str, ...] = SOURCES
     _numbers: dict[str, int] = field(default_factory=dict)
     _stores: dict[str, Store] = field(default_factory=dict)
 
@@ -55,7 +56,7 @@ class HandSpool:
 
     def identity(self) -> SpoolIdentity:
         self.store.make_root()
-        return open_identity(self.store, "pubsub", SOURCES)
+        return open_identity(self.store, "pubsub", self.sources)
 
     def open(self, owner: str = "ab") -> Ledger:
         """Open the ledger as a new writer would, without the lock."""

@@ -163,8 +163,8 @@ def _create(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new:
             "The subscription that this spool was filled from does not exist any more, and what it had not delivered "
             "is lost",
             name,
-            "If that is acceptable, start with a new spool and a new checkpoint, or set failOnDataLoss=false and "
-            "topicId to go on with a subscription that is created again.",
+            "If that is acceptable, start with a new spool and a new checkpoint; or, if the query has no other "
+            "subscription, set failOnDataLoss=false and topicId to go on with one that is created again.",
         )
     if options.topic is None:
         short = name.rpartition("/")[2]

@@ -1,7 +1,8 @@
 """The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
 
 Two threads, so that long merges of id runs never hold up admission. An error that a retry cannot mend is kept and
-raised to Spark by the next call; a full disk is waited out.
+raised to Spark by the next call; a full disk is waited out. What is wrong with the source is told apart: it ends the
+fetching, and is raised only when all that came before was served, because the spool has the only copy of it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from connectors.core.errors import ConnectorError, SpoolError, SpoolFullError
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    CredentialsError,
+    SourceGoneError,
+    SpoolError,
+    SpoolFullError,
+)
 from connectors.spool.copies import CopyWatch
 from connectors.spool.fence import while_newest
 from connectors.spool.fetch_child import FetcherStatus
@@ -34,6 +42,10 @@ __all__ = ["Admission", "Fetching", "StartFetching", "Started"]
 _logger = logging.getLogger(__name__)
 _NO_ANSWER = frozenset({errno.ETIMEDOUT})
 """What an object store raises that does not answer."""
+_SOURCE_ERRORS = (AccessDeniedError, CredentialsError, SourceGoneError)
+"""What ends the fetching, and is no reason not to serve what was fetched before."""
+_LONGEST_END = 5.0
+"""Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
 _POLL = 0.1
 _FULL_DISK_POLL = 1.0
 _EXPIRE_EVERY = 5.0
@@ -109,6 +121,9 @@ class Admission:
         self._highest_start = 0
         self._last_starts: tuple[int, ...] = ()
         self._error: ConnectorError | None = None
+        self._source_error: ConnectorError | None = None
+        self._fetching_ended: float | None = None
+        self._complete = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -170,13 +185,25 @@ class Admission:
         return min(self._last_starts, default=0)
 
     def check(self) -> None:
-        """Raise the error that ended the background work or the fetchers, if there is one."""
+        """Raise the error that ended the background work or the fetchers, unless it is about the source alone."""
         self._ledger.check()
         if self._error is not None:
             raise self._error
         error = None if self._fetching is None else self._fetching.terminal_error()
-        if error is not None:
+        if error is not None and not isinstance(error, _SOURCE_ERRORS):
             raise error
+
+    def source_error(self) -> ConnectorError | None:
+        """Why the source gives nothing more, if that is so; to be raised when all that it gave before was served."""
+        if self._source_error is not None or self._fetching is None:
+            return self._source_error
+        error = self._fetching.terminal_error()
+        return error if isinstance(error, _SOURCE_ERRORS) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the source ever gave is admitted: there is a `source_error`, and nobody fetches any more."""
+        return self._complete
 
     def free_bytes(self) -> int:
         """How many bytes more may be fetched: at least one when nothing above the highest start is left (rule R6)."""
@@ -196,18 +223,23 @@ class Admission:
                 return
 
     def _start_and_merge(self) -> None:
-        while self._guarded(self._start) and self._fetching is None:
+        while self._guarded(self._start) and self._fetching is None and self._source_error is None:
             # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
             if self._stopping.wait(_FULL_DISK_POLL):
                 return
-        if self._fetching is None:
-            return
-        while not self._stopping.wait(_MERGE_EVERY):
+        while self._upkeep is not None and not self._stopping.wait(_MERGE_EVERY):
             if not self._guarded(self._merge):
                 return
 
     def _start(self) -> None:
-        started = self._start_fetching(self._ledger, self.segment_reported)
+        try:
+            started = self._start_fetching(self._ledger, self.segment_reported)
+        except _SOURCE_ERRORS as error:
+            # How long ids count is not known, so the longest time there is.
+            self._upkeep = Upkeep(self._ledger, self._upkeep_settings)
+            self._source_error = error
+            self._wake.set()
+            return
         self._upkeep = Upkeep(self._ledger, replace(self._upkeep_settings, horizon=started.horizon))
         self._fetching = started.fetching
         if self._stopping.is_set():
@@ -226,7 +258,7 @@ class Admission:
 
     def _round(self) -> None:
         """Admit what there is, keep the spool in order, and tell the fetchers how much room is left."""
-        fetching = self._fetching
+        over, fetching = self._fetching_is_over(), self._fetching
         fetchers = () if fetching is None else fetching.status()
         healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
         if self._upkeep is not None and (self._disk_is_full or any(_is_full(one) for one in fetchers)):
@@ -246,6 +278,7 @@ class Admission:
             # What a fetcher had made durable by its last report was there to be admitted when this round looked.
             known = [one.settled_at for one in fetchers if one.settled_at is not None]
             self.arrivals.round_ended(now, healthy=healthy, settled=min(known, default=now) if looked else 0.0)
+            self._complete = self._complete or (over and looked)
             self.changed.notify_all()
         if self._upkeep is not None:
             self._upkeep.step(read_from=self.read_from)
@@ -256,6 +289,25 @@ class Admission:
             fetching.allow(self._losses.going_on(self.free_bytes))
         self._disk_is_full = False
         self._reserve.keep()
+
+    def _fetching_is_over(self) -> bool:
+        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
+
+        Returns:
+            Whether it is lost, and nobody publishes any more, here or in what is left of the query before this one.
+        """
+        error = self.source_error()
+        if error is None or self._complete:
+            return self._complete
+        if self._fetching_ended is None:
+            _logger.warning("%s The rows in the spool are served first; then the query stops.", error)
+            if self._fetching is not None:
+                self._fetching.stop()
+            self._fetching_ended = time.monotonic()
+        self._reported.set()
+        store = self._ledger.store
+        waited = time.monotonic() - self._fetching_ended
+        return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))
 
     def _look(self) -> bool:
         """Admit what there is, if a fetcher has reported something or it is time to look by oneself."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.core.errors import ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.admission import Admission, StartFetching
 from connectors.spool.contents import refuse_foreign_folder
@@ -139,7 +139,8 @@ class SpoolStream:
         Raises:
             OffsetError: the spool does not know the offset.
             DataLossError: rows above it were freed, and that is not given up.
-            ConnectorError: what ended the fetchers or the background work.
+            ConnectorError: what ended the fetchers or the background work; what is wrong with the source only when
+                nothing that it gave is left to be read.
         """
         self._check()
         first = self._losses.begin(self._start_position(start))
@@ -149,6 +150,7 @@ class SpoolStream:
             self._begin_bounded_run()
         try:
             self._wait_until_fresh(first, everything=max_rows is None)
+            self._drain_lost_source(first, everything=max_rows is None)
             return self._losses.going_on(lambda: self._answer(start, first, max_rows))
         finally:
             if once:
@@ -265,7 +267,7 @@ class SpoolStream:
                 self._wait_for_streams(first)
                 self._answered = True
             return
-        self._wait(lambda: self._bounded_answer(first, everything=everything))
+        self._wait_for_source(lambda: self._bounded_answer(first, everything=everything))
 
     def _wait_for_streams(self, first: int) -> None:
         """Wait until all streams are open and what they bring at once is admitted, or the spool is full."""
@@ -278,7 +280,19 @@ class SpoolStream:
                 return True
             return healthy_since is not None and (self._ledger.state.head > first or now - healthy_since > settle)
 
-        self._wait(ready)
+        self._wait_for_source(ready)
+
+    def _drain_lost_source(self, first: int, *, everything: bool) -> None:
+        """Go on while the spool has rows of a source that gives no more; then raise why it gives no more."""
+        admission = self._admission
+        error = admission.source_error()
+        if error is None:
+            return
+        self._bound = None
+        self._wait(lambda: admission.complete or (not everything and self._ledger.state.head > first))
+        rows = self._ledger.state.head
+        if rows <= first:
+            raise _drained(error, rows, len(self._settings.sources))
 
     def _bounded_answer(self, first: int, *, everything: bool) -> bool:
         """Whether a bounded run can answer now."""
@@ -288,6 +302,10 @@ class SpoolStream:
         full = self._losses.going_on(self._admission.free_bytes) == 0
         return self._bound is not None or (full if everything else head > first)
 
+    def _wait_for_source(self, ready: Callable[[], bool]) -> None:
+        """Wait for what the source gives, as long as it can give anything."""
+        self._wait(lambda: self._admission.source_error() is not None or ready())
+
     def _wait(self, ready: Callable[[], bool]) -> None:
         admission = self._admission
         with admission.changed:
@@ -295,6 +313,19 @@ class SpoolStream:
                 self._check()
                 admission.changed.wait(_WAIT_STEP)
         self._check()
+
+
+def _drained(error: ConnectorError, rows: int, sources: int) -> ConnectorError:
+    """The error of a source, when every row that it gave was served."""
+    if rows == 0:
+        return error
+    others = "" if sources == 1 else " A query of the other sources goes on with a new spool and a new checkpoint."
+    return type(error)(
+        error.code,
+        f"{error.what}; the spool is drained: all of its {rows} rows were read",
+        error.where,
+        f"{error.action}{others}",
+    )
 
 
 def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
