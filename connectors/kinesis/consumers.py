@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.backoff import RetryPolicy, is_transient, retry
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.kinesis.client_errors import IN_USE, NOT_FOUND
+from connectors.kinesis.fanout_options import check_consumer_of
 from connectors.kinesis.jobs import Job, Jobs
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def active_consumer(
         sleep: waits so many seconds; when it returns True, nothing more is tried.
 
     Raises:
-        OptionError: it is not there, and must not be made.
+        OptionError: it is not there, and must not be made; or it is one of another stream.
         ConnectorError: a call failed, or it did not become ACTIVE in time.
     """
     policy = RetryPolicy(
@@ -72,11 +73,14 @@ def registered_consumer(
         register: it may be made.
 
     Raises:
-        OptionError: it is not there, and must not be made.
+        OptionError: it is not there, and must not be made; or it is one of another stream.
         ConnectorError: the call failed.
     """
     where = f"{stream_arn}, {name}"
-    named = {"ConsumerARN": name} if name.startswith("arn:") else {"StreamARN": stream_arn, "ConsumerName": name}
+    named = {"StreamARN": stream_arn, "ConsumerName": name}
+    if name.startswith("arn:"):
+        check_consumer_of(stream_arn, name)
+        named = {"ConsumerARN": name}
     try:
         found: Mapping[str, str] = client.call("describe_stream_consumer", where, **named)["ConsumerDescription"]
     except ConnectorError as error:

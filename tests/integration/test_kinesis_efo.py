@@ -37,6 +37,7 @@ from connectors.testing.protocol import (
 from tests.kinesis_rig import PATIENCE, SOURCE, KinesisRig, wait_until
 
 HOUR = 3600.0
+_ARN = "arn:aws:kinesis:us-east-1:{1:012}:stream/{0}"
 
 
 @pytest.fixture(scope="module")
@@ -798,12 +799,43 @@ def test_23_a_bounded_run_reads_what_was_there_and_opens_no_subscription(two: Ef
             {"consumerMode": "efo", "consumerARN": "b,c", "registeredConsumerIdType": "name"},
             "2 consumers for 1 streams",
         ),
+        (
+            {"consumerMode": "efo", "consumerARN": _ARN.format("payments", 1) + "/consumer/mine:1"},
+            "OPTION_CONFLICT.*stream/payments for the stream orders",
+        ),
+        (
+            {
+                "consumerMode": "efo",
+                "streamName": "orders,payments",
+                "consumerARN": ",".join(_ARN.format(each, 1) + "/consumer/mine:1" for each in ("payments", "orders")),
+            },
+            "OPTION_CONFLICT.*stream/payments for the stream orders",
+        ),
         ({"consumerMode": "pull"}, "OPTION_ILLEGAL.*consumerMode"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, str], expected: str) -> None:
     with pytest.raises(OptionError, match=expected):
         parse_read_options({"streamName": "orders", "region": "us-east-1"} | options, {})
+
+
+def test_a_consumer_of_a_stream_of_another_account_is_refused_where_the_arn_of_the_stream_is_given() -> None:
+    options = {"streamARN": _ARN.format("orders", 1), "consumerMode": "efo"}
+    assert parse_read_options(options | {"consumerARN": options["streamARN"] + "/consumer/mine:1"}, {}).consumers
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*000000000002:stream/orders for the stream .*000000000001"):
+        parse_read_options(options | {"consumerARN": _ARN.format("orders", 2) + "/consumer/mine:1"}, {})
+
+
+def test_a_consumer_of_another_stream_stops_the_query_before_it_brings_anything(efo: Efo) -> None:
+    """By name the options do not say which account the stream is of."""
+    options = efo.options(consumerARN=_consumer(efo, "mine"))
+    del options["consumerName"]
+    account = options["consumerARN"].split(":")[4]
+    options["consumerARN"] = options["consumerARN"].replace(account, "999999999999")
+    refused = pytest.raises(ReaderFailedError, match="OPTION_CONFLICT.*999999999999.*" + account)
+    with efo.rig.query(**options) as query, refused:
+        query.run_until(lambda _batches: False, PATIENCE)
+    assert efo.rig.server.subscriptions(efo.rig.stream) == []
 
 
 def test_a_consumer_that_was_registered_before_is_used_and_left(efo: Efo) -> None:
