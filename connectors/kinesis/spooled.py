@@ -51,6 +51,8 @@ class SpooledExtents:
         self._left: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._next: dict[str, int] = {}
+        self.lost = 0
+        """Grows when a segment is gone, damaged or foreign: whose records it held is not known."""
 
     def open(self) -> None:
         """Make the folder, and look at what is in it.
@@ -91,12 +93,20 @@ class SpooledExtents:
                 "Give the query a spoolLocation of its own.",
             )
 
-    def take_folder(self, fetcher: str) -> list[ShardKey]:
-        """Look at all segments of a fetcher that were not looked at; the shards that they hold something of."""
+    def take_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
+        """Look at all segments of a fetcher that were not looked at; the shards that they hold something of.
+
+        Args:
+            fetcher: whose.
+            newest: the number of one that was there, if that is known.
+        """
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
-        numbers = sorted(int(name) for name in names if name.isdigit())
+        numbers = {int(name) for name in names if name.isdigit()}
         seen = self._next.get(fetcher, 0)
-        return [key for number in numbers if number >= seen for key in self.take(fetcher, number)]
+        new = sorted(number for number in numbers if number >= seen)
+        self.lost += max([newest, *new]) + 1 - seen > len(new)
+        self._next[fetcher] = max(seen, newest + 1)
+        return [key for number in new for key in self.take(fetcher, number)]
 
     def take(self, fetcher: str, number: int) -> list[ShardKey]:
         """Look at a segment; the shards that it holds something of."""
@@ -104,6 +114,7 @@ class SpooledExtents:
         name = segment_name(fetcher, number)
         extents = self._read(name)
         if not extents:
+            self.lost += 1
             self._delete(name)
             return []
         with self._lock:

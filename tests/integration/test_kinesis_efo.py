@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
@@ -624,6 +625,36 @@ def test_each_segment_of_a_batch_may_be_lost_or_damaged_and_the_rows_are_the_sam
             assert _rows(two, _planned(two, start, end)) == wanted, (harm, path)
             for each, data in saved.items():
                 each.write_bytes(data)
+
+
+def _empty_aggregate() -> bytes:
+    """A KPL aggregate with a key and no record."""
+    body = b"\x0a\x01k"
+    return b"\xf3\x89\x9a\xc2" + body + hashlib.md5(body).digest()
+
+
+def test_26_what_a_segment_held_that_is_lost_before_it_was_looked_at_is_polled(efo: Efo) -> None:
+    """The subscription lives on, so nothing else would ever look at the shard."""
+    with efo.query(subscriptionStallInterval="60s") as query:
+        efo.until_live(query)
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+        for harm, later in ((_deleted, 5), (_truncated, 0)):
+            before = set(efo.segments())
+            os.kill(query.reader.pid, signal.SIGSTOP)
+            try:
+                values += efo.rig.put(5)
+                wait_until(lambda before=before: set(efo.segments()) > before)
+                for path in set(efo.segments()) - before:
+                    harm(path, path)
+                values += efo.rig.put(later)
+            finally:
+                os.kill(query.reader.pid, signal.SIGCONT)
+            efo.rig.drain(query, values)
+        efo.until_live(query)
+        efo.rig.server.put(efo.rig.stream, [("k", _empty_aggregate())])  # no row, so no segment says that it was there
+        values += efo.rig.put(5)
+        efo.rig.drain(query, values)
 
 
 def test_an_executor_that_cannot_see_the_spool_polls_a_range_in_one_go(two: Efo, tmp_path: Path) -> None:
