@@ -105,6 +105,12 @@ class FanOutWatch(ShardWatch):
 
     # What the stream asks
 
+    def begins_anew(self) -> None:
+        """The checkpoint is a new one: what an earlier query left may lie before its start, or be trimmed."""
+        self._open_spool()
+        if self._group is None:
+            self._spool.clear()
+
     def bounded(self) -> None:
         """This run has an end: it opens no subscriptions, and uses what the spool has."""
         self._is_bounded = True

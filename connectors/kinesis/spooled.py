@@ -65,6 +65,18 @@ class SpooledExtents:
             self.take_folder(fetcher)
             self._remove_folder(fetcher)
 
+    def clear(self) -> None:
+        """Let go of all there is."""
+        with self._lock:
+            gone = list(self._left)
+            self._shards.clear()
+            self._left.clear()
+            self._sizes.clear()
+        for name in gone:
+            self._delete(name)
+        for fetcher in {name.split("/")[1] for name in gone}:
+            self._remove_folder(fetcher)
+
     def fetchers(self) -> list[str]:
         """The fetchers that have a folder."""
         return self._store.list(_INBOX)

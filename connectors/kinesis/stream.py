@@ -86,6 +86,8 @@ class KinesisStream:
             ConnectorError: the service cannot be asked, a stream was made anew, or records are gone.
         """
         self._watch.busy(())
+        if is_sentinel(start):
+            self._watch.begins_anew()
         try:
             return self._latest(start, everything=everything)
         except ConnectorError as error:

@@ -532,6 +532,20 @@ def test_the_spool_may_be_deleted_at_any_time(two: Efo, running: bool) -> None:
         assert two.polls(lambda: two.rig.drain(query, values)) == 0
 
 
+def test_a_new_checkpoint_reads_nothing_that_an_earlier_query_left_in_the_spool(efo: Efo) -> None:
+    with efo.query() as query:
+        efo.until_live(query)
+        values = efo.rig.put(10)
+        efo.rig.drain(query, values)
+        assert efo.segments() != []
+    for each in ("checkpoint", "sink"):
+        shutil.rmtree(efo.rig.folder / each)
+    efo.rig.server.trim(efo.rig.stream, efo.rig.server.shards(efo.rig.stream)[0], 10)
+    with efo.query() as query:
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+
+
 _streams: dict[str, KinesisStream] = {}
 """One for a stream: to make a client takes longer than to plan a batch."""
 
