@@ -538,6 +538,25 @@ def test_19_a_batch_read_whose_end_was_trimmed_fails(kinesis: KinesisRig, newer:
         list(_rows_of(part, options))
 
 
+def test_19_children_that_wait_for_their_parent_raise_no_alarm(server: KinesisServerProcess, tmp_path: Path) -> None:
+    """A start by time is that of all shards; what came of a split since is younger than the retention."""
+    rig = KinesisRig(server, tmp_path)
+    begin = round(server.now() * 1000)
+    server.jump(60)
+    values = rig.put(6)
+    server.jump(20 * HOUR)
+    values += rig.put(6)
+    server.split(rig.stream, server.shards(rig.stream)[0])
+    values += rig.put(20)
+    server.jump(3.5 * HOUR)
+    options = {"initialPosition": "at_timestamp", "initialTimestamp": str(begin), "maxRecordsPerTrigger": "8"}
+    with rig.query(**options) as query:
+        query.run_batch(PATIENCE)
+        server.jump(0.6 * HOUR)
+        query.restart()
+        rig.drain(query, values)
+
+
 def test_19_an_idle_shard_raises_no_alarm_however_long(server: KinesisServerProcess, tmp_path: Path) -> None:
     rig = KinesisRig(server, tmp_path)
     values = rig.put(5)
