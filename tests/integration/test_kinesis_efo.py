@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,9 +16,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.consumers import active_consumer
+from connectors.kinesis.consumers import StreamConsumers, active_consumer
+from connectors.kinesis.jobs import Job, Jobs
 from connectors.kinesis.options import Deaggregate, parse_read_options
 from connectors.kinesis.read_spooled import read_part
 from connectors.kinesis.reader import _settings
@@ -202,8 +205,10 @@ def _client(efo: Efo) -> tuple[KinesisClient, str]:
 
 
 def _consumer(efo: Efo, name: str = "consumer", *, register: bool = True, timeout: float = PATIENCE) -> str:
+    """The ARN of a consumer, once it is ACTIVE."""
     client, arn = _client(efo)
-    return active_consumer(client, arn, name, register=register, timeout_seconds=timeout)
+    policy = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0, deadline_seconds=timeout)
+    return retry(lambda: active_consumer(client, arn, name, register=register), policy)
 
 
 def test_25_a_consumer_is_registered_where_it_is_missing_and_then_reused(efo: Efo) -> None:
@@ -244,6 +249,32 @@ def test_25_a_consumer_that_does_not_come_fails_by_name(efo: Efo) -> None:
         _consumer(efo, timeout=0.5)
     with pytest.raises(OptionError, match="KINESIS_NO_CONSUMER"):
         _consumer(efo, "nobody", register=False)
+
+
+def test_25_many_consumers_that_do_not_come_keep_no_thread_from_the_shards(efo: Efo) -> None:
+    """There are sixteen threads for all that a source process asks; here is one."""
+    efo.rig.server.set_transition(600)
+    client, arn = _client(efo)
+    options = parse_read_options(efo.rig.options(**efo.options(registerConsumerTimeoutInterval="5s")), {})
+    failed: list[BaseException] = []
+    found: list[str] = []
+    looked = threading.Event()
+    jobs = Jobs(1, failed.append)
+    consumers = StreamConsumers(options, client, jobs, found.append)
+    try:
+        consumers.want(arn, efo.rig.stream)
+        wait_until(lambda: "RegisterStreamConsumer" in efo.rig.server.call_counts(efo.rig.stream))
+        jobs.add(Job(looked.set))
+        assert looked.wait(PATIENCE)
+        assert failed == [], "it is waited for, and not done yet"
+        wait_until(lambda: failed != [])
+        assert [getattr(error, "code", None) for error in failed] == ["KINESIS_CONSUMER_NOT_ACTIVE"]
+        efo.rig.server.jump(601)
+        consumers.want(arn, efo.rig.stream)
+        wait_until(lambda: found == [arn])
+        assert consumers.arn(arn) == _consumer(efo, options.consumers[0])
+    finally:
+        jobs.stop()
 
 
 def test_25_the_query_polls_until_its_consumer_is_active(efo: Efo) -> None:
