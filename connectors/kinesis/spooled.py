@@ -19,6 +19,7 @@ from connectors.kinesis.extents import Extent, Piece, ShardExtents, ShardKey
 from connectors.kinesis.offsets import Streams
 from connectors.kinesis.positions import CONNECTOR, Position
 from connectors.spool.identity import read_identity
+from connectors.spool.opening import clear_temporary
 from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.store import LocalStore
 
@@ -55,7 +56,7 @@ class SpooledExtents:
         """Grows when a segment is gone, damaged or foreign: whose records it held is not known."""
 
     def open(self) -> None:
-        """Make the folder, and look at what is in it.
+        """Make the folder, look at what is in it, and remove the half-written segments of fetchers that were killed.
 
         Raises:
             SpoolError: it cannot be used, or belongs to another connector, whose segments must not be touched.
@@ -64,6 +65,8 @@ class SpooledExtents:
         for fetcher in self.fetchers():
             self.take_folder(fetcher)
             self._remove_folder(fetcher)
+        with contextlib.suppress(OSError, SpoolError):
+            clear_temporary(self._store)
 
     def clear(self) -> None:
         """Let go of all there is."""

@@ -27,6 +27,7 @@ from connectors.kinesis.reader import _settings
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.stream import KinesisStream
+from connectors.spool.fetch_pipeline import FetcherFolder
 from connectors.spool.segment import SegmentReader
 from connectors.spool.stores import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
@@ -722,6 +723,20 @@ def test_segments_of_another_service_or_of_other_options_are_foreign(two: Efo) -
     foreign = _planned(two, start, end, deaggregate="false")
     assert not any(part.pieces for part in foreign)
     assert _rows(two, foreign) == wanted
+
+
+def test_what_a_killed_fetcher_has_half_written_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    """A container that is killed takes the source process with it, so nobody else is there to do it."""
+    root = str(tmp_path / "spool")
+    open_store(root, "test").make_root()
+    killed, lives = FetcherFolder(root), FetcherFolder(root)
+    for each in (killed, lives):
+        each.store.writer(f"{each.name}/0.arrow").write(b"half")
+    killed.release()
+    SpooledExtents(root, "spool", deaggregate=True).open()
+    assert [path.name.partition("-")[0] for path in (tmp_path / "spool" / "tmp").iterdir()] == [lives.fetcher]
+    assert SpooledExtents(root, "spool", deaggregate=True).fetchers() == [lives.fetcher]
+    lives.release()
 
 
 def test_a_spool_of_another_connector_is_refused(efo: Efo) -> None:
