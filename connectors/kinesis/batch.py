@@ -100,7 +100,7 @@ def _end(
         if newest != END and _is_ahead(said, newest):
             return newest
         return said if _is_ahead(said, start.position) else start.position
-    if said.kind is Kind.TRIM:
+    if said.kind is Kind.TRIM or (said.kind is start.position.kind and said.number <= start.position.number):
         return start.position
     record = first.get(key)
     if record is None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from connectors.core.backoff import RetryPolicy, is_transient, retry
+from connectors.core.backoff import Backoff, RetryPolicy, is_transient
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.kinesis.client_errors import IN_USE, NOT_FOUND
+from connectors.kinesis.fanout_options import check_consumer_of
 from connectors.kinesis.jobs import Job, Jobs
 
 if TYPE_CHECKING:
@@ -29,35 +30,28 @@ _AGAIN_SECONDS: Final = 5.0
 _LOOKS: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0)
 
 
-def active_consumer(
-    client: KinesisClient,
-    stream_arn: str,
-    name: str,
-    *,
-    register: bool,
-    timeout_seconds: float,
-    sleep: Callable[[float], object] = time.sleep,
-) -> str:
-    """The ARN of a consumer that is ACTIVE.
+def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
+    """The ARN of a consumer that is ACTIVE; looks once, and makes it where it is missing.
 
     Args:
         client: calls the service.
         stream_arn: of the stream.
         name: of the consumer, or its ARN.
         register: make it when it is not there.
-        timeout_seconds: so long it is waited for.
-        sleep: waits so many seconds; when it returns True, nothing more is tried.
 
     Raises:
-        OptionError: it is not there, and must not be made.
-        ConnectorError: a call failed, or it did not become ACTIVE in time.
+        OptionError: it is not there, and must not be made; or it is one of another stream.
+        ServiceUnavailableError: it is not ACTIVE yet.
+        ConnectorError: a call failed.
     """
-    policy = RetryPolicy(
-        initial_seconds=_LOOKS.initial_seconds, cap_seconds=_LOOKS.cap_seconds, deadline_seconds=timeout_seconds
-    )
-    return retry(
-        lambda: _look(client, stream_arn, name, register=register), policy, retryable=is_transient, sleep=sleep
-    )
+    where = f"{stream_arn}, {name}"
+    found = registered_consumer(client, stream_arn, name, register=register)
+    if found is None:
+        _register(client, stream_arn, name)
+        raise _not_yet("it was registered just now", where)
+    if found["ConsumerStatus"] != "ACTIVE":
+        raise _not_yet(f"its status is {found['ConsumerStatus']}", where)
+    return str(found["ConsumerARN"])
 
 
 def registered_consumer(
@@ -72,11 +66,14 @@ def registered_consumer(
         register: it may be made.
 
     Raises:
-        OptionError: it is not there, and must not be made.
+        OptionError: it is not there, and must not be made; or it is one of another stream.
         ConnectorError: the call failed.
     """
     where = f"{stream_arn}, {name}"
-    named = {"ConsumerARN": name} if name.startswith("arn:") else {"StreamARN": stream_arn, "ConsumerName": name}
+    named = {"StreamARN": stream_arn, "ConsumerName": name}
+    if name.startswith("arn:"):
+        check_consumer_of(stream_arn, name)
+        named = {"ConsumerARN": name}
     try:
         found: Mapping[str, str] = client.call("describe_stream_consumer", where, **named)["ConsumerDescription"]
     except ConnectorError as error:
@@ -91,17 +88,6 @@ def registered_consumer(
             ) from None
         return None
     return found
-
-
-def _look(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
-    where = f"{stream_arn}, {name}"
-    found = registered_consumer(client, stream_arn, name, register=register)
-    if found is None:
-        _register(client, stream_arn, name)
-        raise _not_yet("it was registered just now", where)
-    if found["ConsumerStatus"] != "ACTIVE":
-        raise _not_yet(f"its status is {found['ConsumerStatus']}", where)
-    return str(found["ConsumerARN"])
 
 
 def _register(client: KinesisClient, stream_arn: str, name: str) -> None:
@@ -124,10 +110,21 @@ def _not_yet(what: str, where: str) -> ServiceUnavailableError:
 
 @dataclass(slots=True)
 class _Consumer:
+    """A consumer that is looked for.
+
+    Attributes:
+        name: its name or ARN.
+        arn: its ARN, when it is ACTIVE.
+        job: the looks for it.
+        asked: when they began.
+        backoff: the time between them.
+    """
+
     name: str
     arn: str | None = None
     job: Job | None = None
     asked: float = -_AGAIN_SECONDS
+    backoff: Backoff = field(default_factory=lambda: Backoff(_LOOKS))
 
 
 class StreamConsumers:
@@ -181,16 +178,28 @@ class StreamConsumers:
             consumer.job = Job(partial(self._find, stream_arn, consumer))
             self._jobs.add(consumer.job, max(0.0, consumer.asked + _AGAIN_SECONDS - time.monotonic()))
 
-    def _find(self, stream_arn: str, consumer: _Consumer) -> None:
-        consumer.asked = time.monotonic()
+    def _find(self, stream_arn: str, consumer: _Consumer) -> float | None:
+        """Look once; in how many seconds to look again. Waiting here would keep a thread from the shards."""
+        if consumer.backoff.failures == 0:
+            consumer.asked = time.monotonic()
+        register = self._options.consumer_name is not None
+        again: float | None = None
         try:
-            consumer.arn = active_consumer(
-                self._client,
-                stream_arn,
-                consumer.name,
-                register=self._options.consumer_name is not None,
-                timeout_seconds=self._options.register_timeout,
-            )
+            consumer.arn = active_consumer(self._client, stream_arn, consumer.name, register=register)
+        except ConnectorError as error:
+            again = self._again_after(error, consumer)
+            if again is None:
+                raise
         finally:
-            consumer.job = None
-        self._found(stream_arn)
+            if again is None:
+                consumer.backoff.reset()
+                consumer.job = None
+        if again is None:
+            self._found(stream_arn)
+        return again
+
+    def _again_after(self, error: ConnectorError, consumer: _Consumer) -> float | None:
+        """In how many seconds to look again after an error; None when that is too late, or cannot help."""
+        delay = consumer.backoff.next_delay_seconds()
+        is_late = time.monotonic() + delay > consumer.asked + self._options.register_timeout
+        return None if is_late or not is_transient(error) else delay

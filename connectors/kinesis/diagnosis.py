@@ -24,7 +24,7 @@ from connectors.kinesis.losses import check_kept, report_loss
 from connectors.kinesis.offsets import Streams, StreamState, read_offset
 from connectors.kinesis.options import KinesisReadOptions, parse_read_options
 from connectors.kinesis.positions import LATEST, TRIM, Kind
-from connectors.kinesis.shards import Listing, overdue, resolve, vanished, with_unread
+from connectors.kinesis.shards import Listing, resolve, unproven, vanished, with_unread
 from connectors.kinesis.stream import check_named, same_stream
 from connectors.kinesis.watch import ShardWatch
 
@@ -258,7 +258,7 @@ def _check_state(client: KinesisClient, options: KinesisReadOptions, state: Stre
         reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
         report_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=True)
     for shard, one in with_unread(state, listing).shards.items():
-        if not one.ended and shard in listing.shards and overdue(one, listing.at_ms, listing.retention_ms):
+        if unproven(shard, one, listing):
             look = ShardLook(client, listing.stream, shard)
             question = partial(check_kept, look, one.position, one.known_ms or 0, fail=True)
             patiently(question, options)

@@ -214,12 +214,17 @@ class ShardExtents:
 
     @staticmethod
     def _later_start(extent: Extent, position: Position) -> Position | None:
-        """Where an extent begins to count behind a gap; None when it cannot be told."""
+        """Where an extent begins to count behind a gap; None when it cannot be told.
+
+        Behind a time, and the oldest record that is kept, it cannot: the extent may lie before.
+        """
         if extent.after.kind is not Kind.AFTER:
             return None
-        if position.kind is Kind.AFTER and extent.after.number <= position.number:
-            return None
-        return extent.after
+        if position.kind is Kind.AFTER and extent.after.number > position.number:
+            return extent.after
+        if position.kind is Kind.AT and extent.after.number >= position.number:
+            return extent.after
+        return None
 
 
 def _last(extent: Extent) -> int:

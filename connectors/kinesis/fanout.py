@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -59,6 +60,7 @@ class _Fan:
         refused: the service does not take the position.
         behind: how often in a row it was seen to be behind.
         brought: the newest record that segments ever brought; -1 when none did.
+        lost_at: when a segment was last seen to be lost, by the monotonic clock: it may have been this shard's newest.
     """
 
     created_ms: int
@@ -71,6 +73,11 @@ class _Fan:
     refused: bool = False
     behind: int = 0
     brought: int = -1
+    lost_at: float = -1.0
+
+    def has_gap(self) -> bool:
+        """Whether segments brought what the chain does not lead to."""
+        return self.head != END and self.brought > (self.head.number if self.head.kind is Kind.AFTER else -1)
 
 
 class FanOutWatch(ShardWatch):
@@ -97,6 +104,12 @@ class FanOutWatch(ShardWatch):
         self._silent = SilentFetchers(options.subscription_stall, _CHECK_SECONDS)
 
     # What the stream asks
+
+    def begins_anew(self) -> None:
+        """The checkpoint is a new one: what an earlier query left may lie before its start, or be trimmed."""
+        self._open_spool()
+        if self._group is None:
+            self._spool.clear()
 
     def bounded(self) -> None:
         """This run has an end: it opens no subscriptions, and uses what the spool has."""
@@ -153,9 +166,12 @@ class FanOutWatch(ShardWatch):
         super().stop()
 
     def _rests(self, key: ShardKey, followed: Followed) -> bool:
-        fan = self._fans.get(key)
-        if fan is None or not fan.live or self._index(key) in self._silent:
-            return False
+        with self._lock:
+            fan = self._fans.get(key)
+            if fan is None or not fan.live or self._index(key) in self._silent:
+                return False
+            if fan.has_gap() or followed.fresh_as_of < fan.lost_at:
+                return False  # what a lost segment held is seen here and polled, and then the chain goes on behind it
         looked = followed.tail.seen.number
         return looked is None or (followed.pushed.number or -1) >= looked
 
@@ -232,10 +248,22 @@ class FanOutWatch(ShardWatch):
     # What the fetchers tell; in the thread that supervises them
 
     def _published(self, fetcher: str, number: int) -> None:
-        del number  # earlier reports may be lost
-        for key in set(self._spool.take_folder(fetcher)):
+        lost = self._spool.lost
+        for key in set(self._spool.take_folder(fetcher, number)):
             self._advance(key)
+        if self._spool.lost != lost:
+            self._look_at_all()
         self._allow()
+
+    def _look_at_all(self) -> None:
+        """Look at every shard once: a segment is lost, and nobody knows whose records it held."""
+        now = time.monotonic()
+        with self._lock:
+            for fan in self._fans.values():
+                fan.lost_at = now
+            keys = list(self._fans)
+        for key in keys:
+            self._look_again(key)
 
     def _noted(self, index: int, value: Any) -> None:
         if value is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +14,7 @@ from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH
 from connectors.core.options import conflict, option
 from connectors.kinesis.positions import CONNECTOR
 
-__all__ = ["ConsumerIdType", "FanOutOptions", "check_fan_out"]
+__all__ = ["ConsumerIdType", "FanOutOptions", "check_consumer_of", "check_fan_out"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
@@ -113,11 +114,15 @@ class FanOutOptions:
     """Derived: spoolLocation, or the folder that is picked without it."""
 
 
-def check_fan_out(options: FanOutOptions, streams: int) -> tuple[str, ...]:
+def check_fan_out(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...]:
     """The name or ARN of the consumer of each stream.
 
+    Args:
+        options: the parsed options.
+        streams: names or ARNs.
+
     Raises:
-        OptionError: none is given, both kinds are, or they are not legal.
+        OptionError: none is given, both kinds are, they are not legal, or one is of another stream.
     """
     if (options.consumer_name is None) == (options.consumer_arn is None):
         if options.consumer_name is not None:
@@ -137,10 +142,15 @@ def check_fan_out(options: FanOutOptions, streams: int) -> tuple[str, ...]:
                 CONNECTOR,
                 "Give up to 128 letters, digits, dots, dashes and underscores.",
             )
-        return (name,) * streams
+        return (name,) * len(streams)
     if options.require_deregistration:
         what = "a consumer that was registered by somebody else is not deregistered here"
         raise conflict(CONNECTOR, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
+    return _registered(options, streams)
+
+
+def _registered(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...]:
+    """What ``consumerARN`` holds, one for each stream."""
     found = tuple(each.strip() for each in (options.consumer_arn or "").split(","))
     pattern = _ARN if options.consumer_id_type is ConsumerIdType.ARN else _NAME
     for each in found:
@@ -152,11 +162,34 @@ def check_fan_out(options: FanOutOptions, streams: int) -> tuple[str, ...]:
                 "Give ARNs of consumers: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER; or set "
                 "registeredConsumerIdType=name.",
             )
-    if len(found) != streams:
+    if len(found) != len(streams):
         raise OptionError(
             "OPTION_ILLEGAL",
-            f"The option consumerARN names {len(found)} consumers for {streams} streams",
+            f"The option consumerARN names {len(found)} consumers for {len(streams)} streams",
             CONNECTOR,
             "Give one for each stream, in their order.",
         )
+    if options.consumer_id_type is ConsumerIdType.ARN:
+        for stream, consumer in zip(streams, found, strict=True):
+            check_consumer_of(stream, consumer)
     return found
+
+
+def check_consumer_of(stream: str, consumer: str) -> None:
+    """Refuse a consumer of another stream: a subscription by it would bring the records of that one.
+
+    Args:
+        stream: name or ARN.
+        consumer: an ARN.
+
+    Raises:
+        OptionError: it is one.
+    """
+    other = consumer.partition("/consumer/")[0]
+    if stream != (other if stream.startswith("arn:") else other.rpartition("/")[2]):
+        raise OptionError(
+            "OPTION_CONFLICT",
+            f"The option consumerARN names a consumer of {other} for the stream {stream}",
+            CONNECTOR,
+            "Give the consumers of the streams, in the order of the streams.",
+        )

@@ -265,7 +265,7 @@ def parse_read_options(
     options = dataclasses.replace(options, streams=streams, start=start, end=end)
     if options.consumer_mode is not ConsumerMode.EFO:
         return options
-    consumers = check_fan_out(options, len(streams))
+    consumers = check_fan_out(options, streams)
     identity = f"{options.endpoint_url} {options.region} {' '.join(streams)} {' '.join(consumers)}"
     folder = options.spool_location or ephemeral_folder(CONNECTOR, identity, environ)
     return dataclasses.replace(options, consumers=consumers, spool_folder=folder)

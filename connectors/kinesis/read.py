@@ -85,10 +85,10 @@ def _records(part: ShardRange, settings: ReadSettings, pages: _Pages) -> Iterato
         if records:
             pages.read_up_to(records[-1])
             yield records
-        if complete or (page.following is None and part.end.kind is not Kind.AFTER):
+        if complete or (page.following is None and part.end.kind is Kind.END):
             return
         at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
-        if part.end.kind is Kind.AFTER and (page.following is None or at_tip >= _TIP_PAGES):
+        if part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES):
             _end_is_gone(part, settings)
             return
 
@@ -102,12 +102,10 @@ def _within(
     if part.end.kind is Kind.END or not records or records[-1].number < part.end.number:
         return records, False
     here = bisect_left(records, part.end.number, key=_number)
-    if part.end.kind is Kind.AT:
-        return records[:here], True
     if records[here].number != part.end.number:
         _end_is_gone(part, settings)
         return records[:here], True
-    return records[: here + 1], True
+    return records[: here + (part.end.kind is Kind.AFTER)], True
 
 
 def _number(record: Record) -> int:
@@ -136,7 +134,8 @@ class _Pages:
         self.position: Position = part.begin
         """Up to here all has been read."""
         self._iterator: str | None = None
-        self._checked = part.known_ms is None
+        self._known_ms = part.known_ms
+        self._checked: Position | None = None
         self._next_call = 0.0
 
     def next(self) -> Page:
@@ -152,12 +151,13 @@ class _Pages:
     def read_up_to(self, record: Record) -> None:
         """Note where to go on when the iterator has expired."""
         self.position = after(record.number)
+        self._known_ms = max(record.arrival_ms, self._known_ms or 0)
 
     def _page(self) -> Page:
         settings, part = self._settings, self._part
         is_new = self._iterator is None
         if self._iterator is None:
-            known = part.known_ms is not None
+            known = self._known_ms is not None
             self._iterator = kept_iterator(self._client, part.stream, part.shard, self.position, was_read=known)
         if (wait := self._next_call - time.monotonic()) > 0:
             self._sleep(wait)
@@ -177,11 +177,11 @@ class _Pages:
         return page
 
     def _check(self, page: Page) -> None:
-        """Once: whether what the range begins with is still there."""
-        part = self._part
-        if self._checked or part.known_ms is None:
+        """Whether what comes behind all that was read is still there; asked once the retention may have passed it."""
+        part, known_ms = self._part, self._known_ms
+        if known_ms is None or self._checked == self.position or not 0 < part.retention_ms < page.at_ms - known_ms:
             return
-        self._checked = True
-        if part.known_ms < page.at_ms - part.retention_ms:
-            fail = self._settings.fail_on_data_loss
-            check_kept(ShardLook(self._client, part.stream, part.shard), part.begin, part.known_ms, fail=fail)
+        look = ShardLook(self._client, part.stream, part.shard)
+        check_kept(look, self.position, known_ms, fail=self._settings.fail_on_data_loss)
+        self._checked = self.position
+        self._next_call += self._settings.period

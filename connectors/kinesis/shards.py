@@ -28,6 +28,7 @@ __all__ = [
     "ShardRange",
     "advanced",
     "is_behind",
+    "is_whole",
     "is_worth_a_batch",
     "newest",
     "next_state",
@@ -36,6 +37,7 @@ __all__ = [
     "resolve",
     "shard_ranges",
     "states_of",
+    "unproven",
     "vanished",
     "with_unread",
 ]
@@ -214,6 +216,28 @@ def with_unread(state: StreamState, listing: Listing) -> StreamState:
 
     owed = [each for each, one in states_of(state, listing).items() if is_owed(each, one)]
     return replace(state, shards={**state.shards, **dict.fromkeys(owed, ShardState(TRIM, clean_ms=0))})
+
+
+def is_whole(shard: str, position: Position, listing: Listing) -> bool:
+    """Whether nothing of a shard that was not read can have been trimmed: one of its parents is listed still.
+
+    So its start by time may lie longer ago than the retention; see `with_unread`.
+    """
+    listed = listing.shards.get(shard)
+    parents = () if listed is None else listed.parents
+    return position.kind in {Kind.TRIM, Kind.TIME} and any(each in listing.shards for each in parents)
+
+
+def unproven(shard: str, state: ShardState, listing: Listing) -> bool:
+    """Whether records of a shard may have been trimmed unread, as nothing is known of it for longer than the retention.
+
+    Args:
+        shard: its id.
+        state: how far it was read.
+        listing: the stream as it is now.
+    """
+    is_unread = not state.ended and shard in listing.shards and not is_whole(shard, state.position, listing)
+    return is_unread and overdue(state, listing.at_ms, listing.retention_ms)
 
 
 def readable(states: Mapping[str, ShardState], listing: Listing, *, preserve_order: bool = True) -> list[str]:

@@ -19,6 +19,7 @@ from connectors.kinesis.extents import Extent, Piece, ShardExtents, ShardKey
 from connectors.kinesis.offsets import Streams
 from connectors.kinesis.positions import CONNECTOR, Position
 from connectors.spool.identity import read_identity
+from connectors.spool.opening import clear_temporary
 from connectors.spool.segment import SegmentReader, segment_name
 from connectors.spool.store import LocalStore
 
@@ -51,9 +52,11 @@ class SpooledExtents:
         self._left: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._next: dict[str, int] = {}
+        self.lost = 0
+        """Grows when a segment is gone, damaged or foreign: whose records it held is not known."""
 
     def open(self) -> None:
-        """Make the folder, and look at what is in it.
+        """Make the folder, look at what is in it, and remove the half-written segments of fetchers that were killed.
 
         Raises:
             SpoolError: it cannot be used, or belongs to another connector, whose segments must not be touched.
@@ -61,6 +64,20 @@ class SpooledExtents:
         self.make()
         for fetcher in self.fetchers():
             self.take_folder(fetcher)
+            self._remove_folder(fetcher)
+        with contextlib.suppress(OSError, SpoolError):
+            clear_temporary(self._store)
+
+    def clear(self) -> None:
+        """Let go of all there is."""
+        with self._lock:
+            gone = list(self._left)
+            self._shards.clear()
+            self._left.clear()
+            self._sizes.clear()
+        for name in gone:
+            self._delete(name)
+        for fetcher in {name.split("/")[1] for name in gone}:
             self._remove_folder(fetcher)
 
     def fetchers(self) -> list[str]:
@@ -91,12 +108,20 @@ class SpooledExtents:
                 "Give the query a spoolLocation of its own.",
             )
 
-    def take_folder(self, fetcher: str) -> list[ShardKey]:
-        """Look at all segments of a fetcher that were not looked at; the shards that they hold something of."""
+    def take_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
+        """Look at all segments of a fetcher that were not looked at; the shards that they hold something of.
+
+        Args:
+            fetcher: whose.
+            newest: the number of one that was there, if that is known.
+        """
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
-        numbers = sorted(int(name) for name in names if name.isdigit())
+        numbers = {int(name) for name in names if name.isdigit()}
         seen = self._next.get(fetcher, 0)
-        return [key for number in numbers if number >= seen for key in self.take(fetcher, number)]
+        new = sorted(number for number in numbers if number >= seen)
+        self.lost += max([newest, *new]) + 1 - seen > len(new)
+        self._next[fetcher] = max(seen, newest + 1)
+        return [key for number in new for key in self.take(fetcher, number)]
 
     def take(self, fetcher: str, number: int) -> list[ShardKey]:
         """Look at a segment; the shards that it holds something of."""
@@ -104,6 +129,7 @@ class SpooledExtents:
         name = segment_name(fetcher, number)
         extents = self._read(name)
         if not extents:
+            self.lost += 1
             self._delete(name)
             return []
         with self._lock:

@@ -24,13 +24,14 @@ from connectors.kinesis.shards import (
     Seen,
     ShardRange,
     advanced,
+    is_whole,
     is_worth_a_batch,
     next_state,
-    overdue,
     readable,
     resolve,
     shard_ranges,
     states_of,
+    unproven,
     vanished,
     with_unread,
 )
@@ -86,6 +87,8 @@ class KinesisStream:
             ConnectorError: the service cannot be asked, a stream was made anew, or records are gone.
         """
         self._watch.busy(())
+        if is_sentinel(start):
+            self._watch.begins_anew()
         try:
             return self._latest(start, everything=everything)
         except ConnectorError as error:
@@ -173,8 +176,7 @@ class KinesisStream:
         """Look once at each shard of which nothing is known for longer than the retention."""
         for shard, one in with_unread(state, listing).shards.items():
             key = (listing.arn, shard)
-            late = not one.ended and shard in listing.shards and overdue(one, listing.at_ms, listing.retention_ms)
-            if late and (key, one) not in self._checked:
+            if unproven(shard, one, listing) and (key, one) not in self._checked:
                 look = self._watch.look(key, listing.stream)
                 check = partial(check_kept, look, one.position, one.known_ms or 0, fail=self._options.fail_on_data_loss)
                 self._watch.look_at_all(check)
@@ -284,15 +286,17 @@ class KinesisStream:
             same_stream(state, listing)
             before = with_unread(begin[arn], listing) if arn in begin else None
             found = shard_ranges(listing.stream, listing.name, before, state, listing.retention_ms)
-            found = [self._with_pieces(arn, state.created_ms, each) for each in found]
+            found = [self._completed(listing, state.created_ms, each) for each in found]
             busy += [(arn, each.shard) for each in found]
             ranges += found
         self._watch.busy(busy)
         return ranges
 
-    def _with_pieces(self, arn: str, created_ms: int, part: ShardRange) -> ShardRange:
-        """A range, with what is there of it without asking the service."""
-        return replace(part, pieces=self._watch.pieces((arn, part.shard), created_ms, part.begin, part.end))
+    def _completed(self, listing: Listing, created_ms: int, part: ShardRange) -> ShardRange:
+        """A range, with what is there of it without asking the service, and without a time that proves nothing."""
+        known_ms = None if is_whole(part.shard, part.begin, listing) else part.known_ms
+        pieces = self._watch.pieces((listing.arn, part.shard), created_ms, part.begin, part.end)
+        return replace(part, known_ms=known_ms, pieces=pieces)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Batches up to an offset are never planned again."""

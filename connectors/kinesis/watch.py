@@ -313,6 +313,9 @@ class ShardWatch:
 
     # For those who are told of records
 
+    def begins_anew(self) -> None:
+        """The checkpoint is a new one."""
+
     def bounded(self) -> None:
         """This run has an end."""
 

@@ -25,7 +25,7 @@ from connectors.spool.store import TEMPORARY_FOLDER
 from connectors.spool.stores import Store
 from connectors.spool.temporary import temporary_files
 
-__all__ = ["open_ledger", "read_state", "take_over"]
+__all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
 
 _Numbers = npt.NDArray[np.int64]
 _ENDING = ".arrow\n"
@@ -245,7 +245,7 @@ def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> 
     for name in set(store.list("ids")) - live_runs:
         store.delete(f"ids/{name}")
     _clear_inbox(store, ledger.state, found)
-    _clear_temporary(store)
+    clear_temporary(store)
     failpoint("opening.after_clear")
 
 
@@ -280,7 +280,7 @@ def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
                 store.delete(name)
 
 
-def _clear_temporary(store: Store) -> None:
+def clear_temporary(store: Store) -> None:
     """Delete the temporary files of processes that are gone."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
     for name in temporary_files(store):

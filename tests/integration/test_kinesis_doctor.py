@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.checks import Finding, Outcome
 from connectors.kinesis.checks import check
 from connectors.kinesis.client import KinesisClient
@@ -218,7 +219,8 @@ def test_a_consumer_that_a_query_would_register_is_told_and_not_registered(kines
 
 def test_a_consumer_that_is_there_is_told_with_its_status(kinesis: KinesisRig) -> None:
     client = KinesisClient(client_options(parse_read_options(kinesis.options(), {})))
-    arn = active_consumer(client, client.listing(kinesis.stream).arn, "mine", register=True, timeout_seconds=PATIENCE)
+    stream_arn = client.listing(kinesis.stream).arn
+    arn = retry(lambda: active_consumer(client, stream_arn, "mine", register=True), RetryPolicy())
     for named in ({"consumerName": "mine"}, {"consumerARN": arn}):
         findings = look(kinesis, consumerMode="efo", **named)
         assert bad(findings) == {}

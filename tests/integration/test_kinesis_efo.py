@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,15 +16,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.consumers import active_consumer
+from connectors.kinesis.consumers import StreamConsumers, active_consumer
+from connectors.kinesis.jobs import Job, Jobs
 from connectors.kinesis.options import Deaggregate, parse_read_options
 from connectors.kinesis.read_spooled import read_part
 from connectors.kinesis.reader import _settings
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.stream import KinesisStream
+from connectors.spool.fetch_pipeline import FetcherFolder
 from connectors.spool.segment import SegmentReader
 from connectors.spool.stores import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
@@ -37,6 +42,7 @@ from connectors.testing.protocol import (
 from tests.kinesis_rig import PATIENCE, SOURCE, KinesisRig, wait_until
 
 HOUR = 3600.0
+_ARN = "arn:aws:kinesis:us-east-1:{1:012}:stream/{0}"
 
 
 @pytest.fixture(scope="module")
@@ -200,8 +206,10 @@ def _client(efo: Efo) -> tuple[KinesisClient, str]:
 
 
 def _consumer(efo: Efo, name: str = "consumer", *, register: bool = True, timeout: float = PATIENCE) -> str:
+    """The ARN of a consumer, once it is ACTIVE."""
     client, arn = _client(efo)
-    return active_consumer(client, arn, name, register=register, timeout_seconds=timeout)
+    policy = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0, deadline_seconds=timeout)
+    return retry(lambda: active_consumer(client, arn, name, register=register), policy)
 
 
 def test_25_a_consumer_is_registered_where_it_is_missing_and_then_reused(efo: Efo) -> None:
@@ -242,6 +250,32 @@ def test_25_a_consumer_that_does_not_come_fails_by_name(efo: Efo) -> None:
         _consumer(efo, timeout=0.5)
     with pytest.raises(OptionError, match="KINESIS_NO_CONSUMER"):
         _consumer(efo, "nobody", register=False)
+
+
+def test_25_many_consumers_that_do_not_come_keep_no_thread_from_the_shards(efo: Efo) -> None:
+    """There are sixteen threads for all that a source process asks; here is one."""
+    efo.rig.server.set_transition(600)
+    client, arn = _client(efo)
+    options = parse_read_options(efo.rig.options(**efo.options(registerConsumerTimeoutInterval="5s")), {})
+    failed: list[BaseException] = []
+    found: list[str] = []
+    looked = threading.Event()
+    jobs = Jobs(1, failed.append)
+    consumers = StreamConsumers(options, client, jobs, found.append)
+    try:
+        consumers.want(arn, efo.rig.stream)
+        wait_until(lambda: "RegisterStreamConsumer" in efo.rig.server.call_counts(efo.rig.stream))
+        jobs.add(Job(looked.set))
+        assert looked.wait(PATIENCE)
+        assert failed == [], "it is waited for, and not done yet"
+        wait_until(lambda: failed != [])
+        assert [getattr(error, "code", None) for error in failed] == ["KINESIS_CONSUMER_NOT_ACTIVE"]
+        efo.rig.server.jump(601)
+        consumers.want(arn, efo.rig.stream)
+        wait_until(lambda: found == [arn])
+        assert consumers.arn(arn) == _consumer(efo, options.consumers[0])
+    finally:
+        jobs.stop()
 
 
 def test_25_the_query_polls_until_its_consumer_is_active(efo: Efo) -> None:
@@ -530,6 +564,20 @@ def test_the_spool_may_be_deleted_at_any_time(two: Efo, running: bool) -> None:
         assert two.polls(lambda: two.rig.drain(query, values)) == 0
 
 
+def test_a_new_checkpoint_reads_nothing_that_an_earlier_query_left_in_the_spool(efo: Efo) -> None:
+    with efo.query() as query:
+        efo.until_live(query)
+        values = efo.rig.put(10)
+        efo.rig.drain(query, values)
+        assert efo.segments() != []
+    for each in ("checkpoint", "sink"):
+        shutil.rmtree(efo.rig.folder / each)
+    efo.rig.server.trim(efo.rig.stream, efo.rig.server.shards(efo.rig.stream)[0], 10)
+    with efo.query() as query:
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+
+
 _streams: dict[str, KinesisStream] = {}
 """One for a stream: to make a client takes longer than to plan a batch."""
 
@@ -625,6 +673,36 @@ def test_each_segment_of_a_batch_may_be_lost_or_damaged_and_the_rows_are_the_sam
                 each.write_bytes(data)
 
 
+def _empty_aggregate() -> bytes:
+    """A KPL aggregate with a key and no record."""
+    body = b"\x0a\x01k"
+    return b"\xf3\x89\x9a\xc2" + body + hashlib.md5(body).digest()
+
+
+def test_26_what_a_segment_held_that_is_lost_before_it_was_looked_at_is_polled(efo: Efo) -> None:
+    """The subscription lives on, so nothing else would ever look at the shard."""
+    with efo.query(subscriptionStallInterval="60s") as query:
+        efo.until_live(query)
+        values = efo.rig.put(5)
+        efo.rig.drain(query, values)
+        for harm, later in ((_deleted, 5), (_truncated, 0)):
+            before = set(efo.segments())
+            os.kill(query.reader.pid, signal.SIGSTOP)
+            try:
+                values += efo.rig.put(5)
+                wait_until(lambda before=before: set(efo.segments()) > before)
+                for path in set(efo.segments()) - before:
+                    harm(path, path)
+                values += efo.rig.put(later)
+            finally:
+                os.kill(query.reader.pid, signal.SIGCONT)
+            efo.rig.drain(query, values)
+        efo.until_live(query)
+        efo.rig.server.put(efo.rig.stream, [("k", _empty_aggregate())])  # no row, so no segment says that it was there
+        values += efo.rig.put(5)
+        efo.rig.drain(query, values)
+
+
 def test_an_executor_that_cannot_see_the_spool_polls_a_range_in_one_go(two: Efo, tmp_path: Path) -> None:
     start, end = _batch_of_segments(two)
     ranges = _planned(two, start, end)
@@ -645,6 +723,20 @@ def test_segments_of_another_service_or_of_other_options_are_foreign(two: Efo) -
     foreign = _planned(two, start, end, deaggregate="false")
     assert not any(part.pieces for part in foreign)
     assert _rows(two, foreign) == wanted
+
+
+def test_what_a_killed_fetcher_has_half_written_is_removed_at_the_next_start(tmp_path: Path) -> None:
+    """A container that is killed takes the source process with it, so nobody else is there to do it."""
+    root = str(tmp_path / "spool")
+    open_store(root, "test").make_root()
+    killed, lives = FetcherFolder(root), FetcherFolder(root)
+    for each in (killed, lives):
+        each.store.writer(f"{each.name}/0.arrow").write(b"half")
+    killed.release()
+    SpooledExtents(root, "spool", deaggregate=True).open()
+    assert [path.name.partition("-")[0] for path in (tmp_path / "spool" / "tmp").iterdir()] == [lives.fetcher]
+    assert SpooledExtents(root, "spool", deaggregate=True).fetchers() == [lives.fetcher]
+    lives.release()
 
 
 def test_a_spool_of_another_connector_is_refused(efo: Efo) -> None:
@@ -798,12 +890,43 @@ def test_23_a_bounded_run_reads_what_was_there_and_opens_no_subscription(two: Ef
             {"consumerMode": "efo", "consumerARN": "b,c", "registeredConsumerIdType": "name"},
             "2 consumers for 1 streams",
         ),
+        (
+            {"consumerMode": "efo", "consumerARN": _ARN.format("payments", 1) + "/consumer/mine:1"},
+            "OPTION_CONFLICT.*stream/payments for the stream orders",
+        ),
+        (
+            {
+                "consumerMode": "efo",
+                "streamName": "orders,payments",
+                "consumerARN": ",".join(_ARN.format(each, 1) + "/consumer/mine:1" for each in ("payments", "orders")),
+            },
+            "OPTION_CONFLICT.*stream/payments for the stream orders",
+        ),
         ({"consumerMode": "pull"}, "OPTION_ILLEGAL.*consumerMode"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options: dict[str, str], expected: str) -> None:
     with pytest.raises(OptionError, match=expected):
         parse_read_options({"streamName": "orders", "region": "us-east-1"} | options, {})
+
+
+def test_a_consumer_of_a_stream_of_another_account_is_refused_where_the_arn_of_the_stream_is_given() -> None:
+    options = {"streamARN": _ARN.format("orders", 1), "consumerMode": "efo"}
+    assert parse_read_options(options | {"consumerARN": options["streamARN"] + "/consumer/mine:1"}, {}).consumers
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*000000000002:stream/orders for the stream .*000000000001"):
+        parse_read_options(options | {"consumerARN": _ARN.format("orders", 2) + "/consumer/mine:1"}, {})
+
+
+def test_a_consumer_of_another_stream_stops_the_query_before_it_brings_anything(efo: Efo) -> None:
+    """By name the options do not say which account the stream is of."""
+    options = efo.options(consumerARN=_consumer(efo, "mine"))
+    del options["consumerName"]
+    account = options["consumerARN"].split(":")[4]
+    options["consumerARN"] = options["consumerARN"].replace(account, "999999999999")
+    refused = pytest.raises(ReaderFailedError, match="OPTION_CONFLICT.*999999999999.*" + account)
+    with efo.rig.query(**options) as query, refused:
+        query.run_until(lambda _batches: False, PATIENCE)
+    assert efo.rig.server.subscriptions(efo.rig.stream) == []
 
 
 def test_a_consumer_that_was_registered_before_is_used_and_left(efo: Efo) -> None:

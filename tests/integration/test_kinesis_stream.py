@@ -10,17 +10,22 @@ import secrets
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
+from connectors.kinesis.batch import plan_batch
 from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.offsets import read_offset
-from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.options import KinesisReadOptions, parse_read_options
 from connectors.kinesis.positions import END, TRIM
+from connectors.kinesis.read import read_range
+from connectors.kinesis.reader import _settings
+from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.stream import KinesisStream
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
@@ -486,6 +491,72 @@ def test_19_a_batch_whose_end_was_trimmed_stops_the_query(kinesis: KinesisRig) -
         kinesis.drain(query, values)
 
 
+def _rows_of(part: ShardRange, options: KinesisReadOptions) -> Iterator[list[bytes]]:
+    """What a task reads of a range, page by page."""
+    for page in read_range(part, _settings(options, 1.0)):
+        yield page.column("data").to_pylist()
+
+
+def test_19_records_trimmed_while_a_task_reads_stop_the_query(server: KinesisServerProcess, tmp_path: Path) -> None:
+    rig = KinesisRig(server, tmp_path)
+    options = parse_read_options(rig.options(maxRecordsPerFetch="2"), {}, streaming=True)
+    values: list[bytes] = []
+    for _ in range(4):
+        values += rig.put(2)
+        server.jump(5 * HOUR)
+    stream = KinesisStream(options)
+    try:
+        end = stream.latest_offset(dict(SENTINEL), everything=True)
+        (part,) = stream.partitions(dict(SENTINEL), end)
+    finally:
+        stream.stop()
+    fails, goes_on = (_rows_of(part, replace(options, fail_on_data_loss=each)) for each in (True, False))
+    assert next(fails) == next(goes_on) == values[:2]
+    server.jump(13 * HOUR)  # a slow sink; the next two are gone then
+    with pytest.raises(DataLossError, match=r"KINESIS_DATA_LOSS\.TRIMMED.*shardId-000000000000"):
+        next(fails)
+    assert list(goes_on) == [values[4:6], values[6:]]
+
+
+@pytest.mark.parametrize("newer", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_19_a_batch_read_whose_end_was_trimmed_fails(kinesis: KinesisRig, newer: bool, closed: bool) -> None:
+    kinesis.put(3)
+    kinesis.server.jump(60)
+    middle = round(kinesis.server.now() * 1000)
+    kinesis.server.jump(60)
+    kinesis.put(1)
+    (shard,) = kinesis.server.shards(kinesis.stream)
+    options = parse_read_options(kinesis.options(endingTimestamp=str(middle)), {}, streaming=False)
+    (part,) = plan_batch(options)
+    assert sum(map(len, _rows_of(part, options))) == 3
+    kinesis.server.trim(kinesis.stream, shard, 4)
+    kinesis.put(2 * newer)
+    if closed:
+        kinesis.server.split(kinesis.stream, shard)
+    with pytest.raises(DataLossError, match=r"KINESIS_DATA_LOSS\.END_MISSING"):
+        list(_rows_of(part, options))
+
+
+def test_19_children_that_wait_for_their_parent_raise_no_alarm(server: KinesisServerProcess, tmp_path: Path) -> None:
+    """A start by time is that of all shards; what came of a split since is younger than the retention."""
+    rig = KinesisRig(server, tmp_path)
+    begin = round(server.now() * 1000)
+    server.jump(60)
+    values = rig.put(6)
+    server.jump(20 * HOUR)
+    values += rig.put(6)
+    server.split(rig.stream, server.shards(rig.stream)[0])
+    values += rig.put(20)
+    server.jump(3.5 * HOUR)
+    options = {"initialPosition": "at_timestamp", "initialTimestamp": str(begin), "maxRecordsPerTrigger": "8"}
+    with rig.query(**options) as query:
+        query.run_batch(PATIENCE)
+        server.jump(0.6 * HOUR)
+        query.restart()
+        rig.drain(query, values)
+
+
 def test_19_an_idle_shard_raises_no_alarm_however_long(server: KinesisServerProcess, tmp_path: Path) -> None:
     rig = KinesisRig(server, tmp_path)
     values = rig.put(5)
@@ -726,7 +797,7 @@ def test_a_batch_read_ends_where_it_is_told(kinesis: KinesisRig) -> None:
     assert data(initialPosition="at_timestamp", initialTimestamp=str(middle)) == values[4:]
     assert data(endingPosition=json.dumps({shard: str(stored[5].sequence_number)})) == values[:6]
     assert data(initialPosition="at_timestamp", initialTimestamp=str(middle), endingTimestamp=str(middle)) == []
-    assert data(initialPosition="latest") == []
+    assert data(initialPosition="latest") == data(initialPosition="latest", endingTimestamp=str(middle)) == []
 
 
 def test_21_an_error_of_the_background_is_kept_for_who_plans_the_next_batch(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.kinesis.extents import Extent, Piece, ShardExtents
-from connectors.kinesis.positions import END, TRIM, Position, after, at_time
+from connectors.kinesis.positions import END, TRIM, Position, after, at, at_time
 
 KEY = ("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "shardId-000000000000")
 
@@ -98,6 +98,16 @@ def test_a_range_may_end_inside_of_an_extent() -> None:
 def test_pieces_behind_a_gap_are_used_as_well() -> None:
     made = extents(extent(TRIM, 1, 3), extent(after(6), 8, 9))
     assert spans(made.pieces(TRIM, after(9))) == [(TRIM, 3), (after(6), 9)]
+
+
+@pytest.mark.parametrize("begin", [at_time(100), TRIM, at(7)])
+def test_what_an_earlier_query_left_is_no_part_of_a_range_from_another_start(begin: Position) -> None:
+    """6 to 8 may have come before the time, or be trimmed."""
+    assert extents(extent(after(5), 6, 8)).pieces(begin, after(20)) == ()
+
+
+def test_pieces_behind_the_record_that_a_range_begins_with_are_used() -> None:
+    assert spans(extents(extent(after(7), 8, 9)).pieces(at(7), after(9))) == [(after(7), 9)]
 
 
 def test_what_was_read_is_dropped() -> None:
