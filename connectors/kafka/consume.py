@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,27 +17,15 @@ import pyarrow as pa
 
 from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client_errors import named_error
-from connectors.kafka.fetched import Event, Fetched, RecordSource
+from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.losses import report_loss
-from connectors.kafka.native import NativeSource, native_reason
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
-from connectors.kafka.plain import PlainSource
 from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.read_settings import ReadSettings, open_source
+from connectors.kafka.watermarks import watermarks
 
 __all__ = ["ReadSettings", "close_readers", "read_range"]
 
-_DEFAULTS: Final = {
-    # With its own defaults the client holds few records, and rests for a second whenever it holds enough.
-    "fetch.queue.backoff.ms": "5",
-    "queued.min.messages": "200000",
-    "queued.max.messages.kbytes": "65536",
-    "fetch.message.max.bytes": "4194304",
-    # A consumer that turns to another partition waits for the answer that is under way, as long as this.
-    "fetch.wait.max.ms": "10",
-    "fetch.error.backoff.ms": "20",
-    "reconnect.backoff.max.ms": "1000",
-}
 _IDLE_SECONDS: Final = 30.0
 """A consumer that nobody wanted for so long is closed: as long as it is open, it asks the brokers for more."""
 _KEPT: Final = 2
@@ -55,39 +42,6 @@ _OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
 """The client looks for the coordinator of a group that nobody joins or asks here: it needs no right on it."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _END: Final = "_PARTITION_EOF"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """What a task needs to read; pickles.
-
-    Attributes:
-        client: the settings of librdkafka.
-        group: the consumer group, which is never joined.
-        headers: with the column ``headers``.
-        fail_on_data_loss: as the option.
-        poll_timeout: seconds without any progress after which a task fails.
-        native: as the option ``nativeReads``.
-    """
-
-    client: ClientSettings
-    group: str
-    headers: bool
-    fail_on_data_loss: bool
-    poll_timeout: float
-    native: bool
-
-
-def open_source(settings: ReadSettings) -> RecordSource:
-    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
-    given = dict(settings.client.plain)
-    own = {name: value for name, value in _DEFAULTS.items() if name not in given}
-    own |= {"group.id": settings.group, "enable.partition.eof": "true"}
-    tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if not settings.native or settings.headers or tokens or native_reason():
-        return PlainSource(settings.client, own)
-    fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
-    return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})
 
 
 class _Reader:
@@ -268,7 +222,7 @@ class _Run:
         """A batch read is bound to offsets when its tasks run, as in Spark's own source."""
         if self._position >= 0 and self._end >= 0:
             return
-        low, high = self._reader.source.watermarks(self._where, self._settings.poll_timeout)
+        low, high = watermarks(self._reader.source, self._where, self._settings.poll_timeout)
         words = {EARLIEST: low, LATEST: high}
         self._position = words.get(self._position, self._position)
         self._end = words.get(self._end, self._end)
@@ -329,7 +283,7 @@ class _Run:
 
     def _watermarks(self) -> tuple[int, int]:
         try:
-            return self._reader.source.watermarks(self._where, _WATERMARK_SECONDS)
+            return watermarks(self._reader.source, self._where, _WATERMARK_SECONDS)
         except SourceGoneError:
             return 0, 0
 

@@ -81,11 +81,11 @@ class RecordSource(Protocol):
     def fetch(self, most: int, seconds: float) -> Fetched:
         """The next records and events; returns when there are ``most`` of them, or late."""
 
-    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
-        """The earliest offset, and the latest under the isolation.
+    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+        """The offset that `EARLIEST`, or under the isolation `LATEST`, stands for in a partition; asks once.
 
         Raises:
-            ConnectorError: they cannot be had.
+            ConnectorError: it cannot be had.
         """
 
     def close(self) -> None:

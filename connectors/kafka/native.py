@@ -28,8 +28,8 @@ from connectors.core.errors import ConnectorError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.decode import SCHEMA, time_column
 from connectors.kafka.fetched import Event, Fetched
-from connectors.kafka.librdkafka import library, new_client
-from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.librdkafka import library, new_client, partition_at
+from connectors.kafka.offsets import LATEST, TopicPartition
 
 __all__ = ["NativeRecords", "NativeSource", "native_reason"]
 
@@ -208,17 +208,22 @@ class NativeSource:
 
     def assign(self, where: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""
-        functions, topic = self._library, where.topic.encode()
         if where not in self._known:
             # Asks for the topic anew; else a partition that came since is looked for minutes later only.
             with contextlib.suppress(ConnectorError):
-                self.watermarks(where, _LOOK_SECONDS)
+                self.offset_of(where, LATEST, _LOOK_SECONDS)
                 self._known.add(where)
-        partitions = functions.rd_kafka_topic_partition_list_new(1)
-        functions.rd_kafka_topic_partition_list_add(partitions, topic, where.partition)
-        functions.rd_kafka_topic_partition_list_set_offset(partitions, topic, where.partition, position)
-        functions.rd_kafka_assign(self._client, partitions)
-        functions.rd_kafka_topic_partition_list_destroy(partitions)
+        partitions = self._partitions(where, position)
+        self._library.rd_kafka_assign(self._client, partitions)
+        self._library.rd_kafka_topic_partition_list_destroy(partitions)
+
+    def _partitions(self, where: TopicPartition, offset: int) -> int:
+        """A list of one partition with an offset; whoever asked for it destroys it."""
+        functions, topic = self._library, where.topic.encode()
+        made = functions.rd_kafka_topic_partition_list_new(1)
+        functions.rd_kafka_topic_partition_list_add(made, topic, where.partition)
+        functions.rd_kafka_topic_partition_list_set_offset(made, topic, where.partition, offset)
+        return int(made)
 
     def fetch(self, most: int, seconds: float) -> NativeRecords:
         """The next records and events. Returns when there are ``most``, or late."""
@@ -239,21 +244,19 @@ class NativeSource:
         apart.free()
         return NativeRecords(pointers[errors == 0], events)
 
-    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
-        """The earliest offset, and the latest under the isolation."""
-        low, high = ctypes.c_int64(), ctypes.c_int64()
-        error = self._library.rd_kafka_query_watermark_offsets(
-            self._client,
-            where.topic.encode(),
-            where.partition,
-            ctypes.addressof(low),
-            ctypes.addressof(high),
-            min(int(seconds * 1000), _MOST_MS),
-        )
+    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+        """The offset that a word stands for; Kafka takes the words where times stand."""
+        asked = self._partitions(where, word)
+        try:
+            error = self._library.rd_kafka_offsets_for_times(self._client, asked, min(int(seconds * 1000), _MOST_MS))
+            found = partition_at(asked)
+            error, offset = error or found.error, found.offset
+        finally:
+            self._library.rd_kafka_topic_partition_list_destroy(asked)
         if error:
             event = self._event(error, -1)
             raise named_error(event.name, event.text, str(where), retriable=False)
-        return low.value, high.value
+        return int(offset)
 
     def _event(self, error: int, offset: int) -> Event:
         name = self._library.rd_kafka_err2name(error).decode()

@@ -83,14 +83,16 @@ class PlainSource:
         ]
         return PlainRecords([each for each in found if each.error() is None], events)
 
-    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
-        """The earliest offset, and the latest under the isolation."""
-        partition = sdk().TopicPartition(where.topic, where.partition)
+    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+        """The offset that a word stands for; Kafka takes the words where times stand."""
+        partition = sdk().TopicPartition(where.topic, where.partition, word)
         try:
-            low, high = self._consumer.get_watermark_offsets(partition, timeout=min(seconds, _MOST_SECONDS))
+            (found,) = self._consumer.offsets_for_times([partition], timeout=min(seconds, _MOST_SECONDS))
         except client_exception() as error:
             raise connector_error(error.args[0], str(where)) from None
-        return low, high
+        if found.error is not None:
+            raise connector_error(found.error, str(where))
+        return int(found.offset)
 
     def close(self) -> None:
         """Close the connections."""

@@ -52,7 +52,7 @@ class RefusingSource:
     def fetch(self, *_: Any) -> Held:
         return Held(np.arange(10), self.given_back, [Event("TOPIC_AUTHORIZATION_FAILED", "no", -1)])
 
-    def watermarks(self, *_: Any) -> tuple[int, int]:
+    def offset_of(self, *_: Any) -> int:
         raise AssertionError
 
     def close(self) -> None:
