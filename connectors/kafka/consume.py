@@ -52,6 +52,8 @@ class _Reader:
         self.source = open_source(settings)
         self.where: TopicPartition | None = None
         self.position = -1
+        self.end_of_partition = -1
+        """Where the partition was said to end; said once, and of a range that is read later too."""
         self.ahead: Fetched | None = None
         self.idle_since = 0.0
         self._record_bytes = 1000
@@ -71,7 +73,7 @@ class _Reader:
     def jump(self, where: TopicPartition, position: int) -> None:
         """Stand at a position, and fetch from there."""
         self._drop_ahead()
-        self.where, self.position = where, position
+        self.where, self.position, self.end_of_partition = where, position, -1
         self.source.assign(where, position)
 
     def _drop_ahead(self) -> None:
@@ -186,11 +188,13 @@ class _Run:
         if self._position >= self._end:
             return
         self._reader.go(self._where, self._position)
+        self._pass_to_end_of_partition()
         rows = size = 0
         progress = time.monotonic()
         while self._position < self._end:
             before = self._position
             part = self._accept(self._reader.fetch(self._end))
+            self._pass_to_end_of_partition()
             if part is not None:
                 rows, size = rows + len(part), size + part.size
             if rows >= _MOST_RECORDS or size >= _BATCH_BYTES:
@@ -247,11 +251,18 @@ class _Run:
             self._handle(event)
         return records
 
+    def _pass_to_end_of_partition(self) -> None:
+        """There is no record from here to where the partition ends, when none was fetched ahead.
+
+        That end may be older than the end of the range; then more is on its way.
+        """
+        if self._reader.ahead is None:
+            self._position = min(max(self._position, self._reader.end_of_partition), self._end)
+
     def _handle(self, event: Event) -> None:
         """Something else than a record."""
         if event.name == _END:
-            # It may be older than the end of the range; then more is on its way.
-            self._position = min(max(self._position, event.offset), self._end)
+            self._reader.end_of_partition = max(self._reader.end_of_partition, event.offset)
         elif event.name in _OUT_OF_RANGE:
             self._out_of_range()
         elif event.name not in _PASSING and event.name != _OF_GROUP:

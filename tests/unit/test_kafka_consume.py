@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from connectors.core.errors import AccessDeniedError
 from connectors.kafka import consume
-from connectors.kafka.consume import ReadSettings, read_range
+from connectors.kafka.consume import ReadSettings, close_readers, read_range
 from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.settings import ClientSettings
 
@@ -32,8 +35,9 @@ class Held(Fetched):
     def cut(self, first: int, last: int) -> Self:
         return type(self)(self.offsets[first:last], self._given_back)
 
-    def batch(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError
+    def batch(self, parts: Sequence[Self], *_: Any, **__: Any) -> pa.RecordBatch:
+        offsets = np.concatenate([part.offsets for part in parts])
+        return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64())})
 
     def free(self) -> None:
         self._given_back += self.offsets.tolist()
@@ -69,3 +73,69 @@ def test_an_error_beside_records_fails_the_task_with_every_record_given_back(
         list(read_range(part, SETTINGS))
     assert source.out_when_closed == set()
     assert len(source.given_back) == 10, "and none twice"
+
+
+class ScriptedSource:
+    """Gives some fetches, one after the other, and then nothing; notes where it was sent.
+
+    Args:
+        fetches: the offsets of the records and the events of each.
+        ends: the first and the last offset of the partition.
+    """
+
+    def __init__(
+        self, fetches: Sequence[tuple[Sequence[int], Sequence[Event]]], ends: tuple[int, int] = (0, 10)
+    ) -> None:
+        self._fetches = list(fetches)
+        self._ends = ends
+        self.assigned: list[tuple[TopicPartition, int]] = []
+
+    def assign(self, where: TopicPartition, position: int) -> None:
+        self.assigned.append((where, position))
+
+    def fetch(self, *_: Any) -> Held:
+        offsets, events = self._fetches.pop(0) if self._fetches else ((), ())
+        return Held(np.array(offsets, np.int64), [], events)
+
+    def offset_of(self, _where: TopicPartition, word: int, _seconds: float) -> int:
+        return self._ends[0] if word == EARLIEST else self._ends[1]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ScriptedSource]]:
+    """Makes the source that the next read has."""
+
+    def make(*fetches: tuple[Sequence[int], Sequence[Event]], **more: Any) -> ScriptedSource:
+        source = ScriptedSource(fetches, **more)
+        monkeypatch.setattr(consume, "open_source", lambda _: source)
+        return source
+
+    yield make
+    close_readers()
+
+
+def offsets(start: int, end: int, settings: ReadSettings = SETTINGS) -> list[int]:
+    return [
+        offset
+        for batch in read_range(OffsetRange("t", 0, start, end), settings)
+        for offset in batch.column("offset").to_pylist()
+    ]
+
+
+def test_the_end_of_a_partition_that_was_told_in_one_range_also_ends_the_next(
+    scripted: Callable[..., ScriptedSource],
+) -> None:
+    scripted((range(0, 8, 2), [Event("_PARTITION_EOF", "", 10)]))  # every second offset is a control record
+    short = replace(SETTINGS, poll_timeout=0.2)
+    assert [offsets(0, 3, short), offsets(3, 7, short), offsets(7, 10, short)] == [[0, 2], [4, 6], []]
+
+
+def test_the_end_of_a_partition_is_forgotten_when_the_consumer_goes_elsewhere(
+    scripted: Callable[..., ScriptedSource],
+) -> None:
+    source = scripted((range(5), [Event("_PARTITION_EOF", "", 10)]), (range(2, 4), []))
+    assert [offsets(0, 5), offsets(2, 4)] == [list(range(5)), [2, 3]]
+    assert [position for _, position in source.assigned] == [0, 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -64,3 +65,21 @@ def test_a_partition_whose_leader_goes_on_to_say_that_there_is_none_is_gone(mock
     with pytest.raises(SourceGoneError):
         watermarks(source, TopicPartition("t", 0), 0.3)
     source.close()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_the_range_before(
+    mock: MockKafka, native: bool
+) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x", "linger.ms": 0})
+    producer.init_transactions(10)
+    for number in range(10):  # two offsets each: the record, and the end of its transaction
+        producer.begin_transaction()
+        producer.produce("t", b"%d" % number, partition=0)
+        producer.commit_transaction(10)
+    settings = how(mock, native=native, poll_timeout=5)
+    found = []
+    for part in ((0, 6), (6, 16), (16, 20)):
+        time.sleep(0.2)  # the kept consumer goes on fetching: the end of the partition comes with an earlier range
+        found.append([row["offset"] for row in rows(*part, settings)])
+    assert found == [[0, 2, 4], [6, 8, 10, 12, 14], [16, 18]]
