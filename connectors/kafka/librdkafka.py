@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import OptionError
-from connectors.kafka.client import librdkafka_path
 
-__all__ = ["library", "new_client", "partition_at"]
+__all__ = ["library", "librdkafka_path", "new_client", "partition_at"]
 
 _TEXT_BYTES: Final = 512
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
@@ -74,6 +75,20 @@ def partition_at(partitions: int) -> _Partition:
     """The first partition of a list of librdkafka; there as long as the list is."""
     first: _Partition = _Partitions.from_address(partitions).elements[0]
     return first
+
+
+def librdkafka_path() -> Path:
+    """The library inside of the installed confluent-kafka, whose public functions can be called directly.
+
+    Raises:
+        FileNotFoundError: it is linked in another way.
+    """
+    found = importlib.util.find_spec("confluent_kafka")
+    folder = Path(found.origin if found is not None and found.origin else "").parent.parent / "confluent_kafka.libs"
+    libraries = sorted(folder.glob("librdkafka-*.so*"))
+    if not libraries:
+        raise FileNotFoundError(folder)
+    return libraries[0]
 
 
 @cache
