@@ -9,6 +9,7 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
+from connectors.kafka import librdkafka
 from connectors.kafka.batch import plan_batch
 from connectors.kafka.client import KafkaLookup
 from connectors.kafka.client_errors import gone
@@ -21,6 +22,17 @@ from connectors.kafka.stream import KafkaStream
 from connectors.testing.kafka import MockKafka
 
 UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
+PASSING = {
+    "REPLICA_NOT_AVAILABLE": 9,
+    "NETWORK_EXCEPTION": 13,
+    "NOT_CONTROLLER": 41,
+    "LISTENER_NOT_FOUND": 72,
+    "FENCED_LEADER_EPOCH": 74,
+    "UNKNOWN_LEADER_EPOCH": 75,
+    "OFFSET_NOT_AVAILABLE": 78,
+    "UNSTABLE_OFFSET_COMMIT": 88,
+}
+"""What Kafka's own client tries again, by librdkafka's names."""
 
 
 @pytest.fixture
@@ -141,7 +153,22 @@ def test_a_new_stream_begins_at_the_end_of_a_partition_that_its_leader_does_not_
     stream.stop()
 
 
-def test_a_batch_read_keeps_a_partition_that_its_leader_does_not_know_for_a_moment(two_leaders: MockKafka) -> None:
+def test_a_batch_read_keeps_partitions_that_their_leader_does_not_know_for_a_moment(mock: MockKafka) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for _ in range(10):
+        producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
     raw = {"minPartitions": "4", "fetchOffset.retryIntervalMs": "10"}
-    two_leaders.fail("ListOffsets", UNKNOWN_TO_ONE_LEADER)
-    assert len(plan_batch(options(two_leaders, raw, streaming=False), Bounds())) == 4
+    mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 4)
+    assert len(plan_batch(options(mock, raw, streaming=False), Bounds())) == 4
+
+
+def test_a_passing_error_of_a_lookup_is_tried_again(mock: MockKafka) -> None:
+    patient = PatientLookup(options(mock, {"fetchOffset.retryIntervalMs": "10"}, streaming=True))
+    where = TopicPartition("t", 0)
+    assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}
+    for name, code in PASSING.items():
+        assert librdkafka.library().rd_kafka_err2name(code).decode() == name
+        mock.fail("ListOffsets", [code])
+        assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}, name
+    patient.close()
