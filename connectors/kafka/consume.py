@@ -41,6 +41,8 @@ _PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_
 _OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
 """The client looks for the coordinator of a group that nobody joins or asks here: it needs no right on it."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+_MOST_DOUBTS: Final = 3
+"""How often in a range a position that is there is fetched again, when the client has said that it is not."""
 _END: Final = "_PARTITION_EOF"
 
 
@@ -181,6 +183,7 @@ class _Run:
         self._end = part.end
         self._position = part.start
         self._parts: list[Fetched] = []
+        self._doubts = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows."""
@@ -248,7 +251,8 @@ class _Run:
             if last < len(found):
                 self._position = self._end
         for event in found.events:
-            self._handle(event)
+            if event.where in {None, self._where}:  # else of a partition that was read before
+                self._handle(event)
         return records
 
     def _pass_to_end_of_partition(self) -> None:
@@ -268,9 +272,7 @@ class _Run:
         elif event.name not in _PASSING and event.name != _OF_GROUP:
             problem = named_error(event.name, event.text, str(self._part), retriable=event.retriable)
             if isinstance(problem, SourceGoneError):
-                self._reader.where = None
-                self._lost(f"{self._where} does not exist any more")
-                self._position = self._end
+                self._out_of_range()
             elif not problem.transient:
                 raise problem
 
@@ -280,29 +282,39 @@ class _Run:
             # What was to be passed over is gone, and nobody needs it.
             self._reader.jump(self._where, self._position)
             return
-        low, high = self._watermarks()
+        ends = self._watermarks()
+        low, high = ends or (0, 0)
+        if low <= self._position < high and self._doubts < _MOST_DOUBTS:
+            # It is there: that was said of a topic that was made anew since, or by a broker that leads it no more.
+            self._doubts += 1
+            self._reader.jump(self._where, self._position)
+            return
         self._reader.where = None  # it stands nowhere now
-        self._lost(
-            f"Cannot fetch offsets [{self._position}, {self._end}) of {self._where}; the earliest available offset is "
-            f"{low} and the latest {high}"
-        )
+        if ends is None:
+            self._lost(f"{self._where} does not exist any more")
+        else:
+            self._lost(
+                f"Cannot fetch offsets [{self._position}, {self._end}) of {self._where}; the earliest available offset "
+                f"is {low} and the latest {high}"
+            )
         if low >= self._end or high <= self._position:
             self._position = self._end
         else:
             self._position = max(low, self._position)
             self._reader.jump(self._where, self._position)
 
-    def _watermarks(self) -> tuple[int, int]:
+    def _watermarks(self) -> tuple[int, int] | None:
+        """Where the partition begins and ends; None if it is not there."""
         try:
             return watermarks(self._reader.source, self._where, _WATERMARK_SECONDS)
         except SourceGoneError:
-            return 0, 0
+            return None
 
     def _lost(self, reason: str) -> None:
         report_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=self._settings.fail_on_data_loss)
 
     def _give_up(self) -> None:
-        low, high = self._watermarks()
+        low, high = self._watermarks() or (0, 0)
         if high < self._end:
             # The records were there when the range was planned: their topic was made anew, or a leader lost them.
             self._reader.where = None

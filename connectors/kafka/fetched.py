@@ -27,12 +27,14 @@ class Event:
         text: the same in words.
         offset: where, if that means something; below 0 if not.
         retriable: whether it may pass.
+        where: the partition, which the client may have left since; None if it is of none.
     """
 
     name: str
     text: str
     offset: int
     retriable: bool = False
+    where: TopicPartition | None = None
 
 
 class Fetched(ABC):

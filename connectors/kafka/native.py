@@ -46,7 +46,7 @@ _INLINE_BYTES: Final = 12
 """A view holds so many bytes by itself; longer ones are looked up in their buffer."""
 
 # Fields of rd_kafka_message_t, and behind it: flags, type of time, time.
-_ERROR, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 24, 32, 40, 48, 56
+_ERROR, _TOPIC, _PARTITION, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 8, 16, 24, 32, 40, 48, 56
 _TIME_TYPE, _TIME = 88, 96
 
 Pointers = npt.NDArray[np.uint64]
@@ -85,6 +85,11 @@ def _field(pointers: Pointers, offset: int) -> Numbers:
     index = ((pointers + np.uint64(offset)) >> np.uint64(3)).astype(np.int64) - 1
     found: Numbers = _memory(np.int64)[index]
     return found
+
+
+def _half(pointers: Pointers, offset: int) -> npt.NDArray[np.int32]:
+    """The lower half of such a word."""
+    return (_field(pointers, offset) & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
 
 
 def _binary(addresses: Pointers, lengths: Numbers) -> pa.Array:
@@ -140,6 +145,14 @@ class NativeRecords(Fetched):
     def size(self) -> int:
         """Bytes of keys and values."""
         return int(_field(self._pointers, _LENGTH).sum() + _field(self._pointers, _KEY_LENGTH).sum())
+
+    def partitions(self) -> list[TopicPartition | None]:
+        """Where each is from; an error may be from nowhere."""
+        topics, numbers = _field(self._pointers, _TOPIC).tolist(), _half(self._pointers, _PARTITION).tolist()
+        return [
+            TopicPartition(library().rd_kafka_topic_name(topic).decode(), number) if topic else None
+            for topic, number in zip(topics, numbers, strict=True)
+        ]
 
     def cut(self, first: int, last: int) -> Self:
         """Some of them; all of the others are given back by whoever has them."""
@@ -233,13 +246,13 @@ class NativeSource:
             self._queue, int(seconds * 1000), self._pointers.ctypes.data, most
         )
         pointers = self._pointers[: max(0, found)].copy()
-        errors = (_field(pointers, _ERROR) & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+        errors = _half(pointers, _ERROR)
         if not errors.any():
             return NativeRecords(pointers)
         apart = NativeRecords(pointers[errors != 0])
         events = [
-            self._event(int(error), int(offset))
-            for error, offset in zip(errors[errors != 0], apart.offsets, strict=True)
+            self._event(int(error), int(offset), where)
+            for error, offset, where in zip(errors[errors != 0], apart.offsets, apart.partitions(), strict=True)
         ]
         apart.free()
         return NativeRecords(pointers[errors == 0], events)
@@ -254,13 +267,13 @@ class NativeSource:
         finally:
             self._library.rd_kafka_topic_partition_list_destroy(asked)
         if error:
-            event = self._event(error, -1)
+            event = self._event(error, -1, where)
             raise named_error(event.name, event.text, str(where), retriable=False)
         return int(offset)
 
-    def _event(self, error: int, offset: int) -> Event:
+    def _event(self, error: int, offset: int, where: TopicPartition | None) -> Event:
         name = self._library.rd_kafka_err2name(error).decode()
-        return Event(name, self._library.rd_kafka_err2str(error).decode(), offset)
+        return Event(name, self._library.rd_kafka_err2str(error).decode(), offset, where=where)
 
     def close(self) -> None:
         """Close the connections; every record must have been given back."""

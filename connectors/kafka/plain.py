@@ -78,7 +78,7 @@ class PlainSource:
         if not errors:
             return PlainRecords(found)
         events = [
-            Event(error_name(each.error()), each.error().str(), _offset(each), each.error().retriable())
+            Event(error_name(each.error()), each.error().str(), _offset(each), each.error().retriable(), _where(each))
             for each in errors
         ]
         return PlainRecords([each for each in found if each.error() is None], events)
@@ -97,6 +97,11 @@ class PlainSource:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+
+
+def _where(message: Any) -> TopicPartition | None:
+    topic = message.topic()
+    return None if topic is None else TopicPartition(topic, message.partition())
 
 
 def _offset(message: Any) -> int:

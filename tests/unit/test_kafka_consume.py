@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connectors.core.errors import AccessDeniedError
+from connectors.core.errors import AccessDeniedError, DataLossError
 from connectors.kafka import consume
 from connectors.kafka.consume import ReadSettings, close_readers, read_range
 from connectors.kafka.fetched import Event, Fetched
@@ -139,3 +139,42 @@ def test_the_end_of_a_partition_is_forgotten_when_the_consumer_goes_elsewhere(
     source = scripted((range(5), [Event("_PARTITION_EOF", "", 10)]), (range(2, 4), []))
     assert [offsets(0, 5), offsets(2, 4)] == [list(range(5)), [2, 3]]
     assert [position for _, position in source.assigned] == [0, 2]
+
+
+OLD = TopicPartition("old", 0)
+HERE = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize("name", ["_AUTO_OFFSET_RESET", "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"])
+def test_what_is_said_of_a_partition_that_was_read_before_is_passed_over(
+    scripted: Callable[..., ScriptedSource], name: str
+) -> None:
+    source = scripted(((), [Event(name, "", -1, where=OLD)]), (range(10), []))
+    assert offsets(0, 10) == list(range(10))
+    assert source.assigned == [(HERE, 0)]
+
+
+def test_the_end_of_another_partition_ends_nothing(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(((), [Event("_PARTITION_EOF", "", 10, where=OLD)]), (range(10), []))
+    assert offsets(0, 10) == list(range(10))
+
+
+@pytest.mark.parametrize("name", ["_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PART"])
+def test_a_position_that_is_there_is_fetched_again_whatever_the_client_says(
+    scripted: Callable[..., ScriptedSource], name: str
+) -> None:
+    source = scripted((range(4), [Event(name, "", -1, where=HERE)]), (range(4, 10), []))
+    assert offsets(0, 10) == list(range(10))
+    assert source.assigned == [(HERE, 0), (HERE, 4)]
+
+
+def test_a_position_that_is_refused_again_and_again_is_lost(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(*[((), [Event("_AUTO_OFFSET_RESET", "", -1, where=HERE)])] * 5)
+    with pytest.raises(DataLossError, match=r"Cannot fetch offsets \[0, 10\) of t-0"):
+        offsets(0, 10)
+
+
+def test_a_position_that_is_gone_is_lost_at_once(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(((), [Event("_AUTO_OFFSET_RESET", "", -1, where=HERE)]), ends=(6, 10))
+    with pytest.raises(DataLossError, match="the earliest available offset is 6"):
+        offsets(0, 10)

@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import SourceGoneError
 from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka.fetched import Event
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.read_settings import open_source
@@ -83,3 +84,17 @@ def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_th
         time.sleep(0.2)  # the kept consumer goes on fetching: the end of the partition comes with an earlier range
         found.append([row["offset"] for row in rows(*part, settings)])
     assert found == [[0, 2, 4], [6, 8, 10, 12, 14], [16, 18]]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_an_event_names_its_partition(mock: MockKafka, native: bool) -> None:
+    mock.create_topic("other", 3)
+    source, where = open_source(how(mock, native=native)), TopicPartition("other", 2)
+    source.assign(where, 0)
+    events: list[Event] = []
+    for _ in range(1000):
+        events += source.fetch(10, 0.01).events
+        if events:
+            break
+    source.close()
+    assert [(each.name, each.where, each.offset) for each in events] == [("_PARTITION_EOF", where, 0)]
