@@ -47,6 +47,8 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
 _SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_message_destroy", None, (_POINTER,)),
     ("rd_kafka_message_timestamp", ctypes.c_int64, (_POINTER, _POINTER)),
+    ("rd_kafka_message_headers", _INT, (_POINTER, _POINTER)),
+    ("rd_kafka_header_get_all", _INT, (_POINTER, _SIZE, _POINTER, _POINTER, _POINTER)),
 )
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client_errors import named_error
-from connectors.kafka.decode import SCHEMA, time_column
+from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, malformed_headers, time_column
 from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.librdkafka import library, new_client, partition_at
 from connectors.kafka.offsets import LATEST, TopicPartition
@@ -39,6 +39,7 @@ _ADDRESS_BITS: Final = 47
 _WORD: Final = 8
 _WINDOW_BITS: Final = 30
 _NO_CONSUMER_CLOSE: Final = 8
+_NO_HEADERS: Final = -156
 _LOOK_SECONDS: Final = 1.0
 _MOST_MS: Final = (1 << 31) - 1
 """A number of C, as which the client takes a time to wait."""
@@ -160,8 +161,6 @@ class NativeRecords(Fetched):
 
     def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
         """The rows of several of these."""
-        if headers:
-            raise ValueError("headers are read in the plain way")
         pointers = np.concatenate([part._pointers for part in parts])  # noqa: SLF001 - of this class
         offsets = np.concatenate([part.offsets for part in parts])
         rows = len(pointers)
@@ -175,7 +174,9 @@ class NativeRecords(Fetched):
             time_column(times, offsets, where.topic, where.partition),
             pa.array(kinds),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        if headers:
+            columns.append(header_column(_headers(pointers, where)))
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS if headers else SCHEMA)
 
     def free(self) -> None:
         """Give them back to the client; none may be looked at any more."""
@@ -199,6 +200,34 @@ def _time_of(pointer: int) -> tuple[int, int]:
     kind = ctypes.c_int()
     time = library().rd_kafka_message_timestamp(pointer, ctypes.addressof(kind))
     return time, kind.value
+
+
+def _headers(pointers: Pointers, where: TopicPartition) -> list[list[tuple[str, bytes | None]] | None]:
+    """The headers of each record, None where there are none; what is not UTF-8 in a key is replaced, as Java does it.
+
+    Raises:
+        ConnectorError: they cannot be parsed.
+    """
+    of_message, of_header = library().rd_kafka_message_headers, library().rd_kafka_header_get_all
+    headers, key, value, size = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    into, parts = ctypes.addressof(headers), [ctypes.addressof(each) for each in (key, value, size)]
+    copy = ctypes.string_at
+    found: list[list[tuple[str, bytes | None]] | None] = []
+    for pointer, offset in zip(pointers.tolist(), _field(pointers, _OFFSET).tolist(), strict=True):
+        if error := of_message(pointer, into):
+            if error != _NO_HEADERS:
+                raise malformed_headers(where.topic, where.partition, offset)
+            found.append(None)
+            continue
+        pairs: list[tuple[str, bytes | None]] = []
+        place = headers.value
+        while not of_header(place, len(pairs), *parts):
+            start = value.value
+            pairs.append(
+                (str(key.value or b"", "utf-8", "replace"), None if start is None else copy(start, size.value))
+            )
+        found.append(pairs)
+    return found
 
 
 class NativeSource:

@@ -270,8 +270,9 @@ class KafkaReadOptions(KafkaClientOptions):
     native_reads: bool = option(
         "nativeReads",
         BOOLEAN,
-        "Records become columns without a Python object for each, where that is possible: not with includeHeaders and "
-        "OAUTHBEARER. false always takes the plain way, which is several times slower.",
+        "Records become columns without a Python object for each, where that is possible: not with "
+        "OAUTHBEARER. false always takes the plain way, which is several times slower; with includeHeaders it is the "
+        "faster one, but fails at a key of a header that is not UTF-8.",
         default="true",
     )
     strategy: Strategy | None = None

@@ -52,7 +52,7 @@ def open_source(settings: ReadSettings) -> RecordSource:
     own = {name: value for name, value in _DEFAULTS.items() if name not in given}
     own |= {"group.id": settings.group, "enable.partition.eof": "true"}
     tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if not settings.native or settings.headers or tokens or native_reason():
+    if not settings.native or tokens or native_reason():
         return PlainSource(settings.client, own)
     fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
     return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,9 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from connectors.core.errors import SourceGoneError
+from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kafka.consume import ReadSettings, close_readers, read_range
 from connectors.kafka.fetched import Event
+from connectors.kafka.librdkafka import library, librdkafka_path, new_client
+from connectors.kafka.native import native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.read_settings import open_source
@@ -20,6 +23,8 @@ from connectors.kafka.watermarks import watermarks
 from connectors.testing.kafka import MockKafka
 
 UNKNOWN_PARTITION, NOT_LEADER = 3, 6
+
+needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
 
 
 @pytest.fixture
@@ -98,3 +103,64 @@ def test_an_event_names_its_partition(mock: MockKafka, native: bool) -> None:
             break
     source.close()
     assert [(each.name, each.where, each.offset) for each in events] == [("_PARTITION_EOF", where, 0)]
+
+
+def _rows_with_headers(mock: MockKafka, end: int, *, native: bool) -> list[Any]:
+    settings = how(mock, native=native, headers=True)
+    return [row["headers"] for row in rows(0, end, settings)]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_headers_are_the_same_in_both_ways(mock: MockKafka, native: bool) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    sent: list[Any] = [[("b", b"1"), ("a", None), ("b", b""), ("\u00e9", b"\0x")], None, [("", b"v" * 1000)]]
+    for headers in sent:
+        producer.produce("t", b"v", partition=0, headers=headers)
+    assert producer.flush(10) == 0
+    wanted = [headers and [{"key": key, "value": value} for key, value in headers] for headers in sent]
+    assert _rows_with_headers(mock, 3, native=native) == wanted
+
+
+@needs_native
+def test_what_is_not_utf_8_in_the_key_of_a_header_is_replaced(mock: MockKafka) -> None:
+    _send_header(mock, b"caf\xe9")
+    assert _rows_with_headers(mock, 1, native=True) == [[{"key": "caf\ufffd", "value": b"1"}]]
+
+
+def test_the_plain_way_names_a_record_with_such_a_key(mock: MockKafka) -> None:
+    send(mock, [b"first"])
+    _send_header(mock, b"caf\xe9")
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_HEADERS\].*offset 1 .*\(t-0\)"):
+        _rows_with_headers(mock, 2, native=False)
+
+
+class _Argument(ctypes.Structure):
+    """rd_kafka_vu_t of librdkafka, with what a pointer and a length need."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_size_t),
+        ("rest", ctypes.c_char * 48),
+    )
+
+
+def _send_header(mock: MockKafka, key: bytes) -> None:
+    """Send a record with a header whose key is any bytes, which confluent-kafka does not."""
+    functions, pointer = ctypes.CDLL(str(librdkafka_path())), ctypes.c_void_p
+    functions.rd_kafka_headers_new.restype = functions.rd_kafka_produceva.restype = pointer
+    text = (ctypes.c_char_p, ctypes.c_ssize_t)
+    functions.rd_kafka_header_add.argtypes = [pointer, *text, *text]
+    functions.rd_kafka_produceva.argtypes = [pointer, pointer, ctypes.c_size_t]
+    headers = functions.rd_kafka_headers_new(ctypes.c_size_t(1))
+    assert functions.rd_kafka_header_add(headers, key, len(key), b"1", 1) == 0
+    topic, value = ctypes.create_string_buffer(b"t"), ctypes.create_string_buffer(b"v")
+    arguments = (_Argument * 3)(
+        _Argument(1, ctypes.addressof(topic)),  # RD_KAFKA_VTYPE_TOPIC
+        _Argument(4, ctypes.addressof(value), 1),  # RD_KAFKA_VTYPE_VALUE
+        _Argument(10, headers),  # RD_KAFKA_VTYPE_HEADERS, which go over to the client
+    )
+    client = new_client(0, {"bootstrap.servers": mock.endpoint})
+    assert not functions.rd_kafka_produceva(client, arguments, 3)
+    assert library().rd_kafka_flush(client, 10_000) == 0
+    library().rd_kafka_destroy(client)
