@@ -50,6 +50,8 @@ def open_source(settings: ReadSettings) -> RecordSource:
     """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
     given = dict(settings.client.plain)
     own = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    if "reconnect.backoff.ms" in given:
+        own.pop("reconnect.backoff.max.ms", None)  # the client refuses one that is below that
     own |= {"group.id": settings.group, "enable.partition.eof": "true"}
     tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
     if not settings.native or tokens or native_reason():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -164,3 +165,12 @@ def _send_header(mock: MockKafka, key: bytes) -> None:
     assert not functions.rd_kafka_produceva(client, arguments, 3)
     assert library().rd_kafka_flush(client, 10_000) == 0
     library().rd_kafka_destroy(client)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("name", ["reconnect.backoff.ms", "reconnect.backoff.max.ms"])
+def test_a_pause_before_reconnecting_may_be_longer_than_ours(mock: MockKafka, name: str, native: bool) -> None:
+    send(mock, [b"v"])
+    settings = how(mock, native=native)
+    client = replace(settings.client, plain=(*settings.client.plain, (name, "5000")))
+    assert len(rows(0, 1, replace(settings, client=client))) == 1
