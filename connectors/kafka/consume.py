@@ -31,7 +31,7 @@ _IDLE_SECONDS: Final = 30.0
 _KEPT: Final = 2
 """Consumers that a worker keeps; each may hold queued.max.messages.kbytes."""
 _PASSED_OVER: Final = 20_000
-"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms."""
+"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
 _FETCH_SECONDS: Final = 0.01
 """How long one fetch gathers records: it ends early only when it has all it asked for."""
 _MOST_RECORDS: Final = 10_000
@@ -59,6 +59,7 @@ class _Reader:
         self.ahead: Fetched | None = None
         self.idle_since = 0.0
         self._record_bytes = 1000
+        self._client_position = -1
 
     def stands_at(self, where: TopicPartition, position: int) -> bool:
         """Whether the next record it gives is the one at a position."""
@@ -69,7 +70,8 @@ class _Reader:
 
         Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
         """
-        if self.where != where or not 0 <= position - self.position <= _PASSED_OVER:
+        over = position - self.position
+        if self.where != where or not 0 <= over <= min(_PASSED_OVER, _BATCH_BYTES // self._record_bytes):
             self.jump(where, position)
 
     def jump(self, where: TopicPartition, position: int) -> None:
@@ -96,6 +98,12 @@ class _Reader:
             self._record_bytes = max(1, found.size // len(found))
             self.position = int(found.offsets[-1]) + 1
         return found
+
+    def has_moved(self) -> bool:
+        """Whether the client has gone on since it was asked last, also without a record."""
+        position = -1 if self.where is None else self.source.position(self.where)
+        before, self._client_position = self._client_position, position
+        return position > before
 
     def close(self) -> None:
         """Give back what was fetched ahead, and close the connections."""
@@ -196,7 +204,9 @@ class _Run:
         progress = time.monotonic()
         while self._position < self._end:
             before = self._position
-            part = self._accept(self._reader.fetch(self._end))
+            found = self._reader.fetch(self._end)
+            came = len(found) > 0
+            part = self._accept(found)
             self._pass_to_end_of_partition()
             if part is not None:
                 rows, size = rows + len(part), size + part.size
@@ -204,7 +214,8 @@ class _Run:
                 yield self._take_batch()
                 rows = size = 0
                 progress = time.monotonic()
-            if self._position > before:
+            # Records that are passed over, and ends of transactions that were aborted, are progress too.
+            if self._position > before or came or self._reader.has_moved():
                 progress = time.monotonic()
             elif time.monotonic() - progress > self._settings.poll_timeout:
                 self._give_up()

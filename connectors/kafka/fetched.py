@@ -83,6 +83,9 @@ class RecordSource(Protocol):
     def fetch(self, most: int, seconds: float) -> Fetched:
         """The next records and events; returns when there are ``most`` of them, or late."""
 
+    def position(self, where: TopicPartition) -> int:
+        """Behind the last record or end of a transaction that the client gave or left out; below 0 before the first."""
+
     def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
         """The offset that `EARLIEST`, or under the isolation `LATEST`, stands for in a partition; asks once.
 

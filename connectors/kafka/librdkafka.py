@@ -31,6 +31,7 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_assign", _INT, (_POINTER, _POINTER)),
     ("rd_kafka_err2name", _TEXT, (_INT,)),
     ("rd_kafka_err2str", _TEXT, (_INT,)),
+    ("rd_kafka_position", _INT, (_POINTER, _POINTER)),
     ("rd_kafka_offsets_for_times", _INT, (_POINTER, _POINTER, _INT)),
     ("rd_kafka_conf_set_dr_msg_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_conf_set_error_cb", None, (_POINTER, _POINTER)),

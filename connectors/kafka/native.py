@@ -286,6 +286,14 @@ class NativeSource:
         apart.free()
         return NativeRecords(pointers[errors == 0], events)
 
+    def position(self, where: TopicPartition) -> int:
+        """Behind what the client gave or left out."""
+        asked = self._partitions(where, -1)
+        self._library.rd_kafka_position(self._client, asked)
+        offset = int(partition_at(asked).offset)
+        self._library.rd_kafka_topic_partition_list_destroy(asked)
+        return offset
+
     def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
         """The offset that a word stands for; Kafka takes the words where times stand."""
         asked = self._partitions(where, word)

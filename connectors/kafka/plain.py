@@ -83,6 +83,11 @@ class PlainSource:
         ]
         return PlainRecords([each for each in found if each.error() is None], events)
 
+    def position(self, where: TopicPartition) -> int:
+        """Behind what the client gave or left out."""
+        (found,) = self._consumer.position([sdk().TopicPartition(where.topic, where.partition)])
+        return int(found.offset)
+
     def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
         """The offset that a word stands for; Kafka takes the words where times stand."""
         partition = sdk().TopicPartition(where.topic, where.partition, word)

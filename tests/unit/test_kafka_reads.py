@@ -174,3 +174,18 @@ def test_a_pause_before_reconnecting_may_be_longer_than_ours(mock: MockKafka, na
     settings = how(mock, native=native)
     client = replace(settings.client, plain=(*settings.client.plain, (name, "5000")))
     assert len(rows(0, 1, replace(settings, client=client))) == 1
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_position_moves_behind_ends_of_transactions(mock: MockKafka, native: bool) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("t", b"v", partition=0)
+    producer.commit_transaction(10)
+    source, where = open_source(how(mock, native=native)), TopicPartition("t", 0)
+    assert source.position(where) < 0
+    source.assign(where, 1)
+    fetched = [source.fetch(10, 0.01) for _ in range(50)]
+    assert (sum(map(len, fetched)), source.position(where)) == (0, 2)
+    source.close()
