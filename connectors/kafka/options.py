@@ -366,7 +366,7 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
     for key, value in raw.items():
         lowered = key.lower()
         if lowered.startswith(PREFIX) and lowered not in declared:
-            client[lowered.removeprefix(PREFIX)] = str(value)
+            client[lowered.removeprefix(PREFIX)] = str(value).strip()  # as the JVM's client does
         else:
             own[key] = value
     return own, client
