@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 
 import pytest
@@ -140,6 +141,15 @@ def test_filters_leave_partitions_and_offsets() -> None:
     more = bounds_of([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9), LessThanOrEqual(("offset",), 7)])
     assert (more.first, more.end) == (4, 8)
     assert bounds_of([EqualTo(("offset",), 6)]).end == 7
+
+
+def test_a_time_before_1970_leaves_everything_as_records_without_a_time_match() -> None:
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert bounds_of([GreaterThanOrEqual(("timestamp",), epoch)]).since == 0
+    before = epoch - dt.timedelta(milliseconds=1)
+    for filtered in (GreaterThanOrEqual, GreaterThan, EqualTo):
+        assert not bounds_of([filtered(("timestamp",), before)]).cut_offsets
+    assert bounds_of([GreaterThan(("timestamp",), before), GreaterThan(("timestamp",), epoch)]).since == 0
 
 
 def test_filters_on_other_columns_or_on_null_leave_everything() -> None:
