@@ -9,6 +9,7 @@ which no name of a topic can hold. An offset that Spark's own source has written
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +35,7 @@ LATEST: Final = -1
 _CONNECTOR: Final = "kafka_py"
 _RESERVED: Final = {"v", START_KEY, *SENTINEL}
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _LARGEST_PARTITION: Final = 2**31 - 1
 _LARGEST_OFFSET: Final = 2**63 - 1
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -77,7 +79,7 @@ def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict
                 topics[topic] = _WORDS[partitions.lower()]
                 continue
             for number, value in partitions.items():
-                found[TopicPartition(topic, _partition(int(number)))] = _offset(value, times=times)
+                found[TopicPartition(topic, _partition(_number(number)))] = _offset(value, times=times)
     except (ValueError, KeyError, AttributeError, TypeError):
         raise ValueError(f"Expected e.g. {example}, got {text}") from None
     return found, topics
@@ -102,6 +104,13 @@ def _topics(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError
     return value
+
+
+def _number(text: str) -> int:
+    """A whole number in the one way to write it: others would overwrite each other."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError
+    return int(text)
 
 
 def _partition(number: Any) -> int:
