@@ -172,21 +172,39 @@ def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
     Raises:
         OffsetError: it carries none.
     """
-    start = _load(end).get(START_KEY)
-    if not isinstance(start, Mapping):
-        raise _malformed(end)
-    return _positions(start)
+    loaded = _load(end)
+    start = loaded.get(START_KEY)
+    if isinstance(start, Mapping):
+        return _positions(start)
+    if _is_sparks(_parsed(end)):
+        raise OffsetError(
+            "KAFKA_FIRST_BATCH_UNFINISHED",
+            "The first batch of this checkpoint was planned by Spark's own source and has not finished; its offset "
+            "does not say where the batch began",
+            f"checkpoint of a {_CONNECTOR} source",
+            "A query can be moved when one batch has finished: run it with Spark's own source until then, or start "
+            "here with a new checkpoint and startingOffsets.",
+        )
+    raise _malformed(end)
+
+
+def _parsed(offset: Mapping[str, Any] | str) -> Any:
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        raise _malformed(offset) from None
+
+
+def _is_sparks(value: Any) -> bool:
+    """Whether it is as Spark's own source writes it: topics, and nothing else."""
+    return isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values())
 
 
 def _load(offset: Mapping[str, Any] | str) -> Offset:
-    value: Any = offset
-    if isinstance(offset, str):
-        try:
-            value = json.loads(offset)
-        except ValueError:
-            raise _malformed(offset) from None
-    if isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values()):
-        # As Spark's own source writes it: topics, and nothing else.
+    value = _parsed(offset)
+    if _is_sparks(value):
         value = {**{f":{topic}" if topic in _RESERVED else topic: each for topic, each in value.items()}, "v": VERSION}
     return load_offset(value, _CONNECTOR)
 

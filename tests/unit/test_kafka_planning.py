@@ -111,6 +111,14 @@ def test_an_offset_of_sparks_own_source_is_read() -> None:
     assert read_offset('{"t":{"0":5},"v":{"1":6}}') == {A: 5, TopicPartition("v", 1): 6}
 
 
+def test_a_first_batch_that_sparks_own_source_did_not_finish_is_said_to_be_one() -> None:
+    for end in ('{"t":{"0":2}}', {"t": {"0": 2}}):
+        with pytest.raises(OffsetError, match=r"\[KAFKA_FIRST_BATCH_UNFINISHED\].*when one batch has finished"):
+            resolved_start(end)
+    with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
+        resolved_start('{"t":{"0":2},"v":1}')
+
+
 names = st.sampled_from(["t", "v", "_start", "initial", "a.b", "_v"])
 positions = st.dictionaries(st.builds(TopicPartition, names, st.integers(0, 12)), st.integers(0, 2**63 - 1))
 
