@@ -36,6 +36,12 @@ def test_spaces_around_a_setting_are_no_part_of_it() -> None:
     assert written({"acks": " all ", "compression.type": "gzip "}).get("acks") == "all"
 
 
+def test_options_of_asynchronous_progress_are_for_spark_alone() -> None:
+    names = ("Enabled", "CheckpointIntervalMs")
+    given = {f"asyncProgressTracking{name}": "true" for name in names}
+    assert written({}, **given, _asyncProgressTrackingOverrideSinkSupportCheck="true") == written({})
+
+
 def refusal(parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str]) -> OptionError | None:
     """The error that a setting is refused with, if it is."""
     try:
