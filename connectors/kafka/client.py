@@ -7,14 +7,12 @@ started this one: a source process can outlive Spark's JVM while it is inside a 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from connectors.core.errors import (
@@ -25,7 +23,7 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.kafka.client_errors import connector_error, gone
-from connectors.kafka.offsets import Offsets, TopicPartition
+from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.strategy import Assign, Strategy, Subscribe
 from connectors.kafka.tokens import TokenCallback
 
@@ -181,7 +179,20 @@ class KafkaLookup:
             # The client keeps what it knows of topics for minutes: partitions that came since need a new one.
             self._admin = open_admin(self._settings)
             found |= self._ask_offsets({each: spec for each, spec in asked.items() if each not in found})
+        if missing := asked.keys() - found.keys():
+            self._check_gone(missing)
         return found
+
+    def _check_gone(self, missing: Collection[TopicPartition]) -> None:
+        """A leader that has just come to a partition may say that there is none; what is listed is not gone."""
+        # All topics: to name one could make it, where brokers do that.
+        if listed := sorted(set(missing) & set(_partitions(self._topics(None)))):
+            raise ServiceUnavailableError(
+                "KAFKA_UNAVAILABLE",
+                "Kafka lists these partitions, and does not know their offsets now",
+                describe(listed),
+                "Check the brokers; raise fetchOffset.numRetries if that takes longer to pass.",
+            )
 
     def _ask_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
         from confluent_kafka import KafkaException  # noqa: PLC0415
@@ -353,20 +364,6 @@ def _admin_settings(settings: ClientSettings) -> dict[str, Any]:
     """Settings for an admin client, which warns about those of a consumer."""
     kept = {k: v for k, v in settings.revealed().items() if k not in _ADMIN_HAS_NOT}
     return {k: v for k, v in kept.items() if not k.startswith(("fetch.", "queued.", "session.", "heartbeat.", "trans"))}
-
-
-def librdkafka_path() -> Path:
-    """The library inside of the installed confluent-kafka, whose public functions can be called directly.
-
-    Raises:
-        FileNotFoundError: it is linked in another way.
-    """
-    found = importlib.util.find_spec("confluent_kafka")
-    folder = Path(found.origin if found is not None and found.origin else "").parent.parent / "confluent_kafka.libs"
-    libraries = sorted(folder.glob("librdkafka-*.so*"))
-    if not libraries:
-        raise FileNotFoundError(folder)
-    return libraries[0]
 
 
 def sdk() -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -18,33 +17,21 @@ import pyarrow as pa
 
 from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client_errors import named_error
-from connectors.kafka.fetched import Event, Fetched, RecordSource
+from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.losses import report_loss
-from connectors.kafka.native import NativeSource, native_reason
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
-from connectors.kafka.plain import PlainSource
 from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.read_settings import ReadSettings, open_source
+from connectors.kafka.watermarks import watermarks
 
 __all__ = ["ReadSettings", "close_readers", "read_range"]
 
-_DEFAULTS: Final = {
-    # With its own defaults the client holds few records, and rests for a second whenever it holds enough.
-    "fetch.queue.backoff.ms": "5",
-    "queued.min.messages": "200000",
-    "queued.max.messages.kbytes": "65536",
-    "fetch.message.max.bytes": "4194304",
-    # A consumer that turns to another partition waits for the answer that is under way, as long as this.
-    "fetch.wait.max.ms": "10",
-    "fetch.error.backoff.ms": "20",
-    "reconnect.backoff.max.ms": "1000",
-}
 _IDLE_SECONDS: Final = 30.0
 """A consumer that nobody wanted for so long is closed: as long as it is open, it asks the brokers for more."""
 _KEPT: Final = 2
 """Consumers that a worker keeps; each may hold queued.max.messages.kbytes."""
 _PASSED_OVER: Final = 20_000
-"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms."""
+"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
 _FETCH_SECONDS: Final = 0.01
 """How long one fetch gathers records: it ends early only when it has all it asked for."""
 _MOST_RECORDS: Final = 10_000
@@ -54,40 +41,9 @@ _PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_
 _OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
 """The client looks for the coordinator of a group that nobody joins or asks here: it needs no right on it."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
+_MOST_DOUBTS: Final = 3
+"""How often in a range a position that is there is fetched again, when the client has said that it is not."""
 _END: Final = "_PARTITION_EOF"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadSettings:
-    """What a task needs to read; pickles.
-
-    Attributes:
-        client: the settings of librdkafka.
-        group: the consumer group, which is never joined.
-        headers: with the column ``headers``.
-        fail_on_data_loss: as the option.
-        poll_timeout: seconds without any progress after which a task fails.
-        native: as the option ``nativeReads``.
-    """
-
-    client: ClientSettings
-    group: str
-    headers: bool
-    fail_on_data_loss: bool
-    poll_timeout: float
-    native: bool
-
-
-def open_source(settings: ReadSettings) -> RecordSource:
-    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
-    given = dict(settings.client.plain)
-    own = {name: value for name, value in _DEFAULTS.items() if name not in given}
-    own |= {"group.id": settings.group, "enable.partition.eof": "true"}
-    tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if not settings.native or settings.headers or tokens or native_reason():
-        return PlainSource(settings.client, own)
-    fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
-    return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})
 
 
 class _Reader:
@@ -98,9 +54,12 @@ class _Reader:
         self.source = open_source(settings)
         self.where: TopicPartition | None = None
         self.position = -1
+        self.end_of_partition = -1
+        """Where the partition was said to end; said once, and of a range that is read later too."""
         self.ahead: Fetched | None = None
         self.idle_since = 0.0
         self._record_bytes = 1000
+        self._client_position = -1
 
     def stands_at(self, where: TopicPartition, position: int) -> bool:
         """Whether the next record it gives is the one at a position."""
@@ -111,13 +70,14 @@ class _Reader:
 
         Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
         """
-        if self.where != where or not 0 <= position - self.position <= _PASSED_OVER:
+        over = position - self.position
+        if self.where != where or not 0 <= over <= min(_PASSED_OVER, _BATCH_BYTES // self._record_bytes):
             self.jump(where, position)
 
     def jump(self, where: TopicPartition, position: int) -> None:
         """Stand at a position, and fetch from there."""
         self._drop_ahead()
-        self.where, self.position = where, position
+        self.where, self.position, self.end_of_partition = where, position, -1
         self.source.assign(where, position)
 
     def _drop_ahead(self) -> None:
@@ -138,6 +98,12 @@ class _Reader:
             self._record_bytes = max(1, found.size // len(found))
             self.position = int(found.offsets[-1]) + 1
         return found
+
+    def has_moved(self) -> bool:
+        """Whether the client has gone on since it was asked last, also without a record."""
+        position = -1 if self.where is None else self.source.position(self.where)
+        before, self._client_position = self._client_position, position
+        return position > before
 
     def close(self) -> None:
         """Give back what was fetched ahead, and close the connections."""
@@ -225,6 +191,7 @@ class _Run:
         self._end = part.end
         self._position = part.start
         self._parts: list[Fetched] = []
+        self._doubts = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows."""
@@ -232,18 +199,23 @@ class _Run:
         if self._position >= self._end:
             return
         self._reader.go(self._where, self._position)
+        self._pass_to_end_of_partition()
         rows = size = 0
         progress = time.monotonic()
         while self._position < self._end:
             before = self._position
-            part = self._accept(self._reader.fetch(self._end))
+            found = self._reader.fetch(self._end)
+            came = len(found) > 0
+            part = self._accept(found)
+            self._pass_to_end_of_partition()
             if part is not None:
                 rows, size = rows + len(part), size + part.size
             if rows >= _MOST_RECORDS or size >= _BATCH_BYTES:
                 yield self._take_batch()
                 rows = size = 0
                 progress = time.monotonic()
-            if self._position > before:
+            # Records that are passed over, and ends of transactions that were aborted, are progress too.
+            if self._position > before or came or self._reader.has_moved():
                 progress = time.monotonic()
             elif time.monotonic() - progress > self._settings.poll_timeout:
                 self._give_up()
@@ -268,7 +240,7 @@ class _Run:
         """A batch read is bound to offsets when its tasks run, as in Spark's own source."""
         if self._position >= 0 and self._end >= 0:
             return
-        low, high = self._reader.source.watermarks(self._where, self._settings.poll_timeout)
+        low, high = watermarks(self._reader.source, self._where, self._settings.poll_timeout)
         words = {EARLIEST: low, LATEST: high}
         self._position = words.get(self._position, self._position)
         self._end = words.get(self._end, self._end)
@@ -290,22 +262,28 @@ class _Run:
             if last < len(found):
                 self._position = self._end
         for event in found.events:
-            self._handle(event)
+            if event.where in {None, self._where}:  # else of a partition that was read before
+                self._handle(event)
         return records
+
+    def _pass_to_end_of_partition(self) -> None:
+        """There is no record from here to where the partition ends, when none was fetched ahead.
+
+        That end may be older than the end of the range; then more is on its way.
+        """
+        if self._reader.ahead is None:
+            self._position = min(max(self._position, self._reader.end_of_partition), self._end)
 
     def _handle(self, event: Event) -> None:
         """Something else than a record."""
         if event.name == _END:
-            # It may be older than the end of the range; then more is on its way.
-            self._position = min(max(self._position, event.offset), self._end)
+            self._reader.end_of_partition = max(self._reader.end_of_partition, event.offset)
         elif event.name in _OUT_OF_RANGE:
             self._out_of_range()
         elif event.name not in _PASSING and event.name != _OF_GROUP:
             problem = named_error(event.name, event.text, str(self._part), retriable=event.retriable)
             if isinstance(problem, SourceGoneError):
-                self._reader.where = None
-                self._lost(f"{self._where} does not exist any more")
-                self._position = self._end
+                self._out_of_range()
             elif not problem.transient:
                 raise problem
 
@@ -315,29 +293,39 @@ class _Run:
             # What was to be passed over is gone, and nobody needs it.
             self._reader.jump(self._where, self._position)
             return
-        low, high = self._watermarks()
+        ends = self._watermarks()
+        low, high = ends or (0, 0)
+        if low <= self._position < high and self._doubts < _MOST_DOUBTS:
+            # It is there: that was said of a topic that was made anew since, or by a broker that leads it no more.
+            self._doubts += 1
+            self._reader.jump(self._where, self._position)
+            return
         self._reader.where = None  # it stands nowhere now
-        self._lost(
-            f"Cannot fetch offsets [{self._position}, {self._end}) of {self._where}; the earliest available offset is "
-            f"{low} and the latest {high}"
-        )
+        if ends is None:
+            self._lost(f"{self._where} does not exist any more")
+        else:
+            self._lost(
+                f"Cannot fetch offsets [{self._position}, {self._end}) of {self._where}; the earliest available offset "
+                f"is {low} and the latest {high}"
+            )
         if low >= self._end or high <= self._position:
             self._position = self._end
         else:
             self._position = max(low, self._position)
             self._reader.jump(self._where, self._position)
 
-    def _watermarks(self) -> tuple[int, int]:
+    def _watermarks(self) -> tuple[int, int] | None:
+        """Where the partition begins and ends; None if it is not there."""
         try:
-            return self._reader.source.watermarks(self._where, _WATERMARK_SECONDS)
+            return watermarks(self._reader.source, self._where, _WATERMARK_SECONDS)
         except SourceGoneError:
-            return 0, 0
+            return None
 
     def _lost(self, reason: str) -> None:
         report_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=self._settings.fail_on_data_loss)
 
     def _give_up(self) -> None:
-        low, high = self._watermarks()
+        low, high = self._watermarks() or (0, 0)
         if high < self._end:
             # The records were there when the range was planned: their topic was made anew, or a leader lost them.
             self._reader.where = None

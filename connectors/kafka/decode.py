@@ -10,7 +10,15 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["HEADERS", "SCHEMA", "SCHEMA_WITH_HEADERS", "header_column", "record_batch", "time_column"]
+__all__ = [
+    "HEADERS",
+    "SCHEMA",
+    "SCHEMA_WITH_HEADERS",
+    "header_column",
+    "malformed_headers",
+    "record_batch",
+    "time_column",
+]
 
 HEADERS: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -43,7 +51,7 @@ def record_batch(messages: Sequence[Any], topic: str, partition: int, *, headers
         headers: with the column ``headers``.
 
     Raises:
-        ConnectorError: a record's time does not fit in a timestamp.
+        ConnectorError: a record's time does not fit in a timestamp, or the key of a header is not UTF-8.
     """
     rows = len(messages)
     times = [message.timestamp() for message in messages]
@@ -60,8 +68,27 @@ def record_batch(messages: Sequence[Any], topic: str, partition: int, *, headers
         pa.array(kinds),
     ]
     if headers:
-        columns.append(header_column([message.headers() for message in messages]))
+        columns.append(header_column([_headers(message, topic, partition) for message in messages]))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS if headers else SCHEMA)
+
+
+def _headers(message: Any, topic: str, partition: int) -> list[tuple[str, bytes | None]] | None:
+    try:
+        found: list[tuple[str, bytes | None]] | None = message.headers()
+    except (SystemError, UnicodeDecodeError):  # what the client raises for such a key
+        raise malformed_headers(topic, partition, message.offset()) from None
+    return found
+
+
+def malformed_headers(topic: str, partition: int, offset: int) -> ConnectorError:
+    """The error for a record whose headers cannot be read."""
+    return ConnectorError(
+        "KAFKA_MALFORMED_HEADERS",
+        f"The headers of the record at offset {offset} cannot be read: they are damaged, or a key is not UTF-8",
+        f"{topic}-{partition}",
+        "Set nativeReads=true, which replaces what is not UTF-8, and do without OAUTHBEARER, which takes the plain way "
+        "to read; or read without includeHeaders.",
+    )
 
 
 def time_column(milliseconds: Any, offsets: Any, topic: str, partition: int) -> pa.Array:

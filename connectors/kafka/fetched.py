@@ -27,12 +27,14 @@ class Event:
         text: the same in words.
         offset: where, if that means something; below 0 if not.
         retriable: whether it may pass.
+        where: the partition, which the client may have left since; None if it is of none.
     """
 
     name: str
     text: str
     offset: int
     retriable: bool = False
+    where: TopicPartition | None = None
 
 
 class Fetched(ABC):
@@ -81,11 +83,14 @@ class RecordSource(Protocol):
     def fetch(self, most: int, seconds: float) -> Fetched:
         """The next records and events; returns when there are ``most`` of them, or late."""
 
-    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
-        """The earliest offset, and the latest under the isolation.
+    def position(self, where: TopicPartition) -> int:
+        """Behind the last record or end of a transaction that the client gave or left out; below 0 before the first."""
+
+    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+        """The offset that `EARLIEST`, or under the isolation `LATEST`, stands for in a partition; asks once.
 
         Raises:
-            ConnectorError: they cannot be had.
+            ConnectorError: it cannot be had.
         """
 
     def close(self) -> None:

@@ -135,11 +135,15 @@ def _span(each: Any) -> tuple[int, int]:
 
 
 def _since(each: Any) -> int | None:
-    """The time, in milliseconds, that no matching record is older than."""
+    """The time, in milliseconds, that no matching record is older than; none before 1970.
+
+    Records without a time have the one a millisecond before 1970, and would not be found by a time.
+    """
     value = getattr(each, "value", None)
     if not isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual) or not isinstance(
         value, dt.datetime
     ):
         return None
     aware = value if value.tzinfo is not None else value.astimezone()
-    return max(0, (aware - _EPOCH) // dt.timedelta(milliseconds=1))
+    since = (aware - _EPOCH) // dt.timedelta(milliseconds=1)
+    return since if since >= 0 else None

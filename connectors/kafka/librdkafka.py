@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import OptionError
-from connectors.kafka.client import librdkafka_path
 
-__all__ = ["library", "new_client"]
+__all__ = ["library", "librdkafka_path", "new_client", "partition_at"]
 
 _TEXT_BYTES: Final = 512
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
@@ -30,7 +31,8 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_assign", _INT, (_POINTER, _POINTER)),
     ("rd_kafka_err2name", _TEXT, (_INT,)),
     ("rd_kafka_err2str", _TEXT, (_INT,)),
-    ("rd_kafka_query_watermark_offsets", _INT, (_POINTER, _TEXT, ctypes.c_int32, _POINTER, _POINTER, _INT)),
+    ("rd_kafka_position", _INT, (_POINTER, _POINTER)),
+    ("rd_kafka_offsets_for_times", _INT, (_POINTER, _POINTER, _INT)),
     ("rd_kafka_conf_set_dr_msg_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_conf_set_error_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_topic_new", _POINTER, (_POINTER, _TEXT, _POINTER)),
@@ -46,7 +48,50 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
 _SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_message_destroy", None, (_POINTER,)),
     ("rd_kafka_message_timestamp", ctypes.c_int64, (_POINTER, _POINTER)),
+    ("rd_kafka_message_headers", _INT, (_POINTER, _POINTER)),
+    ("rd_kafka_header_get_all", _INT, (_POINTER, _SIZE, _POINTER, _POINTER, _POINTER)),
 )
+
+
+class _Partition(ctypes.Structure):
+    """rd_kafka_topic_partition_t."""
+
+    _fields_ = (
+        ("topic", _TEXT),
+        ("partition", ctypes.c_int32),
+        ("offset", ctypes.c_int64),
+        ("metadata", _POINTER),
+        ("metadata_size", _SIZE),
+        ("opaque", _POINTER),
+        ("error", _INT),
+        ("private", _POINTER),
+    )
+
+
+class _Partitions(ctypes.Structure):
+    """rd_kafka_topic_partition_list_t."""
+
+    _fields_ = (("count", _INT), ("size", _INT), ("elements", ctypes.POINTER(_Partition)))
+
+
+def partition_at(partitions: int) -> _Partition:
+    """The first partition of a list of librdkafka; there as long as the list is."""
+    first: _Partition = _Partitions.from_address(partitions).elements[0]
+    return first
+
+
+def librdkafka_path() -> Path:
+    """The library inside of the installed confluent-kafka, whose public functions can be called directly.
+
+    Raises:
+        FileNotFoundError: it is linked in another way.
+    """
+    found = importlib.util.find_spec("confluent_kafka")
+    folder = Path(found.origin if found is not None and found.origin else "").parent.parent / "confluent_kafka.libs"
+    libraries = sorted(folder.glob("librdkafka-*.so*"))
+    if not libraries:
+        raise FileNotFoundError(folder)
+    return libraries[0]
 
 
 @cache

@@ -26,10 +26,10 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client_errors import named_error
-from connectors.kafka.decode import SCHEMA, time_column
+from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, malformed_headers, time_column
 from connectors.kafka.fetched import Event, Fetched
-from connectors.kafka.librdkafka import library, new_client
-from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.librdkafka import library, new_client, partition_at
+from connectors.kafka.offsets import LATEST, TopicPartition
 
 __all__ = ["NativeRecords", "NativeSource", "native_reason"]
 
@@ -39,6 +39,7 @@ _ADDRESS_BITS: Final = 47
 _WORD: Final = 8
 _WINDOW_BITS: Final = 30
 _NO_CONSUMER_CLOSE: Final = 8
+_NO_HEADERS: Final = -156
 _LOOK_SECONDS: Final = 1.0
 _MOST_MS: Final = (1 << 31) - 1
 """A number of C, as which the client takes a time to wait."""
@@ -46,7 +47,7 @@ _INLINE_BYTES: Final = 12
 """A view holds so many bytes by itself; longer ones are looked up in their buffer."""
 
 # Fields of rd_kafka_message_t, and behind it: flags, type of time, time.
-_ERROR, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 24, 32, 40, 48, 56
+_ERROR, _TOPIC, _PARTITION, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 8, 16, 24, 32, 40, 48, 56
 _TIME_TYPE, _TIME = 88, 96
 
 Pointers = npt.NDArray[np.uint64]
@@ -85,6 +86,11 @@ def _field(pointers: Pointers, offset: int) -> Numbers:
     index = ((pointers + np.uint64(offset)) >> np.uint64(3)).astype(np.int64) - 1
     found: Numbers = _memory(np.int64)[index]
     return found
+
+
+def _half(pointers: Pointers, offset: int) -> npt.NDArray[np.int32]:
+    """The lower half of such a word."""
+    return (_field(pointers, offset) & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
 
 
 def _binary(addresses: Pointers, lengths: Numbers) -> pa.Array:
@@ -141,14 +147,20 @@ class NativeRecords(Fetched):
         """Bytes of keys and values."""
         return int(_field(self._pointers, _LENGTH).sum() + _field(self._pointers, _KEY_LENGTH).sum())
 
+    def partitions(self) -> list[TopicPartition | None]:
+        """Where each is from; an error may be from nowhere."""
+        topics, numbers = _field(self._pointers, _TOPIC).tolist(), _half(self._pointers, _PARTITION).tolist()
+        return [
+            TopicPartition(library().rd_kafka_topic_name(topic).decode(), number) if topic else None
+            for topic, number in zip(topics, numbers, strict=True)
+        ]
+
     def cut(self, first: int, last: int) -> Self:
         """Some of them; all of the others are given back by whoever has them."""
         return type(self)(self._pointers[first:last])
 
     def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
         """The rows of several of these."""
-        if headers:
-            raise ValueError("headers are read in the plain way")
         pointers = np.concatenate([part._pointers for part in parts])  # noqa: SLF001 - of this class
         offsets = np.concatenate([part.offsets for part in parts])
         rows = len(pointers)
@@ -162,7 +174,9 @@ class NativeRecords(Fetched):
             time_column(times, offsets, where.topic, where.partition),
             pa.array(kinds),
         ]
-        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+        if headers:
+            columns.append(header_column(_headers(pointers, where)))
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS if headers else SCHEMA)
 
     def free(self) -> None:
         """Give them back to the client; none may be looked at any more."""
@@ -188,6 +202,34 @@ def _time_of(pointer: int) -> tuple[int, int]:
     return time, kind.value
 
 
+def _headers(pointers: Pointers, where: TopicPartition) -> list[list[tuple[str, bytes | None]] | None]:
+    """The headers of each record, None where there are none; what is not UTF-8 in a key is replaced, as Java does it.
+
+    Raises:
+        ConnectorError: they cannot be parsed.
+    """
+    of_message, of_header = library().rd_kafka_message_headers, library().rd_kafka_header_get_all
+    headers, key, value, size = ctypes.c_void_p(), ctypes.c_char_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    into, parts = ctypes.addressof(headers), [ctypes.addressof(each) for each in (key, value, size)]
+    copy = ctypes.string_at
+    found: list[list[tuple[str, bytes | None]] | None] = []
+    for pointer, offset in zip(pointers.tolist(), _field(pointers, _OFFSET).tolist(), strict=True):
+        if error := of_message(pointer, into):
+            if error != _NO_HEADERS:
+                raise malformed_headers(where.topic, where.partition, offset)
+            found.append(None)
+            continue
+        pairs: list[tuple[str, bytes | None]] = []
+        place = headers.value
+        while not of_header(place, len(pairs), *parts):
+            start = value.value
+            pairs.append(
+                (str(key.value or b"", "utf-8", "replace"), None if start is None else copy(start, size.value))
+            )
+        found.append(pairs)
+    return found
+
+
 class NativeSource:
     """A consumer with at most one partition, for a task that reads.
 
@@ -208,17 +250,22 @@ class NativeSource:
 
     def assign(self, where: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""
-        functions, topic = self._library, where.topic.encode()
         if where not in self._known:
             # Asks for the topic anew; else a partition that came since is looked for minutes later only.
             with contextlib.suppress(ConnectorError):
-                self.watermarks(where, _LOOK_SECONDS)
+                self.offset_of(where, LATEST, _LOOK_SECONDS)
                 self._known.add(where)
-        partitions = functions.rd_kafka_topic_partition_list_new(1)
-        functions.rd_kafka_topic_partition_list_add(partitions, topic, where.partition)
-        functions.rd_kafka_topic_partition_list_set_offset(partitions, topic, where.partition, position)
-        functions.rd_kafka_assign(self._client, partitions)
-        functions.rd_kafka_topic_partition_list_destroy(partitions)
+        partitions = self._partitions(where, position)
+        self._library.rd_kafka_assign(self._client, partitions)
+        self._library.rd_kafka_topic_partition_list_destroy(partitions)
+
+    def _partitions(self, where: TopicPartition, offset: int) -> int:
+        """A list of one partition with an offset; whoever asked for it destroys it."""
+        functions, topic = self._library, where.topic.encode()
+        made = functions.rd_kafka_topic_partition_list_new(1)
+        functions.rd_kafka_topic_partition_list_add(made, topic, where.partition)
+        functions.rd_kafka_topic_partition_list_set_offset(made, topic, where.partition, offset)
+        return int(made)
 
     def fetch(self, most: int, seconds: float) -> NativeRecords:
         """The next records and events. Returns when there are ``most``, or late."""
@@ -228,36 +275,42 @@ class NativeSource:
             self._queue, int(seconds * 1000), self._pointers.ctypes.data, most
         )
         pointers = self._pointers[: max(0, found)].copy()
-        errors = (_field(pointers, _ERROR) & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+        errors = _half(pointers, _ERROR)
         if not errors.any():
             return NativeRecords(pointers)
         apart = NativeRecords(pointers[errors != 0])
         events = [
-            self._event(int(error), int(offset))
-            for error, offset in zip(errors[errors != 0], apart.offsets, strict=True)
+            self._event(int(error), int(offset), where)
+            for error, offset, where in zip(errors[errors != 0], apart.offsets, apart.partitions(), strict=True)
         ]
         apart.free()
         return NativeRecords(pointers[errors == 0], events)
 
-    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
-        """The earliest offset, and the latest under the isolation."""
-        low, high = ctypes.c_int64(), ctypes.c_int64()
-        error = self._library.rd_kafka_query_watermark_offsets(
-            self._client,
-            where.topic.encode(),
-            where.partition,
-            ctypes.addressof(low),
-            ctypes.addressof(high),
-            min(int(seconds * 1000), _MOST_MS),
-        )
-        if error:
-            event = self._event(error, -1)
-            raise named_error(event.name, event.text, str(where), retriable=False)
-        return low.value, high.value
+    def position(self, where: TopicPartition) -> int:
+        """Behind what the client gave or left out."""
+        asked = self._partitions(where, -1)
+        self._library.rd_kafka_position(self._client, asked)
+        offset = int(partition_at(asked).offset)
+        self._library.rd_kafka_topic_partition_list_destroy(asked)
+        return offset
 
-    def _event(self, error: int, offset: int) -> Event:
+    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+        """The offset that a word stands for; Kafka takes the words where times stand."""
+        asked = self._partitions(where, word)
+        try:
+            error = self._library.rd_kafka_offsets_for_times(self._client, asked, min(int(seconds * 1000), _MOST_MS))
+            found = partition_at(asked)
+            error, offset = error or found.error, found.offset
+        finally:
+            self._library.rd_kafka_topic_partition_list_destroy(asked)
+        if error:
+            event = self._event(error, -1, where)
+            raise named_error(event.name, event.text, str(where), retriable=False)
+        return int(offset)
+
+    def _event(self, error: int, offset: int, where: TopicPartition | None) -> Event:
         name = self._library.rd_kafka_err2name(error).decode()
-        return Event(name, self._library.rd_kafka_err2str(error).decode(), offset)
+        return Event(name, self._library.rd_kafka_err2str(error).decode(), offset, where=where)
 
     def close(self) -> None:
         """Close the connections; every record must have been given back."""

@@ -9,6 +9,7 @@ which no name of a topic can hold. An offset that Spark's own source has written
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -34,6 +35,7 @@ LATEST: Final = -1
 _CONNECTOR: Final = "kafka_py"
 _RESERVED: Final = {"v", START_KEY, *SENTINEL}
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _LARGEST_PARTITION: Final = 2**31 - 1
 _LARGEST_OFFSET: Final = 2**63 - 1
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -77,7 +79,7 @@ def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict
                 topics[topic] = _WORDS[partitions.lower()]
                 continue
             for number, value in partitions.items():
-                found[TopicPartition(topic, _partition(int(number)))] = _offset(value, times=times)
+                found[TopicPartition(topic, _partition(_number(number)))] = _offset(value, times=times)
     except (ValueError, KeyError, AttributeError, TypeError):
         raise ValueError(f"Expected e.g. {example}, got {text}") from None
     return found, topics
@@ -102,6 +104,13 @@ def _topics(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise TypeError
     return value
+
+
+def _number(text: str) -> int:
+    """A whole number in the one way to write it: others would overwrite each other."""
+    if not _NUMBER.fullmatch(text):
+        raise ValueError
+    return int(text)
 
 
 def _partition(number: Any) -> int:
@@ -163,21 +172,39 @@ def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
     Raises:
         OffsetError: it carries none.
     """
-    start = _load(end).get(START_KEY)
-    if not isinstance(start, Mapping):
-        raise _malformed(end)
-    return _positions(start)
+    loaded = _load(end)
+    start = loaded.get(START_KEY)
+    if isinstance(start, Mapping):
+        return _positions(start)
+    if _is_sparks(_parsed(end)):
+        raise OffsetError(
+            "KAFKA_FIRST_BATCH_UNFINISHED",
+            "The first batch of this checkpoint was planned by Spark's own source and has not finished; its offset "
+            "does not say where the batch began",
+            f"checkpoint of a {_CONNECTOR} source",
+            "A query can be moved when one batch has finished: run it with Spark's own source until then, or start "
+            "here with a new checkpoint and startingOffsets.",
+        )
+    raise _malformed(end)
+
+
+def _parsed(offset: Mapping[str, Any] | str) -> Any:
+    if not isinstance(offset, str):
+        return offset
+    try:
+        return json.loads(offset)
+    except ValueError:
+        raise _malformed(offset) from None
+
+
+def _is_sparks(value: Any) -> bool:
+    """Whether it is as Spark's own source writes it: topics, and nothing else."""
+    return isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values())
 
 
 def _load(offset: Mapping[str, Any] | str) -> Offset:
-    value: Any = offset
-    if isinstance(offset, str):
-        try:
-            value = json.loads(offset)
-        except ValueError:
-            raise _malformed(offset) from None
-    if isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values()):
-        # As Spark's own source writes it: topics, and nothing else.
+    value = _parsed(offset)
+    if _is_sparks(value):
         value = {**{f":{topic}" if topic in _RESERVED else topic: each for topic, each in value.items()}, "v": VERSION}
     return load_offset(value, _CONNECTOR)
 

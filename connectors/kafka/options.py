@@ -270,8 +270,9 @@ class KafkaReadOptions(KafkaClientOptions):
     native_reads: bool = option(
         "nativeReads",
         BOOLEAN,
-        "Records become columns without a Python object for each, where that is possible: not with includeHeaders and "
-        "OAUTHBEARER. false always takes the plain way, which is several times slower.",
+        "Records become columns without a Python object for each, where that is possible: not with "
+        "OAUTHBEARER. false always takes the plain way, which is several times slower; with includeHeaders it is the "
+        "faster one, but fails at a key of a header that is not UTF-8.",
         default="true",
     )
     strategy: Strategy | None = None
@@ -365,7 +366,7 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
     for key, value in raw.items():
         lowered = key.lower()
         if lowered.startswith(PREFIX) and lowered not in declared:
-            client[lowered.removeprefix(PREFIX)] = str(value)
+            client[lowered.removeprefix(PREFIX)] = str(value).strip()  # as the JVM's client does
         else:
             own[key] = value
     return own, client

@@ -78,23 +78,35 @@ class PlainSource:
         if not errors:
             return PlainRecords(found)
         events = [
-            Event(error_name(each.error()), each.error().str(), _offset(each), each.error().retriable())
+            Event(error_name(each.error()), each.error().str(), _offset(each), each.error().retriable(), _where(each))
             for each in errors
         ]
         return PlainRecords([each for each in found if each.error() is None], events)
 
-    def watermarks(self, where: TopicPartition, seconds: float) -> tuple[int, int]:
-        """The earliest offset, and the latest under the isolation."""
-        partition = sdk().TopicPartition(where.topic, where.partition)
+    def position(self, where: TopicPartition) -> int:
+        """Behind what the client gave or left out."""
+        (found,) = self._consumer.position([sdk().TopicPartition(where.topic, where.partition)])
+        return int(found.offset)
+
+    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+        """The offset that a word stands for; Kafka takes the words where times stand."""
+        partition = sdk().TopicPartition(where.topic, where.partition, word)
         try:
-            low, high = self._consumer.get_watermark_offsets(partition, timeout=min(seconds, _MOST_SECONDS))
+            (found,) = self._consumer.offsets_for_times([partition], timeout=min(seconds, _MOST_SECONDS))
         except client_exception() as error:
             raise connector_error(error.args[0], str(where)) from None
-        return low, high
+        if found.error is not None:
+            raise connector_error(found.error, str(where))
+        return int(found.offset)
 
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+
+
+def _where(message: Any) -> TopicPartition | None:
+    topic = message.topic()
+    return None if topic is None else TopicPartition(topic, message.partition())
 
 
 def _offset(message: Any) -> int:

@@ -99,9 +99,12 @@ def parse_position(
 
 def _timestamp(text: str) -> Position:
     try:
-        return Timestamp(INTEGER.parse(text))
+        time = INTEGER.parse(text)
     except ValueError:
         raise ValueError(f"Expected a single long value, got {text}") from None
+    if time < 0:  # to Kafka these are words: the latest, the earliest, the newest
+        raise ValueError(f"Expected a time of at least 0, in milliseconds since 1970, got {text}")
+    return Timestamp(time)
 
 
 def _timestamps(text: str) -> Position:

@@ -171,7 +171,7 @@ def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
 
 def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
     """What source and sink have in common: servers, log-in and encryption, translated."""
-    plain = {"bootstrap.servers": options.bootstrap_servers or ""}
+    plain = {"bootstrap.servers": (options.bootstrap_servers or "").strip()}
     secrets = {
         "sasl.password": options.sasl_password,
         "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,

@@ -18,7 +18,12 @@ from connectors.kafka.settings import ClientSettings
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
 
-_ENGINE_KEYS: Final = {"asyncprogresstrackingenabled"}
+_ENGINE_KEYS: Final = {
+    "asyncprogresstrackingenabled",
+    "asyncprogresstrackingcheckpointintervalms",
+    "_asyncprogresstrackingoverridesinksupportcheck",
+}
+"""Options of Spark's engine that it also hands to sinks."""
 
 
 class Guarantee(StrEnum):

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka.client import librdkafka_path
+from connectors.kafka.librdkafka import librdkafka_path
 from connectors.testing.processes import ServerProcess, announce, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from connectors.core.errors import AccessDeniedError
+from connectors.core.errors import AccessDeniedError, DataLossError, ServiceUnavailableError
 from connectors.kafka import consume
-from connectors.kafka.consume import ReadSettings, read_range
+from connectors.kafka.consume import ReadSettings, close_readers, read_range
 from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.settings import ClientSettings
 
@@ -21,19 +25,23 @@ SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_l
 class Held(Fetched):
     """Records by their offsets alone; the source notes which it has got back."""
 
-    def __init__(self, offsets: Any, given_back: list[int], events: Sequence[Event] = ()) -> None:
+    def __init__(
+        self, offsets: Any, given_back: list[int], events: Sequence[Event] = (), record_bytes: int = 1
+    ) -> None:
         super().__init__(offsets, events)
         self._given_back = given_back
+        self._record_bytes = record_bytes
 
     @property
     def size(self) -> int:
-        return len(self)
+        return len(self) * self._record_bytes
 
     def cut(self, first: int, last: int) -> Self:
-        return type(self)(self.offsets[first:last], self._given_back)
+        return type(self)(self.offsets[first:last], self._given_back, record_bytes=self._record_bytes)
 
-    def batch(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError
+    def batch(self, parts: Sequence[Self], *_: Any, **__: Any) -> pa.RecordBatch:
+        offsets = np.concatenate([part.offsets for part in parts])
+        return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64())})
 
     def free(self) -> None:
         self._given_back += self.offsets.tolist()
@@ -52,7 +60,10 @@ class RefusingSource:
     def fetch(self, *_: Any) -> Held:
         return Held(np.arange(10), self.given_back, [Event("TOPIC_AUTHORIZATION_FAILED", "no", -1)])
 
-    def watermarks(self, *_: Any) -> tuple[int, int]:
+    def position(self, *_: Any) -> int:
+        raise AssertionError
+
+    def offset_of(self, *_: Any) -> int:
         raise AssertionError
 
     def close(self) -> None:
@@ -69,3 +80,150 @@ def test_an_error_beside_records_fails_the_task_with_every_record_given_back(
         list(read_range(part, SETTINGS))
     assert source.out_when_closed == set()
     assert len(source.given_back) == 10, "and none twice"
+
+
+class ScriptedSource:
+    """Gives some fetches, one after the other, and then nothing; notes where it was sent.
+
+    Args:
+        fetches: the offsets of the records and the events of each.
+        ends: the first and the last offset of the partition.
+        seconds: what a fetch takes.
+        positions: what the client says, each time it is asked; then always the last of them.
+        record_bytes: how large records are.
+    """
+
+    def __init__(
+        self,
+        fetches: Sequence[tuple[Sequence[int], Sequence[Event]]],
+        *,
+        ends: tuple[int, int] = (0, 10),
+        seconds: float = 0.0,
+        positions: Sequence[int] = (-1001,),
+        record_bytes: int = 1,
+    ) -> None:
+        self._fetches = list(fetches)
+        self._ends = ends
+        self._seconds = seconds
+        self._positions = list(positions)
+        self._record_bytes = record_bytes
+        self.assigned: list[tuple[TopicPartition, int]] = []
+
+    def assign(self, where: TopicPartition, position: int) -> None:
+        self.assigned.append((where, position))
+
+    def fetch(self, *_: Any) -> Held:
+        time.sleep(self._seconds)
+        offsets, events = self._fetches.pop(0) if self._fetches else ((), ())
+        return Held(np.array(offsets, np.int64), [], events, self._record_bytes)
+
+    def position(self, _where: TopicPartition) -> int:
+        return self._positions.pop(0) if len(self._positions) > 1 else self._positions[0]
+
+    def offset_of(self, _where: TopicPartition, word: int, _seconds: float) -> int:
+        return self._ends[0] if word == EARLIEST else self._ends[1]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ScriptedSource]]:
+    """Makes the source that the next read has."""
+
+    def make(*fetches: tuple[Sequence[int], Sequence[Event]], **more: Any) -> ScriptedSource:
+        source = ScriptedSource(fetches, **more)
+        monkeypatch.setattr(consume, "open_source", lambda _: source)
+        return source
+
+    yield make
+    close_readers()
+
+
+def offsets(start: int, end: int, settings: ReadSettings = SETTINGS) -> list[int]:
+    return [
+        offset
+        for batch in read_range(OffsetRange("t", 0, start, end), settings)
+        for offset in batch.column("offset").to_pylist()
+    ]
+
+
+def test_the_end_of_a_partition_that_was_told_in_one_range_also_ends_the_next(
+    scripted: Callable[..., ScriptedSource],
+) -> None:
+    scripted((range(0, 8, 2), [Event("_PARTITION_EOF", "", 10)]))  # every second offset is a control record
+    short = replace(SETTINGS, poll_timeout=0.2)
+    assert [offsets(0, 3, short), offsets(3, 7, short), offsets(7, 10, short)] == [[0, 2], [4, 6], []]
+
+
+def test_the_end_of_a_partition_is_forgotten_when_the_consumer_goes_elsewhere(
+    scripted: Callable[..., ScriptedSource],
+) -> None:
+    source = scripted((range(5), [Event("_PARTITION_EOF", "", 10)]), (range(2, 4), []))
+    assert [offsets(0, 5), offsets(2, 4)] == [list(range(5)), [2, 3]]
+    assert [position for _, position in source.assigned] == [0, 2]
+
+
+OLD = TopicPartition("old", 0)
+HERE = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize("name", ["_AUTO_OFFSET_RESET", "UNKNOWN_TOPIC_OR_PART", "TOPIC_AUTHORIZATION_FAILED"])
+def test_what_is_said_of_a_partition_that_was_read_before_is_passed_over(
+    scripted: Callable[..., ScriptedSource], name: str
+) -> None:
+    source = scripted(((), [Event(name, "", -1, where=OLD)]), (range(10), []))
+    assert offsets(0, 10) == list(range(10))
+    assert source.assigned == [(HERE, 0)]
+
+
+def test_the_end_of_another_partition_ends_nothing(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(((), [Event("_PARTITION_EOF", "", 10, where=OLD)]), (range(10), []))
+    assert offsets(0, 10) == list(range(10))
+
+
+@pytest.mark.parametrize("name", ["_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "UNKNOWN_TOPIC_OR_PART"])
+def test_a_position_that_is_there_is_fetched_again_whatever_the_client_says(
+    scripted: Callable[..., ScriptedSource], name: str
+) -> None:
+    source = scripted((range(4), [Event(name, "", -1, where=HERE)]), (range(4, 10), []))
+    assert offsets(0, 10) == list(range(10))
+    assert source.assigned == [(HERE, 0), (HERE, 4)]
+
+
+def test_a_position_that_is_refused_again_and_again_is_lost(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(*[((), [Event("_AUTO_OFFSET_RESET", "", -1, where=HERE)])] * 5)
+    with pytest.raises(DataLossError, match=r"Cannot fetch offsets \[0, 10\) of t-0"):
+        offsets(0, 10)
+
+
+def test_a_position_that_is_gone_is_lost_at_once(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(((), [Event("_AUTO_OFFSET_RESET", "", -1, where=HERE)]), ends=(6, 10))
+    with pytest.raises(DataLossError, match="the earliest available offset is 6"):
+        offsets(0, 10)
+
+
+@pytest.mark.parametrize(("record_bytes", "jumps"), [(100, 0), (1 << 20, 1)])
+def test_few_bytes_are_passed_over_and_not_many(
+    scripted: Callable[..., ScriptedSource], record_bytes: int, jumps: int
+) -> None:
+    source = scripted((range(2), []), (range(100, 102), []), record_bytes=record_bytes)
+    assert offsets(0, 2) + offsets(100, 102) == [0, 1, 100, 101]
+    assert len(source.assigned) == 1 + jumps
+
+
+def test_records_that_are_passed_over_are_progress(scripted: Callable[..., ScriptedSource]) -> None:
+    passed = [([each], []) for each in range(1, 30)]
+    scripted(([0], []), *passed, ([30], []), seconds=0.02)
+    assert [offsets(0, 1), offsets(30, 31, replace(SETTINGS, poll_timeout=0.1))] == [[0], [30]]
+
+
+def test_a_client_that_goes_on_without_records_makes_progress(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(*[((), [])] * 30, (range(30, 31), []), seconds=0.02, positions=range(31))
+    assert offsets(0, 31, replace(SETTINGS, poll_timeout=0.1)) == [30]
+
+
+def test_a_client_that_stands_still_is_given_up(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(seconds=0.01)
+    with pytest.raises(ServiceUnavailableError, match=r"Nothing came for 0\.1 s at offset 0"):
+        offsets(0, 10, replace(SETTINGS, poll_timeout=0.1))

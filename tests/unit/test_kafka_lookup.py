@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
+from confluent_kafka import Producer
 
 from connectors.core.errors import ServiceUnavailableError, SourceGoneError
+from connectors.core.offsets import SENTINEL, START_KEY
+from connectors.kafka import librdkafka
+from connectors.kafka.batch import plan_batch
 from connectors.kafka.client import KafkaLookup
 from connectors.kafka.client_errors import gone
+from connectors.kafka.filters import Bounds
 from connectors.kafka.lookup import PatientLookup
-from connectors.kafka.options import parse_read_options
+from connectors.kafka.offsets import TopicPartition, resolved_start
+from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.strategy import Subscribe, SubscribePattern
+from connectors.kafka.stream import KafkaStream
 from connectors.testing.kafka import MockKafka
 
-LEADER_NOT_AVAILABLE = 5
+UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
+PASSING = {
+    "REPLICA_NOT_AVAILABLE": 9,
+    "NETWORK_EXCEPTION": 13,
+    "NOT_CONTROLLER": 41,
+    "LISTENER_NOT_FOUND": 72,
+    "FENCED_LEADER_EPOCH": 74,
+    "UNKNOWN_LEADER_EPOCH": 75,
+    "OFFSET_NOT_AVAILABLE": 78,
+    "UNSTABLE_OFFSET_COMMIT": 88,
+}
+"""What Kafka's own client tries again, by librdkafka's names."""
 
 
 @pytest.fixture
@@ -25,9 +43,13 @@ def mock() -> Iterator[MockKafka]:
         yield made
 
 
+def options(mock: MockKafka, raw: Mapping[str, str], *, streaming: bool) -> KafkaReadOptions:
+    given = {"kafka.bootstrap.servers": mock.endpoint, "subscribe": "t", **raw}
+    return parse_read_options(given, {}, streaming=streaming)
+
+
 def lookup(mock: MockKafka, seconds: float = 30.0) -> KafkaLookup:
-    options = parse_read_options({"kafka.bootstrap.servers": mock.endpoint, "subscribe": "t"}, {}, streaming=True)
-    return KafkaLookup(options.client, call_seconds=seconds)
+    return KafkaLookup(options(mock, {}, streaming=True).client, call_seconds=seconds)
 
 
 def test_a_pattern_leaves_internal_topics_out_and_their_names_mean_them(mock: MockKafka) -> None:
@@ -54,8 +76,7 @@ def test_an_error_that_may_pass_is_asked_about_again_with_pauses(
 @pytest.mark.parametrize(("answers", "found"), [(1, True), (20, False)])
 def test_an_unknown_topic_is_asked_for_as_often_as_the_option_says(mock: MockKafka, answers: int, found: bool) -> None:
     given = {"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "10"}
-    raw = {"kafka.bootstrap.servers": mock.endpoint, "subscribe": "t", **given}
-    patient = PatientLookup(parse_read_options(raw, {}, streaming=True))
+    patient = PatientLookup(options(mock, given, streaming=True))
     attempts = []
 
     def question(asked: KafkaLookup) -> int:
@@ -70,4 +91,84 @@ def test_an_unknown_topic_is_asked_for_as_often_as_the_option_says(mock: MockKaf
         with pytest.raises(SourceGoneError):
             patient.ask(question)
     assert len(attempts) == 2
+    patient.close()
+
+
+def test_a_partition_that_is_listed_and_not_known_to_its_leader_is_asked_for_later(mock: MockKafka) -> None:
+    where = TopicPartition("t", 0)
+    with lookup(mock) as asked:
+        for question in (asked.latest, asked.earliest):
+            mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 2)
+            with pytest.raises(ServiceUnavailableError, match=r"Kafka lists these partitions.*\[t-0\]"):
+                question([where])
+            assert question([where]) == {where: 0}
+
+
+def test_a_partition_that_is_not_listed_is_left_out(mock: MockKafka) -> None:
+    with lookup(mock) as asked:
+        assert asked.latest([TopicPartition("t", 0), TopicPartition("t", 7)]) == {TopicPartition("t", 0): 0}
+
+
+UNKNOWN_TO_ONE_LEADER = [UNKNOWN_PARTITION, 0, UNKNOWN_PARTITION, UNKNOWN_PARTITION, 0, UNKNOWN_PARTITION]
+
+
+@pytest.fixture
+def two_leaders() -> Iterator[MockKafka]:
+    """Two brokers that lead one partition each, with ten records in both."""
+    with MockKafka(2) as made:
+        made.create_topic("t", 2)
+        producer = Producer({"bootstrap.servers": made.endpoint})
+        for number in range(20):
+            producer.produce("t", b"v", partition=number % 2)
+        assert producer.flush(10) == 0
+        yield made
+
+
+@pytest.mark.parametrize("fail_on_data_loss", ["true", "false"])
+def test_a_stream_keeps_a_partition_that_its_leader_does_not_know_for_a_moment(
+    two_leaders: MockKafka, fail_on_data_loss: str
+) -> None:
+    raw = {"startingOffsets": "earliest", "failOnDataLoss": fail_on_data_loss, "fetchOffset.retryIntervalMs": "10"}
+    stream = KafkaStream(options(two_leaders, raw, streaming=True))
+    start = {**stream.latest_offset(SENTINEL, everything=True)}
+    assert [each.size for each in stream.partitions(SENTINEL, start)] == [10, 10]
+    start.pop(START_KEY)
+    two_leaders.fail("ListOffsets", UNKNOWN_TO_ONE_LEADER)
+    for _ in range(3):
+        end = stream.latest_offset(start, everything=True)
+        assert (end, stream.partitions(start, end)) == (start, [])
+        start = end
+    stream.stop()
+
+
+def test_a_new_stream_begins_at_the_end_of_a_partition_that_its_leader_does_not_know_for_a_moment(
+    two_leaders: MockKafka,
+) -> None:
+    raw = {"startingOffsets": "latest", "fetchOffset.retryIntervalMs": "10"}
+    stream = KafkaStream(options(two_leaders, raw, streaming=True))
+    two_leaders.fail("ListOffsets", UNKNOWN_TO_ONE_LEADER)
+    end = stream.latest_offset(SENTINEL, everything=True)
+    assert stream.partitions(SENTINEL, end) == []
+    assert resolved_start(end) == {TopicPartition("t", 0): 10, TopicPartition("t", 1): 10}
+    stream.stop()
+
+
+def test_a_batch_read_keeps_partitions_that_their_leader_does_not_know_for_a_moment(mock: MockKafka) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for _ in range(10):
+        producer.produce("t", b"v", partition=0)
+    assert producer.flush(10) == 0
+    raw = {"minPartitions": "4", "fetchOffset.retryIntervalMs": "10"}
+    mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 4)
+    assert len(plan_batch(options(mock, raw, streaming=False), Bounds())) == 4
+
+
+def test_a_passing_error_of_a_lookup_is_tried_again(mock: MockKafka) -> None:
+    patient = PatientLookup(options(mock, {"fetchOffset.retryIntervalMs": "10"}, streaming=True))
+    where = TopicPartition("t", 0)
+    assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}
+    for name, code in PASSING.items():
+        assert librdkafka.library().rd_kafka_err2name(code).decode() == name
+        mock.fail("ListOffsets", [code])
+        assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}, name
     patient.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -137,6 +138,20 @@ def test_max_trigger_delay_is_a_time_of_spark(text: str, seconds: float) -> None
 @pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
 def test_26_a_time_that_is_no_long_is_refused(option: str, text: str) -> None:
     assert f"Expected a single long value, got {text}" in refused(streaming=False, **{option: text})
+
+
+@pytest.mark.parametrize("text", ["-1", "-2", "-3", "-9223372036854775807"])
+@pytest.mark.parametrize("option", ["startingTimestamp", "endingTimestamp"])
+def test_26_a_time_before_1970_is_refused_as_kafka_takes_it_for_a_word(option: str, text: str) -> None:
+    assert f"Expected a time of at least 0, in milliseconds since 1970, got {text}" in refused(
+        streaming=False, **{option: text}
+    )
+
+
+@pytest.mark.parametrize("number", ["1_0", "00", " 1", "+1", "-0", "", "\u0661", "4294967296"])
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_26_a_partition_is_written_in_one_way(option: str, number: str) -> None:
+    assert "Expected e.g." in refused(streaming=False, **{option: json.dumps({"t": {"0": 5, number: 7}})})
 
 
 def test_39_timestamp_wins_over_timestamps_over_offsets() -> None:

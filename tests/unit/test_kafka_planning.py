@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 
 import pytest
@@ -85,7 +86,7 @@ def test_23_a_split_covers_each_offset_once(
     assert all(one.size > 0 for one in cut)
     assert most is None or all(one.size <= most for one in cut)
     total = sum(each.size for each in whole)
-    if min_partitions is not None and len(whole) == 1:
+    if min_partitions is not None and most is None and len(whole) == 1:  # parts of a split are not split evenly again
         assert len(cut) >= min(min_partitions, total)
 
 
@@ -108,6 +109,14 @@ def test_an_offset_has_the_form_of_sparks_own_source() -> None:
 
 def test_an_offset_of_sparks_own_source_is_read() -> None:
     assert read_offset('{"t":{"0":5},"v":{"1":6}}') == {A: 5, TopicPartition("v", 1): 6}
+
+
+def test_a_first_batch_that_sparks_own_source_did_not_finish_is_said_to_be_one() -> None:
+    for end in ('{"t":{"0":2}}', {"t": {"0": 2}}):
+        with pytest.raises(OffsetError, match=r"\[KAFKA_FIRST_BATCH_UNFINISHED\].*when one batch has finished"):
+            resolved_start(end)
+    with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
+        resolved_start('{"t":{"0":2},"v":1}')
 
 
 names = st.sampled_from(["t", "v", "_start", "initial", "a.b", "_v"])
@@ -140,6 +149,15 @@ def test_filters_leave_partitions_and_offsets() -> None:
     more = bounds_of([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 9), LessThanOrEqual(("offset",), 7)])
     assert (more.first, more.end) == (4, 8)
     assert bounds_of([EqualTo(("offset",), 6)]).end == 7
+
+
+def test_a_time_before_1970_leaves_everything_as_records_without_a_time_match() -> None:
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert bounds_of([GreaterThanOrEqual(("timestamp",), epoch)]).since == 0
+    before = epoch - dt.timedelta(milliseconds=1)
+    for filtered in (GreaterThanOrEqual, GreaterThan, EqualTo):
+        assert not bounds_of([filtered(("timestamp",), before)]).cut_offsets
+    assert bounds_of([GreaterThan(("timestamp",), before), GreaterThan(("timestamp",), epoch)]).since == 0
 
 
 def test_filters_on_other_columns_or_on_null_leave_everything() -> None:

@@ -27,6 +27,21 @@ def written(given: dict[str, str], **options: str) -> ClientSettings:
     return parse_write_options(raw, {}, streaming=True).client
 
 
+def test_spaces_around_a_setting_are_no_part_of_it() -> None:
+    given = {"security.protocol": " PLAINTEXT ", "isolation.level": "read_committed\n", "bootstrap.servers": " b:1 "}
+    settings = read(given)
+    check_settings(settings)
+    wanted = {name: value.strip() for name, value in given.items()}
+    assert {name: settings.get(name) for name in given} == wanted
+    assert written({"acks": " all ", "compression.type": "gzip "}).get("acks") == "all"
+
+
+def test_options_of_asynchronous_progress_are_for_spark_alone() -> None:
+    names = ("Enabled", "CheckpointIntervalMs")
+    given = {f"asyncProgressTracking{name}": "true" for name in names}
+    assert written({}, **given, _asyncProgressTrackingOverrideSinkSupportCheck="true") == written({})
+
+
 def refusal(parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str]) -> OptionError | None:
     """The error that a setting is refused with, if it is."""
     try:

@@ -1,0 +1,60 @@
+"""What a task needs to read, and the consumer that is made from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from connectors.kafka.fetched import RecordSource
+from connectors.kafka.native import NativeSource, native_reason
+from connectors.kafka.plain import PlainSource
+from connectors.kafka.settings import ClientSettings
+
+__all__ = ["ReadSettings", "open_source"]
+
+_DEFAULTS: Final = {
+    # With its own defaults the client holds few records, and rests for a second whenever it holds enough.
+    "fetch.queue.backoff.ms": "5",
+    "queued.min.messages": "200000",
+    "queued.max.messages.kbytes": "65536",
+    "fetch.message.max.bytes": "4194304",
+    # A consumer that turns to another partition waits for the answer that is under way, as long as this.
+    "fetch.wait.max.ms": "10",
+    "fetch.error.backoff.ms": "20",
+    "reconnect.backoff.max.ms": "1000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSettings:
+    """What a task needs to read; pickles.
+
+    Attributes:
+        client: the settings of librdkafka.
+        group: the consumer group, which is never joined.
+        headers: with the column ``headers``.
+        fail_on_data_loss: as the option.
+        poll_timeout: seconds without any progress after which a task fails.
+        native: as the option ``nativeReads``.
+    """
+
+    client: ClientSettings
+    group: str
+    headers: bool
+    fail_on_data_loss: bool
+    poll_timeout: float
+    native: bool
+
+
+def open_source(settings: ReadSettings) -> RecordSource:
+    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
+    given = dict(settings.client.plain)
+    own = {name: value for name, value in _DEFAULTS.items() if name not in given}
+    if "reconnect.backoff.ms" in given:
+        own.pop("reconnect.backoff.max.ms", None)  # the client refuses one that is below that
+    own |= {"group.id": settings.group, "enable.partition.eof": "true"}
+    tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
+    if not settings.native or tokens or native_reason():
+        return PlainSource(settings.client, own)
+    fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
+    return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})

@@ -1,0 +1,191 @@
+"""The reads of tasks on a mock cluster, in both ways: what they make of answers that are errors."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from connectors.core.errors import ConnectorError, SourceGoneError
+from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka.fetched import Event
+from connectors.kafka.librdkafka import library, librdkafka_path, new_client
+from connectors.kafka.native import native_reason
+from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.ranges import OffsetRange
+from connectors.kafka.read_settings import open_source
+from connectors.kafka.settings import ClientSettings
+from connectors.kafka.watermarks import watermarks
+from connectors.testing.kafka import MockKafka
+
+UNKNOWN_PARTITION, NOT_LEADER = 3, 6
+
+needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
+
+
+@pytest.fixture
+def mock() -> Iterator[MockKafka]:
+    with MockKafka() as made:
+        made.create_topic("t", 1)
+        yield made
+        close_readers()
+
+
+def how(mock: MockKafka, *, native: bool, headers: bool = False, poll_timeout: float = 10.0) -> ReadSettings:
+    client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
+    return ReadSettings(client, "check", headers, True, poll_timeout, native)
+
+
+def send(mock: MockKafka, values: Sequence[bytes]) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for value in values:
+        producer.produce("t", value, partition=0)
+    assert producer.flush(10) == 0
+
+
+def rows(start: int, end: int, settings: ReadSettings) -> list[dict[str, Any]]:
+    return [row for batch in read_range(OffsetRange("t", 0, start, end), settings) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize(
+    "answers",
+    [[NOT_LEADER], [0, NOT_LEADER], [NOT_LEADER] * 2, [UNKNOWN_PARTITION], [0, UNKNOWN_PARTITION]],
+)
+def test_a_lookup_of_which_an_answer_is_an_error_finds_all_rows(
+    mock: MockKafka, answers: list[int], native: bool
+) -> None:
+    send(mock, [b"v"] * 3)
+    mock.fail("ListOffsets", answers)
+    assert len(rows(-2, -1, how(mock, native=native))) == 3
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_partition_whose_leader_goes_on_to_say_that_there_is_none_is_gone(mock: MockKafka, native: bool) -> None:
+    source = open_source(how(mock, native=native))
+    mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 5000)
+    with pytest.raises(SourceGoneError):
+        watermarks(source, TopicPartition("t", 0), 0.3)
+    source.close()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_the_range_before(
+    mock: MockKafka, native: bool
+) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x", "linger.ms": 0})
+    producer.init_transactions(10)
+    for number in range(10):  # two offsets each: the record, and the end of its transaction
+        producer.begin_transaction()
+        producer.produce("t", b"%d" % number, partition=0)
+        producer.commit_transaction(10)
+    settings = how(mock, native=native, poll_timeout=5)
+    found = []
+    for part in ((0, 6), (6, 16), (16, 20)):
+        time.sleep(0.2)  # the kept consumer goes on fetching: the end of the partition comes with an earlier range
+        found.append([row["offset"] for row in rows(*part, settings)])
+    assert found == [[0, 2, 4], [6, 8, 10, 12, 14], [16, 18]]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_an_event_names_its_partition(mock: MockKafka, native: bool) -> None:
+    mock.create_topic("other", 3)
+    source, where = open_source(how(mock, native=native)), TopicPartition("other", 2)
+    source.assign(where, 0)
+    events: list[Event] = []
+    for _ in range(1000):
+        events += source.fetch(10, 0.01).events
+        if events:
+            break
+    source.close()
+    assert [(each.name, each.where, each.offset) for each in events] == [("_PARTITION_EOF", where, 0)]
+
+
+def _rows_with_headers(mock: MockKafka, end: int, *, native: bool) -> list[Any]:
+    settings = how(mock, native=native, headers=True)
+    return [row["headers"] for row in rows(0, end, settings)]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_headers_are_the_same_in_both_ways(mock: MockKafka, native: bool) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    sent: list[Any] = [[("b", b"1"), ("a", None), ("b", b""), ("\u00e9", b"\0x")], None, [("", b"v" * 1000)]]
+    for headers in sent:
+        producer.produce("t", b"v", partition=0, headers=headers)
+    assert producer.flush(10) == 0
+    wanted = [headers and [{"key": key, "value": value} for key, value in headers] for headers in sent]
+    assert _rows_with_headers(mock, 3, native=native) == wanted
+
+
+@needs_native
+def test_what_is_not_utf_8_in_the_key_of_a_header_is_replaced(mock: MockKafka) -> None:
+    _send_header(mock, b"caf\xe9")
+    assert _rows_with_headers(mock, 1, native=True) == [[{"key": "caf\ufffd", "value": b"1"}]]
+
+
+def test_the_plain_way_names_a_record_with_such_a_key(mock: MockKafka) -> None:
+    send(mock, [b"first"])
+    _send_header(mock, b"caf\xe9")
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_HEADERS\].*offset 1 .*\(t-0\)"):
+        _rows_with_headers(mock, 2, native=False)
+
+
+class _Argument(ctypes.Structure):
+    """rd_kafka_vu_t of librdkafka, with what a pointer and a length need."""
+
+    _fields_ = (
+        ("kind", ctypes.c_int),
+        ("first", ctypes.c_void_p),
+        ("second", ctypes.c_size_t),
+        ("rest", ctypes.c_char * 48),
+    )
+
+
+def _send_header(mock: MockKafka, key: bytes) -> None:
+    """Send a record with a header whose key is any bytes, which confluent-kafka does not."""
+    functions, pointer = ctypes.CDLL(str(librdkafka_path())), ctypes.c_void_p
+    functions.rd_kafka_headers_new.restype = functions.rd_kafka_produceva.restype = pointer
+    text = (ctypes.c_char_p, ctypes.c_ssize_t)
+    functions.rd_kafka_header_add.argtypes = [pointer, *text, *text]
+    functions.rd_kafka_produceva.argtypes = [pointer, pointer, ctypes.c_size_t]
+    headers = functions.rd_kafka_headers_new(ctypes.c_size_t(1))
+    assert functions.rd_kafka_header_add(headers, key, len(key), b"1", 1) == 0
+    topic, value = ctypes.create_string_buffer(b"t"), ctypes.create_string_buffer(b"v")
+    arguments = (_Argument * 3)(
+        _Argument(1, ctypes.addressof(topic)),  # RD_KAFKA_VTYPE_TOPIC
+        _Argument(4, ctypes.addressof(value), 1),  # RD_KAFKA_VTYPE_VALUE
+        _Argument(10, headers),  # RD_KAFKA_VTYPE_HEADERS, which go over to the client
+    )
+    client = new_client(0, {"bootstrap.servers": mock.endpoint})
+    assert not functions.rd_kafka_produceva(client, arguments, 3)
+    assert library().rd_kafka_flush(client, 10_000) == 0
+    library().rd_kafka_destroy(client)
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("name", ["reconnect.backoff.ms", "reconnect.backoff.max.ms"])
+def test_a_pause_before_reconnecting_may_be_longer_than_ours(mock: MockKafka, name: str, native: bool) -> None:
+    send(mock, [b"v"])
+    settings = how(mock, native=native)
+    client = replace(settings.client, plain=(*settings.client.plain, (name, "5000")))
+    assert len(rows(0, 1, replace(settings, client=client))) == 1
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_the_position_moves_behind_ends_of_transactions(mock: MockKafka, native: bool) -> None:
+    producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x"})
+    producer.init_transactions(10)
+    producer.begin_transaction()
+    producer.produce("t", b"v", partition=0)
+    producer.commit_transaction(10)
+    source, where = open_source(how(mock, native=native)), TopicPartition("t", 0)
+    assert source.position(where) < 0
+    source.assign(where, 1)
+    fetched = [source.fetch(10, 0.01) for _ in range(50)]
+    assert (sum(map(len, fetched)), source.position(where)) == (0, 2)
+    source.close()
