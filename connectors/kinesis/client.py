@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.positions import Position
     from connectors.kinesis.records import Page
 
-__all__ = ["KinesisClient", "patiently", "shared_client"]
+__all__ = ["KinesisClient", "patiently"]
 
 T = TypeVar("T")
 
@@ -279,25 +279,6 @@ def patiently(
 
     policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
     return retry(attempt, policy, retryable=retryable, sleep=sleep)
-
-
-_MOST_CLIENTS: Final = 4
-_clients: dict[tuple[int, KinesisClientOptions], KinesisClient] = {}
-"""The last used stand last."""
-
-
-def shared_client(options: KinesisClientOptions) -> KinesisClient:
-    """The client of this process with these options: a task's worker keeps it for the next task.
-
-    The last few are kept: each takes some 10 MB, and a job that fetches new keys for each batch has ever new options.
-    A client is not shared with a process that was forked after it was made.
-    """
-    key = os.getpid(), options
-    client = _clients.pop(key, None) or KinesisClient(options)
-    _clients[key] = client
-    while len(_clients) > _MOST_CLIENTS:
-        del _clients[next(iter(_clients))]
-    return client
 
 
 def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:

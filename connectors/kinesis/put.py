@@ -18,8 +18,9 @@ from zlib import crc32
 
 from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kinesis.client import KinesisClient, patiently, shared_client
+from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_errors import THROTTLED, service_error
+from connectors.kinesis.client_shared import shared_client
 from connectors.kinesis.entries import BAD_ROW, Columns, Entry, entries, key_name
 from connectors.kinesis.put_requests import Result, put_body, put_results
 

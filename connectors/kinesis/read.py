@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kinesis.client import KinesisClient, patiently, shared_client
+from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_errors import EXPIRED_ITERATOR
+from connectors.kinesis.client_shared import shared_client
 from connectors.kinesis.columns import columns
 from connectors.kinesis.lookup import ShardLook, kept_iterator
 from connectors.kinesis.losses import check_kept, report_loss

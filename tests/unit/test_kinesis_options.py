@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kinesis.client import shared_client
 from connectors.kinesis.client_options import client_options
+from connectors.kinesis.client_shared import shared_client
 from connectors.kinesis.options import KinesisReadOptions, parse_read_options
 from connectors.kinesis.positions import LATEST, TRIM, Where, after, at, at_time
 
