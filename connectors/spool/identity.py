@@ -54,7 +54,8 @@ def read_identity(store: Store) -> SpoolIdentity | None:
                 "SPOOL_IDENTITY_MISSING",
                 "The folder holds parts of a spool and its identity is missing",
                 where,
-                "Restore the file from a backup of the spool.",
+                "Restore the file from a backup of the spool; if this never was one, give spoolLocation a folder of "
+                "its own.",
             ) from None
         return None
     return SpoolIdentity(
