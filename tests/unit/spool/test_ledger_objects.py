@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -55,6 +56,29 @@ def server() -> Iterator[ObjectStoreServer]:
 @pytest.fixture
 def spool(server: ObjectStoreServer) -> ObjectSpool:
     return ObjectSpool(server=server)
+
+
+def test_ages_of_files_before_the_start_cost_two_lists_a_folder(
+    spool: ObjectSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, late = spool.open("first"), [0.0]
+    for number in range(5):
+        spool.write([str(number)])
+        ledger.admit()
+        ledger.commit(number + 1)
+    ledger = spool.open("second")
+    settings = UpkeepSettings(free_segments=1, retention=3600.0)
+    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    asked: list[str] = []
+    look = ledger.store.written
+    monkeypatch.setattr(ledger.store, "written", lambda folder: asked.append(folder) or look(folder))
+    for late[0] in (0.0, 1800.0, 3500.0):
+        upkeep.step()
+        assert ledger.state.oldest == 0
+    assert asked == [f"ledger/{ledger.claim.epoch}", "inbox/f0"]
+    late[0] = 3700.0
+    upkeep.step()
+    assert ledger.state.oldest == 3
 
 
 def life(spool: ObjectSpool) -> list[str]:
