@@ -6,9 +6,15 @@ import contextlib
 import errno
 from collections.abc import Iterator
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolDamagedError, SpoolFullError
+from connectors.core.errors import (
+    ConnectorError,
+    ServiceUnavailableError,
+    SpoolDamagedError,
+    SpoolError,
+    SpoolFullError,
+)
 
-__all__ = ["foreign_file", "full_disk_error", "full_disk_errors", "no_room", "write_error"]
+__all__ = ["foreign_file", "full_disk_error", "full_disk_errors", "missing_spool", "no_room", "write_error"]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -48,6 +54,16 @@ def write_error(error: OSError, root: str) -> ConnectorError:
         f"The spool cannot be written to: {error.strerror}",
         root,
         "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
+    )
+
+
+def missing_spool(root: str) -> SpoolError:
+    """The error of a process whose spool is not in its place any more: removed, or its disk was unmounted."""
+    return SpoolError(
+        "SPOOL_MISSING",
+        "The spool that was here is not there any more",
+        root,
+        "Mount its disk again, or restore it from a backup, and start again; acked messages were only there.",
     )
 
 
