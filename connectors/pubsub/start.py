@@ -206,6 +206,7 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
         target=TARGET,
         root=str(options.spool_folder),
         spool=spool.spool,
+        has_identity=True,
         hash_key=spool.hash_key,
         settings=settings.to_json(),
         access=options.store_access.to_json(),

@@ -158,7 +158,7 @@ class Admission:
             self._fetching.stop()
         for thread in self._threads:
             thread.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, SpoolError):
             # The next writer clears it away.
             self._reserve.release()
 

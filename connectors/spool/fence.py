@@ -237,7 +237,7 @@ def while_newest(store: Store, claim: Claim) -> Iterator[None]:
     try:
         yield
     except (SpoolDamagedError, FileNotFoundError) as error:
-        if claimed_epochs(store)[-1] > claim.epoch:
+        if max(claimed_epochs(store), default=0) > claim.epoch:
             raise fenced_error(error.where if isinstance(error, SpoolDamagedError) else store.root) from error
         raise
 

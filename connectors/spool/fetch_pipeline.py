@@ -21,6 +21,7 @@ import pyarrow as pa
 from connectors.core.failpoints import failpoint
 from connectors.spool.fetch_intake import Held, HeldIntake
 from connectors.spool.fetch_target import FetchPlan, FetchTarget
+from connectors.spool.identity import check_identity
 from connectors.spool.keys import keys_of, no_keys
 from connectors.spool.reserve import spare_the_reserve
 from connectors.spool.segment import SegmentInfo, SegmentWriter, segment_name
@@ -49,15 +50,19 @@ class FetcherFolder:
     Args:
         root: the location of the spool.
         access: how to reach an object store.
+        spool: id of the spool that must be there; None for one that has no identity.
 
     Raises:
         OSError: it could not be made.
+        SpoolError: the spool is not there.
     """
 
-    def __init__(self, root: str, access: StoreAccess | None = None) -> None:
+    def __init__(self, root: str, access: StoreAccess | None = None, spool: str | None = None) -> None:
         self.fetcher = secrets.token_hex(8)
         self.store = open_store(root, self.fetcher, access)
         self.name = f"inbox/{self.fetcher}"
+        if spool is not None:
+            check_identity(self.store, spool)
         failpoint("fetch.before_folder")
         self.store.make_folder(self.name)
         failpoint("fetch.after_folder")

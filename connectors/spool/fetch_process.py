@@ -24,14 +24,14 @@ import threading
 import time
 from typing import Any, BinaryIO
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.spool.fetch_intake import HeldIntake
 from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget, Orders
 from connectors.spool.reader_watch import NO_READER, ReaderWatch, heartbeat_seconds, share_of
 from connectors.spool.segment import SegmentInfo, segment_name
-from connectors.spool.store_errors import write_error
+from connectors.spool.store_errors import missing_spool, write_error
 
 __all__ = ["FetchProcess", "main"]
 
@@ -176,14 +176,9 @@ class FetchProcess:
         """The folder of this life, as soon as the disk has room; None if it is time to end before."""
         while True:
             try:
-                return FetcherFolder(plan.root, plan.store_access)
+                return FetcherFolder(plan.root, plan.store_access, plan.spool if plan.has_identity else None)
             except FileNotFoundError as error:
-                raise SpoolError(
-                    "SPOOL_MISSING",
-                    "The folder of the spool is not there any more",
-                    plan.root,
-                    "Restore it from a backup; acked messages were only there.",
-                ) from error
+                raise missing_spool(plan.root) from error
             except OSError as error:
                 self._disk_error = error
                 self._reporter.send("health", self._health(None))

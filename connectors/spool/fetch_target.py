@@ -83,6 +83,7 @@ class FetchPlan:
         max_spool_bytes: see there; only of those fetchers.
         max_reader_age: seconds without a record in the ledger after which they pause.
         ordered: the source keeps an order, so one process at a time fetches it (rule R3).
+        has_identity: whether the spool has one, which is looked at before anything is made in its place.
     """
 
     target: str
@@ -102,6 +103,7 @@ class FetchPlan:
     max_spool_bytes: int = 0
     max_reader_age: float = 0.0
     ordered: bool = False
+    has_identity: bool = False
 
     @property
     def store_access(self) -> StoreAccess | None:

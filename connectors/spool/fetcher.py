@@ -132,6 +132,8 @@ class FetcherGroup:
                         if not self._read(key.data):
                             # The pipe has ended, the process is about to; it must not be found readable until then.
                             selector.unregister(key.fileobj)
+                except ConnectorError as error:
+                    self._terminal = self._terminal or error
                 except Exception as error:  # noqa: BLE001 - it is kept, and stops the query
                     _log.exception("the supervision of the fetchers failed; all of them end")
                     self._terminal = self._terminal or _unsupervised(error)

@@ -9,11 +9,12 @@ from typing import Any
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.records import FORMAT_VERSION, decode, encode
+from connectors.spool.root import IDENTITY_NAME as _NAME
+from connectors.spool.store_errors import missing_spool
 from connectors.spool.stores import Store
 
-__all__ = ["SpoolIdentity", "open_identity", "read_identity", "replace_identity"]
+__all__ = ["SpoolIdentity", "check_identity", "open_identity", "read_identity", "replace_identity"]
 
-_NAME = "spool.json"
 _ID_BYTES = 8
 _HASH_KEY_BYTES = 16
 
@@ -40,7 +41,7 @@ class SpoolIdentity:
 
 
 def read_identity(store: Store) -> SpoolIdentity | None:
-    """The identity of a spool; None if the folder holds no spool.
+    """The identity of a spool; None if the folder holds no spool. The store then keeps to the spool it has found.
 
     Raises:
         SpoolDamagedError: the file is damaged, or gone while other parts of a spool are there.
@@ -58,6 +59,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
                 "its own.",
             ) from None
         return None
+    store.keep_root()
     return SpoolIdentity(
         value["spool"],
         value["connector"],
@@ -80,6 +82,7 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
         spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
         identity = SpoolIdentity(spool, connector, sources, location, hash_key, created=True)
         store.put(_NAME, _encoded(identity))
+        store.keep_root()
         return identity
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
@@ -98,6 +101,25 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
             "of one spool must never run.",
         )
     return identity
+
+
+def check_identity(store: Store, spool: str) -> None:
+    """See that the place of a spool holds it, before anything is made there.
+
+    Raises:
+        SpoolError: it is not there, or another one is.
+        SpoolDamagedError: see `read_identity`.
+    """
+    found = read_identity(store)
+    if found is None:
+        raise missing_spool(store.root)
+    if found.spool != spool:
+        raise SpoolError(
+            "SPOOL_OTHER",
+            f"There is spool {found.spool} here, and the fetchers belong to spool {spool}",
+            store.root,
+            "Start the fetchers again; they then look for the spool of today.",
+        )
 
 
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:

@@ -121,7 +121,7 @@ class Losses:
         ledger = self._ledger
         if self._fail or not can_be_quarantined(error):
             raise error
-        if claimed_epochs(ledger.store)[-1] > ledger.claim.epoch:  # the newer writer has freed it
+        if max(claimed_epochs(ledger.store), default=0) > ledger.claim.epoch:  # the newer writer has freed it
             raise fenced_error(error.where) from error
         name = _name_in(ledger.store, error)
         with ledger.lock:

@@ -18,7 +18,7 @@ from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.fetcher import FetcherGroup
 from connectors.spool.fetcher_groups import FetcherGroups
-from connectors.spool.identity import SpoolIdentity, read_identity
+from connectors.spool.identity import SpoolIdentity, check_identity, read_identity
 from connectors.spool.opening import read_state
 from connectors.spool.reader_watch import NO_READER
 from connectors.spool.segment import segment_name
@@ -93,7 +93,8 @@ def run_fetchers(
         ConnectorError: what no retry can mend.
     """
     store = open_store(plans[0].root, secrets.token_hex(_OWNER_BYTES), plans[0].store_access)
-    _check_spool(store, plans[0].spool)
+    store.check_visible()
+    check_identity(store, plans[0].spool)
     groups = FetcherGroups()
     for plan in plans:
         groups.add(_group(plan, processes, store, groups))
@@ -136,19 +137,6 @@ def _nothing() -> None:
     """Called in the place of what was to be called once."""
 
 
-def _check_spool(store: Store, spool: str) -> None:
-    store.check_visible()
-    found = read_identity(store)
-    if found is None or found.spool != spool:
-        seen = "no spool" if found is None else f"spool {found.spool}"
-        raise SpoolError(
-            "SPOOL_OTHER",
-            f"There is {seen} here, and the fetchers belong to spool {spool}",
-            store.root,
-            "Start the fetchers again; they then look for the spool of today.",
-        )
-
-
 def _group(plan: FetchPlan, processes: int, store: Store, groups: FetcherGroups) -> FetcherGroup:
     next_look = 0.0
 
@@ -161,6 +149,8 @@ def _group(plan: FetchPlan, processes: int, store: Store, groups: FetcherGroups)
         try:
             return _may_start(plan, store, groups.running_beside(group))
         except (OSError, ConnectorError) as error:
+            if isinstance(error, SpoolError) and error.code == "SPOOL_MISSING":
+                raise
             _log.warning("a fetcher cannot start yet: %s", error)
             return False
 

@@ -26,7 +26,8 @@ from connectors.core.errors import SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.disk import disk
 from connectors.spool.holders import LockedFolder
-from connectors.spool.store_errors import foreign_file, full_disk_error, name_in_full, no_room
+from connectors.spool.root import FOLDER_MODE, IDENTITY_NAME, RootFolder
+from connectors.spool.store_errors import foreign_file, name_in_full
 
 __all__ = [
     "TEMPORARY_FOLDER",
@@ -35,7 +36,6 @@ __all__ = [
 ]
 
 TEMPORARY_FOLDER = "tmp"
-_FOLDER_MODE = 0o700
 _FILE_MODE = 0o600
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLEARED_TIMES = 2
@@ -58,15 +58,20 @@ class LocalStore:
         self.owner = owner
         self._temporary_count = 0
         self._durable_folders: set[str] = set()
+        self._folder = RootFolder(root)
 
     @property
     def location(self) -> str:
         """The folder's real path."""
         return os.path.realpath(self.root)
 
+    def keep_root(self) -> None:
+        """From now on use no other folder than the one that is there now: an empty mount point is not the spool."""
+        self._folder.keep()
+
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the spool: it may have an empty folder of the same name."""
-        if not Path(self.root, "spool.json").exists():
+        if not Path(self.root, IDENTITY_NAME).exists():
             raise SpoolError(
                 "SPOOL_NOT_VISIBLE",
                 f"The host {socket.gethostname()} cannot see the spool",
@@ -81,41 +86,18 @@ class LocalStore:
         Raises:
             SpoolError: it cannot be made, or everyone may write to it.
         """
-        try:
-            missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
-            for folder in reversed(missing):
-                parent = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-                try:
-                    with contextlib.suppress(FileExistsError):
-                        disk().mkdir(folder.name, parent, _FOLDER_MODE)
-                    disk().fsync(parent)
-                finally:
-                    os.close(parent)
-            mode = Path(self.root).stat().st_mode
-        except OSError as error:
-            if no_room(error):
-                raise full_disk_error(self.root) from error
-            raise SpoolError(
-                "SPOOL_NOT_WRITABLE",
-                f"The folder of the spool cannot be made: {error.strerror}",
-                self.root,
-                "Choose a spoolLocation that the user of the driver may write to.",
-            ) from error
-        if mode & stat.S_IWOTH:
-            raise SpoolError(
-                "SPOOL_WORLD_WRITABLE",
-                "Everyone may write to the folder of the spool",
-                self.root,
-                "Take the right away (chmod o-w), or choose another spoolLocation.",
-            )
+        self._folder.make()
 
     @contextlib.contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
         """Open a folder of the spool, as a file descriptor; every part is opened without following links.
 
         With `make` a part that is missing is made, durably.
+
+        Raises:
+            SpoolError: the root is not the folder that `keep_root` has seen, or has lost the identity of the spool.
         """
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = self._folder.open()
         path = ""
         try:
             for part in filter(None, name.split("/")):
@@ -138,9 +120,10 @@ class LocalStore:
         try:
             os.stat(part, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
+            self._folder.check()
             self._durable_folders.discard(path)
             with contextlib.suppress(FileExistsError):
-                disk().mkdir(part, parent, _FOLDER_MODE)
+                disk().mkdir(part, parent, FOLDER_MODE)
         if path not in self._durable_folders:
             disk().fsync(parent)
             self._durable_folders.add(path)

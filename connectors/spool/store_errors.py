@@ -19,6 +19,7 @@ __all__ = [
     "foreign_file",
     "foreign_folder",
     "full_disk_error",
+    "missing_spool",
     "name_in_full",
     "no_lock_error",
     "no_room",
@@ -115,6 +116,16 @@ def write_error(error: OSError, root: str) -> ConnectorError:
         f"The spool cannot be written to: {error.strerror}",
         root,
         "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
+    )
+
+
+def missing_spool(root: str) -> SpoolError:
+    """The error of a process whose spool is not in its place any more: removed, or its disk was unmounted."""
+    return SpoolError(
+        "SPOOL_MISSING",
+        "The spool that was here is not there any more",
+        root,
+        "Mount its disk again, or restore it from a backup, and start again; acked messages were only there.",
     )
 
 

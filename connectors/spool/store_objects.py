@@ -92,6 +92,9 @@ class ObjectStore:
                 "A spool needs a store that honours If-None-Match; this one would lose data. Choose another one.",
             )
 
+    def keep_root(self) -> None:
+        """Do nothing: a URL means one place."""
+
     def check_visible(self) -> None:
         """Do nothing: what cannot be reached says so when it is read."""
 

@@ -76,6 +76,9 @@ class Store(Protocol):
     def make_root(self) -> None:
         """Make the location, and see that it can be used; raises `ConnectorError`."""
 
+    def keep_root(self) -> None:
+        """From now on refuse, with `SpoolError`, another place under the same name, as after an unmount."""
+
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the location."""
 

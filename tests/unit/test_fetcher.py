@@ -23,6 +23,7 @@ from connectors.spool.fetch_target import FAILPOINTS, FetchPlan
 from connectors.spool.fetcher import FetcherGroup
 from connectors.spool.segment import SegmentReader
 from connectors.spool.store import LocalStore
+from connectors.spool.store_errors import missing_spool
 from tests.fetch_targets import numbers_of, read_log
 from tests.fetch_waiting import only, wait_for
 
@@ -435,6 +436,15 @@ def test_an_error_that_no_retry_can_mend_ends_all_fetchers(spool: Spool) -> None
     wait_for(lambda: all(status.pid is None for status in group.status()))
     assert [status.starts for status in group.status()] == [1, 1]
     assert not group.healthy
+
+
+def test_a_spool_that_is_found_to_be_away_before_a_start_ends_all_fetchers(spool: Spool) -> None:
+    def may_start() -> bool:
+        raise missing_spool(str(spool.root))
+
+    group = spool.start(may_start=may_start)
+    assert wait_for(group.terminal_error).code == "SPOOL_MISSING"
+    assert only(group).starts == 0
 
 
 @pytest.mark.parametrize("point", ["start", "decode"])

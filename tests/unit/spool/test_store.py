@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable
@@ -14,9 +15,12 @@ import pytest
 
 from connectors.core.errors import SpoolError
 from connectors.spool.disk import Disk
+from connectors.spool.fetch_pipeline import FetcherFolder
+from connectors.spool.identity import open_identity, read_identity
 from connectors.spool.read import read_slices
 from connectors.spool.store import LocalStore
 from tests.power_loss_rig import on_disk
+from tests.spool_writing import SOURCES
 
 WATCHED = {os.write: "write", os.fsync: "fsync", os.link: "link", os.unlink: "unlink", os.mkdir: "mkdir"}
 
@@ -132,3 +136,67 @@ def test_a_file_that_is_deleted_while_times_are_read_takes_no_other_along(tmp_pa
         sys.setprofile(None)
     assert deleted
     assert set(times) == names - deleted
+
+
+@pytest.fixture
+def used(tmp_path: Path) -> LocalStore:
+    """The store of a process that uses a spool."""
+    store = LocalStore(str(tmp_path / "spool"), "ab")
+    store.make_root()
+    open_identity(store, "pubsub", SOURCES)
+    store.put("ledger/1/0", b"record")
+    return store
+
+
+CALLS: dict[str, Callable[[LocalStore], Any]] = {
+    "put": lambda store: store.put("ledger/1/1", b"record"),
+    "make_folder": lambda store: store.make_folder("inbox/f0"),
+    "list": lambda store: store.list("ledger/1"),
+    "read": lambda store: store.read("ledger/1/0"),
+    "delete": lambda store: store.delete("ledger/1/0"),
+    "is_locked": lambda store: store.is_locked("inbox/f0"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("empty_place", [True, False])
+def test_a_spool_whose_disk_went_away_is_neither_read_nor_written_until_it_is_back(
+    used: LocalStore, tmp_path: Path, call: str, *, empty_place: bool
+) -> None:
+    root = Path(used.root)
+    root.rename(tmp_path / "disk")
+    if empty_place:
+        root.mkdir()
+    with pytest.raises(SpoolError, match=rf"\[SPOOL_MISSING\].*{root}.*Mount its disk again"):
+        CALLS[call](used)
+    assert not root.exists() or list(root.iterdir()) == []
+    if empty_place:
+        root.rmdir()
+    (tmp_path / "disk").rename(root)
+    CALLS[call](used)
+
+
+@pytest.mark.parametrize("call", ["put", "make_folder"])
+def test_a_spool_whose_files_were_removed_is_not_begun_anew(used: LocalStore, call: str) -> None:
+    root = Path(used.root)
+    for path in root.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(SpoolError, match=r"\[SPOOL_MISSING\]"):
+        CALLS[call](used)
+    assert list(root.iterdir()) == []
+
+
+def test_a_fetcher_makes_its_folder_in_its_own_spool_only(used: LocalStore) -> None:
+    root = Path(used.root)
+    found = read_identity(used)
+    assert found is not None
+    FetcherFolder(used.root, spool=found.spool).release()
+    before = sorted(root.rglob("*"))
+    with pytest.raises(SpoolError, match=rf"\[SPOOL_OTHER\] There is spool {found.spool} here"):
+        FetcherFolder(used.root, spool="another")
+    assert sorted(root.rglob("*")) == before
+    root.rename(root.parent / "disk")
+    root.mkdir()
+    with pytest.raises(SpoolError, match=r"\[SPOOL_MISSING\]"):
+        FetcherFolder(used.root, spool=found.spool)
+    assert list(root.iterdir()) == []
