@@ -185,11 +185,11 @@ def check_consumer_of(stream: str, consumer: str) -> None:
     Raises:
         OptionError: it is one.
     """
-    other = consumer.partition("/consumer/")[0]
-    if stream != (other if stream.startswith("arn:") else other.rpartition("/")[2]):
+    owner = consumer.partition("/consumer/")[0]
+    if stream != (owner if stream.startswith("arn:") else owner.rpartition("/")[2]):
         raise OptionError(
             "OPTION_CONFLICT",
-            f"The option consumerARN names a consumer of {other} for the stream {stream}",
+            f"The option consumerARN names a consumer of {owner} for the stream {stream}",
             CONNECTOR,
             "Give the consumers of the streams, in the order of the streams.",
         )
