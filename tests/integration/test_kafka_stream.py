@@ -16,7 +16,7 @@ from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options import parse_read_options
 from connectors.kafka.stream import KafkaStream
 from connectors.testing.protocol import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
-from tests.kafka_rig import PATIENCE, KafkaRig, text
+from tests.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 STARTS = ("latest", "earliest", "specific", "timestamps", "timestamp")
@@ -322,6 +322,21 @@ def test_16_a_topic_made_anew_between_runs_is_seen(kafka: KafkaRig, fail: str) -
             assert kafka.values(query, 1) == ["4"]
 
 
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_16_a_topic_made_anew_is_read_whole_by_the_next_query_of_a_worker(kafka: KafkaRig, native: str) -> None:
+    topic = kafka.topic(1)
+    options = kafka.options(topic, nativeReads=native)
+    for run, sent in enumerate((range(100), range(3))):
+        kafka.send(topic, sent)
+        checkpoint = kafka.folder / f"checkpoint-{run}"
+        with StreamingQuery(SOURCE, options, checkpoint=checkpoint, workers=kafka.workers, sink=None) as query:
+            assert sizes(drain(query)) == [len(sent)]
+        if run == 0:
+            kafka.delete_topic(topic)
+            kafka.topic(1, topic)
+            time.sleep(1.5)  # the consumer that the worker keeps learns that its topic is gone
+
+
 def test_17_no_empty_offset_is_logged_when_all_topics_are_gone(kafka: KafkaRig) -> None:
     stem = kafka.name("pattern")
     first = kafka.topic(1, f"{stem}-a")
@@ -368,6 +383,20 @@ def test_19_read_committed_sees_no_open_and_no_aborted_transaction(kafka: KafkaR
         drain(query)
     ends = [json.loads(str(query.checkpoint.offsets(batch)[0]))[topic]["0"] for batch in range(query.batch_id)]
     assert ends == [0, 3, 6, 9, 12, 15, 18], "a batch of three offsets may hold only control records"
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_19_batches_that_end_in_control_records_do_not_wait(kafka: KafkaRig, native: str) -> None:
+    topic = kafka.topic(1)
+    producer = kafka.transaction(topic, [0])
+    for number in range(1, 20):  # two offsets each
+        producer.begin_transaction()
+        producer.produce(topic, str(number).encode(), partition=0)
+        producer.commit_transaction(PATIENCE)
+    committed = {"kafka__isolation__level": "read_committed", "kafkaConsumer__pollTimeoutMs": "4000"}
+    options = kafka.options(topic, **committed, maxOffsetsPerTrigger="7", nativeReads=native)
+    with kafka.query(options, trigger="available_now") as query:
+        assert sizes(drain(query)) == [4, 3, 4, 3, 4, 2]
 
 
 def test_19_control_records_alone_are_an_empty_batch(kafka: KafkaRig) -> None:
