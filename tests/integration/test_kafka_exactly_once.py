@@ -134,6 +134,23 @@ def test_57_a_call_after_the_producer_was_fenced_says_so(sink: Sink) -> None:
     assert sink.seen() == []
 
 
+def test_a_partition_that_is_added_within_a_transaction_is_written_in_it(kafka: KafkaRig) -> None:
+    sink = Sink(kafka, partitions=1)
+    task = RecordSink(exactly_once(sink.options).client, {"transactional.id": sink.query})
+    task.producer.init_transactions(PATIENCE)
+    task.producer.begin_transaction()
+    task.send([(sink.topic, None, b"a", 0, 0, None)])
+    task.finish()  # so that the client knows the topic
+    sink.partitions = 2
+    kafka.grow(sink.topic, 2)
+    task.send([(sink.topic, None, b"b", 0, 0, None), (sink.topic, None, b"c", 1, 0, None)])
+    task.finish()
+    assert sink.seen() == []
+    task.producer.commit_transaction(PATIENCE)
+    task.discard()
+    assert sink.seen() == ["a", "b", "c"]
+
+
 def threads() -> int:
     """How many threads this process has, those of C libraries too."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
