@@ -165,6 +165,7 @@ def test_an_attempt_closes_its_client_when_it_ends(sink: Sink) -> None:
         for batch in range(1, 6):
             assert sink.task(batch, 0, "a b") == "written"
             assert sink.task(batch, 0, "a") == "KAFKA_REPLAY_DIFFERS"
+            assert sink.commit(batch, 1, run=f"run-{batch}") == "committed"
         assert threads() < before + 5, "a client has four threads"
     finally:
         gc.enable()
@@ -294,6 +295,18 @@ def test_a_broker_restart_between_batches_changes_nothing(own_broker: KafkaBroke
     assert sink.task(1, 0, "c") == "written"
     assert sink.commit(1, 1) == "committed"
     assert sink.seen() == ["a", "b", "c"]
+
+
+def test_the_driver_waits_for_a_broker_that_starts_again(own_broker: KafkaBroker, tmp_path: Path) -> None:
+    sink = Sink(KafkaRig(own_broker, tmp_path))
+    restarting = threading.Thread(target=own_broker.restart)
+    restarting.start()
+    outcomes = set()
+    batches = itertools.count()
+    while restarting.is_alive():
+        outcomes.add(sink.commit(next(batches), 1, run="one"))
+    restarting.join()
+    assert outcomes | {sink.commit(next(batches), 1, run="one")} == {"committed"}
 
 
 @pytest.mark.parametrize(
