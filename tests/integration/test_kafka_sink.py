@@ -234,6 +234,18 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
     assert text(message.value() for message in kafka.read_committed(topic))[-1] == "next"
 
 
+def test_a_record_may_be_as_large_as_with_the_jvm_client_and_the_error_of_a_larger_one_names_the_option(
+    kafka: KafkaRig,
+) -> None:
+    topic = kafka.topic(1, max_message_bytes="3000000")
+    given = options(kafka, topic=topic)
+    assert write(given, struct("value"), [{"value": b"x" * 1_040_000}]) == 1
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_TOO_LARGE\].*kafka.max.request.size"):
+        write(given, struct("value"), [{"value": b"x" * 2_000_000}])
+    assert write(given | {"kafka.max.request.size": "2500000"}, struct("value"), [{"value": b"x" * 2_000_000}]) == 1
+    assert [len(message.value()) for message in kafka.read_committed(topic)] == [1_040_000, 2_000_000]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
