@@ -95,6 +95,17 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
         return ServiceUnavailableError(
             "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
         )
+    return _refused(name, text, where)
+
+
+def _refused(name: str, text: str, where: str) -> ConnectorError:
+    if name == "MSG_SIZE_TOO_LARGE":
+        return ConnectorError(
+            "KAFKA_RECORD_TOO_LARGE",
+            f"A record is larger than the client or the topic allows: {text}",
+            where,
+            "Raise kafka.max.request.size for the client, and max.message.bytes of the topic; or write smaller rows.",
+        )
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
 

@@ -38,6 +38,8 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_topic_new", _POINTER, (_POINTER, _TEXT, _POINTER)),
     ("rd_kafka_topic_destroy", None, (_POINTER,)),
     ("rd_kafka_topic_name", _TEXT, (_POINTER,)),
+    ("rd_kafka_metadata", _INT, (_POINTER, _INT, _POINTER, _POINTER, _INT)),
+    ("rd_kafka_metadata_destroy", None, (_POINTER,)),
     ("rd_kafka_produce_batch", _INT, (_POINTER, ctypes.c_int32, _INT, _POINTER, _INT)),
     ("rd_kafka_poll", _INT, (_POINTER, _INT)),
     ("rd_kafka_flush", _INT, (_POINTER, _INT)),

@@ -8,14 +8,15 @@ known), and which run of the query wrote it. Marker and rows are committed in on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import OffsetError
-from connectors.kafka.client import client_exception, open_admin, sdk
+from connectors.kafka.client import client_exception, open_admin
 from connectors.kafka.client_errors import connector_error
+from connectors.kafka.group_offset import CALL_SECONDS, GroupOffset, consumer_settings, patiently, set_group_offset
 
 if TYPE_CHECKING:
     from connectors.kafka.rows import Record
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Digest", "Marker", "MarkerNames", "Markers"]
 
-_SECONDS: Final = 30.0
 _VERSION: Final = 1
 _DIGEST_BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
@@ -135,60 +135,55 @@ def _framed(parts: Iterable[bytes | None]) -> bytes:
 
 
 class Markers:
-    """Reads the markers of a query, and keeps its width; for the driver, and for tasks that miss their own."""
+    """Reads the markers of a query, and keeps its width; for the driver, and for tasks that miss their own.
+
+    A context manager that closes its connections; those of the admin client go with the last reference to it.
+    """
 
     def __init__(self, settings: ClientSettings, names: MarkerNames) -> None:
+        self._settings = settings
         self._names = names
+        self._width = self._group(names.width)
         self._admin = open_admin(settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._width.__exit__(*exception)
+
+    def _group(self, name: str) -> GroupOffset:
+        return GroupOffset(consumer_settings(self._settings), name, self._names.topic)
 
     def of(self, partitions: Iterable[int]) -> dict[int, Marker]:
         """The markers of some partitions, where there are any."""
-        asked = {each: self._ask(self._names.of(each)) for each in partitions}
-        found = {each: self._answer(future, self._names.of(each)) for each, future in asked.items()}
-        markers = {each: Marker.read(*answer, self._names.of(each)) for each, answer in found.items()}
-        return {each: marker for each, marker in markers.items() if marker is not None}
+        found = {each: self._read(self._names.of(each)) for each in partitions}
+        return {each: marker for each, marker in found.items() if marker is not None}
+
+    def _read(self, name: str) -> Marker | None:
+        with self._group(name) as group:
+            return Marker.read(*group.read(), name)
 
     def width(self) -> int:
         """The highest number of partitions of a finished batch; 0 if that is not known."""
-        return max(0, self._answer(self._ask(self._names.width), self._names.width)[0])
+        return max(0, self._width.read()[0])
 
     def keep_width(self, width: int) -> None:
         """Note the number of partitions of a finished batch. It is noted with every batch, else it would expire."""
-        request = self._request(self._names.width, width)
-        self._result(self._admin.alter_consumer_group_offsets([request]), self._names.width)
+        set_group_offset(self._admin, self._names.width, self._names.topic, width)
 
     def partitions(self) -> list[int]:
         """Every partition that has ever written a marker that is still there."""
-        refused = client_exception()
-        try:
-            listed = self._admin.list_consumer_groups(request_timeout=_SECONDS).result()
-        except refused as error:
-            raise connector_error(error.args[0], "the list of groups") from None
-        for problem in listed.errors:
-            raise connector_error(problem.args[0], "the list of groups")
-        numbers = (self._names.partition(each.group_id) for each in listed.valid)
+        numbers = (self._names.partition(group) for group in patiently(lambda: _list_groups(self._admin)))
         return sorted(number for number in numbers if number is not None)
 
-    def _request(self, group: str, offset: int | None = None) -> Any:
-        parts = [self._names.topic, 0, *([] if offset is None else [offset])]
-        return sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(*parts)])
 
-    def _ask(self, group: str) -> Mapping[str, Any]:
-        answers: Mapping[str, Any] = self._admin.list_consumer_group_offsets(
-            [self._request(group)], require_stable=False, request_timeout=_SECONDS
-        )
-        return answers
-
-    def _answer(self, asked: Mapping[str, Any], group: str) -> tuple[int, str | None]:
-        (found,) = self._result(asked, group).topic_partitions
-        if found.error is not None:
-            raise connector_error(found.error, group)
-        return found.offset, found.metadata
-
-    @staticmethod
-    def _result(asked: Mapping[str, Any], group: str) -> Any:
-        (future,) = asked.values()
-        try:
-            return future.result()
-        except client_exception() as error:
-            raise connector_error(error.args[0], group) from None
+def _list_groups(admin: Any) -> list[str]:
+    """The names of all groups of the cluster."""
+    try:
+        listed = admin.list_consumer_groups(request_timeout=CALL_SECONDS).result()
+    except client_exception() as error:
+        raise connector_error(error.args[0], "the list of groups") from None
+    for problem in listed.errors:
+        raise connector_error(problem.args[0], "the list of groups")
+    return [each.group_id for each in listed.valid]

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.kafka.client_errors import named_error
+from connectors.kafka.client_errors import gone, named_error
 from connectors.kafka.librdkafka import library, new_client
 from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
 
@@ -30,9 +30,10 @@ __all__ = ["NativeSink"]
 _PRODUCER: Final = 0
 _COPY, _BLOCK, _PARTITION = 2, 4, 8
 _ANY_PARTITION: Final = -1
-_TIMED_OUT: Final = -185
+_TIMED_OUT, _TRANSPORT = -185, -195
 _PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
+_LOOK_SECONDS: Final = 10.0
 _WORDS: Final = 9
 """Of ``rd_kafka_message_t``."""
 # Words of it.
@@ -60,6 +61,7 @@ class NativeSink:
         own = {"delivery.report.only.error": "true", "log.connection.close": "false"}
         self._client = new_client(_PRODUCER, settings.revealed() | own, self._report, self._problem)
         self._topics: dict[str, int] = {}
+        self._partitions: dict[str, int] = {}
         self._stopped = threading.Event()
         # Reports of errors keep their place in the queue until they are taken, and sending waits for a place.
         self._thread = threading.Thread(target=self._poll, name="kafka-reports", daemon=True)
@@ -114,6 +116,7 @@ class NativeSink:
         partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
         if columns.partition:
             partitions = partition_column(batch).to_numpy().astype(np.int64)
+            self._look_for(topic, int(partitions.max(initial=_ANY_PARTITION)))
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
         queued = self._library.rd_kafka_produce_batch(
             self._topic(topic), _ANY_PARTITION, _COPY | _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
@@ -132,6 +135,39 @@ class NativeSink:
             self._topics[name] = handle
         return self._topics[name]
 
+    def _look_for(self, topic: str, partition: int) -> None:
+        """See that a topic has a partition, which may have been added since the client looked at it.
+
+        The client would refuse it, and count its records as being on their way for ever (`discard`).
+
+        Raises:
+            ConnectorError: it has not.
+        """
+        if partition < self._partitions.get(topic, 0):
+            return
+        found = self._ask_partitions(topic)
+        if found is None:
+            return  # no answer yet: records wait for one, as long as kafka.delivery.timeout.ms allows
+        self._partitions[topic] = found
+        if partition >= found:
+            raise gone(f"{topic}-{partition}")
+
+    def _ask_partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has; the client learns it too. None if that is not known."""
+        handle, answer = self._topic(topic), ctypes.c_void_p()
+        give_up_at = time.monotonic() + _LOOK_SECONDS
+        while error := self._library.rd_kafka_metadata(self._client, 0, handle, ctypes.byref(answer), _SLICE_MS):
+            self._check()
+            if error not in {_TIMED_OUT, _TRANSPORT} or time.monotonic() > give_up_at:
+                return None
+        place = answer.value or 0
+        # rd_kafka_metadata_t: two of the brokers, number of topics, topics; rd_kafka_metadata_topic_t: name, number of
+        # partitions, these, error.
+        topics = ctypes.c_void_p.from_address(place + 24).value if _number_at(place + 16) else None
+        found = None if topics is None or _number_at(topics + 24) else _number_at(topics + 8)
+        self._library.rd_kafka_metadata_destroy(answer)
+        return found
+
     def _check(self) -> None:
         if self._error is not None:
             raise self._error
@@ -149,9 +185,8 @@ class NativeSink:
     def discard(self) -> None:
         """Throw away what is still in the queue, and close the connections."""
         self._library.rd_kafka_purge(self._client, _PURGE_ALL)
-        with contextlib.suppress(ConnectorError):
-            self._error = None
-            self.finish()
+        # Once and no more: records that rd_kafka_produce_batch has refused are counted as being on their way for ever.
+        self._library.rd_kafka_flush(self._client, _SLICE_MS)
         self._stopped.set()
         self._thread.join()
         for handle in self._topics.values():
@@ -161,6 +196,11 @@ class NativeSink:
 
 _REPORT: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
+def _number_at(place: int) -> int:
+    """The whole number of C that stands there."""
+    return ctypes.c_int.from_address(place).value
 
 
 def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa.RecordBatch]]:

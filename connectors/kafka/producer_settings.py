@@ -32,6 +32,7 @@ _DEFAULTS: Final = {
     "acks": "all",
     "enable.idempotence": "true",
     "linger.ms": "5",
+    "message.max.bytes": "1048576",
     "partitioner": "murmur2_random",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "131072",

@@ -64,6 +64,7 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
         )
     if "value" not in types:
         raise _illegal("Required attribute 'value' not found", "Name the column of the payload value.")
+    _check_ambiguous(schema, topic, timestamps=timestamps)
     headers = "array<struct<key:string,value:binary>>"
     for name, legal in (
         *((("topic", ("string",)),) if topic is None else ()),
@@ -79,6 +80,20 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
                 f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
             )
     return Columns(topic, "key" in types, "partition" in types, "headers" in types, timestamps and "timestamp" in types)
+
+
+def _check_ambiguous(schema: StructType, topic: str | None, *, timestamps: bool) -> None:
+    """Refuse a column that is there twice, if it is read."""
+    read = {"key", "value", "partition", "headers"}
+    read |= {"topic"} if topic is None else set()
+    read |= {"timestamp"} if timestamps else set()
+    names = [field.name for field in schema if field.name in read]
+    for name in sorted(set(names)):
+        if names.count(name) > 1:
+            raise _illegal(
+                f"Reference '{name}' is ambiguous: {names.count(name)} columns have that name",
+                "Drop or rename all but one.",
+            )
 
 
 def _illegal(what: str, action: str) -> OptionError:

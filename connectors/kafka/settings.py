@@ -49,7 +49,11 @@ _CHECKED_BY_BROKERS: Final = "Leave it out: brokers check tokens, clients do not
 _OWN_TIMES: Final = "Leave it out: librdkafka has times of its own for asking for a token."
 _RENEWED_EARLY: Final = "Leave it out: a token is renewed when 80 percent of its life are over."
 _KERBEROS_RENEWAL: Final = "Use kafka.sasl.kerberos.min.time.before.relogin."
+_CALLBACK: Final = "Leave it out: it is a function of Python, and an option is a text."
 _REFUSED: Final = {
+    **dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"), _CALLBACK),
+    "oauth_cb": "Use tokenProvider.",
+    "default.topic.config": "Leave it out, and give the settings in it by themselves.",
     "plugin.library.paths": "Leave it out: it would load code of its own into every worker.",
     "max.poll.records": "Leave it out: maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time.",
     "max.poll.interval.ms": "Leave it out: no consumer group is joined.",

@@ -18,6 +18,7 @@ __all__ = ["RecordSink"]
 
 _POLL_RECORDS: Final = 1000
 _SLICE_SECONDS: Final = 1.0
+_CALL_SECONDS: Final = 10.0
 
 
 class RecordSink:
@@ -66,17 +67,30 @@ class RecordSink:
         refused = client_exception()
         produce = self.producer.produce
         for number, (topic, key, value, partition, time, headers) in enumerate(records):
+            looked = False
             while True:
                 try:
                     produce(topic, value, key, partition, None, None, time, headers)
                 except BufferError:
                     self._serve(0.1)
                 except refused as error:
-                    raise self.refusal(error.args[0], f"{topic}-{partition}") from None
+                    if looked or not self._has_come(error.args[0], topic, partition):
+                        raise self.refusal(error.args[0], f"{topic}-{partition}") from None
+                    looked = True
                 else:
                     break
             if number % _POLL_RECORDS == 0:
                 self._serve(0)
+
+    def _has_come(self, problem: Any, topic: str, partition: int) -> bool:
+        """Whether a record was refused for its partition, which was added since the client looked at the topic."""
+        if error_name(problem) != "_UNKNOWN_PARTITION":
+            return False
+        try:
+            found = self.producer.list_topics(topic, timeout=_CALL_SECONDS).topics[topic]  # the client learns it too
+        except client_exception() as error:
+            raise self.refusal(error.args[0], f"{topic}-{partition}") from None
+        return found.error is None and partition in found.partitions
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
         """Our error for a call that the client refused.

@@ -12,14 +12,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.failpoints import failpoint
 from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client_errors import connector_error
+from connectors.kafka.group_offset import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS, consumer_settings
 from connectors.kafka.markers import Digest, Marker, MarkerNames, Markers
 from connectors.kafka.produce import with_dedup_headers
 from connectors.kafka.rows import Columns, Record, records
@@ -34,9 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["ExactlyOnce", "Written", "check_layout"]
 
 _log = logging.getLogger(__name__)
-_CALL_SECONDS: Final = 10.0
-_PATIENCE_SECONDS: Final = 120.0
-"""How long one step is tried again; beyond it the task fails, and its next attempt begins by asking what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,7 @@ class _Task:
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
         self._sink = RecordSink(self._how.client, {"transactional.id": self._id})
         try:
-            consumer = open_consumer(_consumer_settings(self._how.client), {"group.id": self._id})
+            consumer = open_consumer(consumer_settings(self._how.client), {"group.id": self._id})
             try:
                 return self._write(batches, consumer)
             finally:
@@ -109,7 +107,7 @@ class _Task:
             self._sink.discard()
 
     def _write(self, batches: Iterable[pa.RecordBatch], consumer: Any) -> Written:
-        self._call(lambda: self._sink.producer.init_transactions(_CALL_SECONDS))
+        self._call(lambda: self._sink.producer.init_transactions(CALL_SECONDS))
         failpoint("kafka.fenced")
         marker = self._read_marker(consumer)
         failpoint("kafka.marker_read")
@@ -127,7 +125,7 @@ class _Task:
         if marker is None:
             # A group can have offsets of a topic that exists only; without one the commit would fail, after its rows.
             name = self._how.marker_topic
-            topics = self._call(lambda: consumer.list_topics(name, timeout=_CALL_SECONDS), asks=True).topics
+            topics = self._call(lambda: consumer.list_topics(name, timeout=CALL_SECONDS), asks=True).topics
             if (problem := topics[name].error) is not None:
                 raise connector_error(problem, f"markerTopic {self._how.marker_topic}")
         return marker
@@ -138,7 +136,8 @@ class _Task:
             return max(marker.width, self._task.partition + 1)
         if self._task.batch == 0:
             return self._task.partition + 1
-        width = Markers(self._how.client, self._names).width()
+        with Markers(self._how.client, self._names) as markers:
+            width = markers.width()
         if self._task.partition >= width > 0:
             return self._task.partition + 1  # more partitions than ever before
         what = (
@@ -192,9 +191,9 @@ class _Task:
         offset = sdk().TopicPartition(self._how.marker_topic, 0, self._task.batch + 1, marker.metadata())
         member = consumer.consumer_group_metadata()
         producer = self._sink.producer
-        self._call(lambda: producer.send_offsets_to_transaction([offset], member, _CALL_SECONDS))
+        self._call(lambda: producer.send_offsets_to_transaction([offset], member, CALL_SECONDS))
         failpoint("kafka.marked")
-        self._call(lambda: producer.commit_transaction(_CALL_SECONDS))
+        self._call(lambda: producer.commit_transaction(CALL_SECONDS))
         self._began = False
         failpoint("kafka.committed")
         return Written(digest.rows, skipped=False)
@@ -217,12 +216,14 @@ class _Task:
     def _call(self, step: Callable[[], Any], *, asks: bool = False) -> Any:
         """Do a step; where the client says that it can be tried again, with the same meaning, it is.
 
+        When patience ends the task fails, and its next attempt begins by asking what happened.
+
         Args:
             step: what to do.
             asks: it only asks, so that any error that may pass can be waited out.
         """
         refused = client_exception()
-        give_up_at = time.monotonic() + _PATIENCE_SECONDS
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return step()
@@ -233,6 +234,7 @@ class _Task:
                 if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
                     raise known from None
                 self._sink.check()
+                time.sleep(PAUSE_SECONDS)
 
     def _abort(self) -> None:
         """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
@@ -240,7 +242,7 @@ class _Task:
         self._sink.purge()
         if self._began:
             try:
-                self._sink.producer.abort_transaction(_CALL_SECONDS)
+                self._sink.producer.abort_transaction(CALL_SECONDS)
             except refused as error:
                 _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
 
@@ -248,7 +250,7 @@ class _Task:
 def _committed(consumer: Any, where: Any) -> Any:
     """What a group has committed; an error at once if nobody lets us ask."""
     try:
-        return consumer.committed(where, timeout=_CALL_SECONDS)
+        return consumer.committed(where, timeout=CALL_SECONDS)
     except client_exception():
         if (denied := group_denied(consumer)) is not None:
             raise denied from None
@@ -259,12 +261,6 @@ def _counted(found: Iterable[Record], digest: Digest) -> Iterator[Record]:
     for record in found:
         digest.add(record)
         yield record
-
-
-def _consumer_settings(settings: ClientSettings) -> ClientSettings:
-    """Settings of a producer without those that a consumer warns about."""
-    shared = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "reconnect.", "broker.", "client.", "metadata.")
-    return replace(settings, plain=tuple(pair for pair in settings.plain if pair[0].startswith(shared)))
 
 
 _widths: dict[str, tuple[str, int]] = {}
@@ -288,19 +284,24 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run:
         DataLossError: an earlier run of this batch had more partitions, and one of these was written.
     """
     names = how.names(query)
-    markers = Markers(how.client, names)
-    width = markers.width()
-    if not run or _widths.get(query) != (run, partitions):
-        beyond = [each for each in markers.partitions() if each >= partitions]
-        for each, marker in sorted(markers.of(beyond).items()):
-            if marker.batch >= batch:
-                raise DataLossError(
-                    "KAFKA_LAYOUT_CHANGED",
-                    f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
-                    f"{marker.rows} rows of partition {each}",
-                    f"group {names.of(each)}",
-                    "These rows are in the topic twice. Keep the number of partitions between a crash and the restart. "
-                    "To go on as it is, delete that group.",
-                )
-    markers.keep_width(max(width, partitions))
+    with Markers(how.client, names) as markers:
+        width = markers.width()
+        if not run or _widths.get(query) != (run, partitions):
+            _check_beyond(markers, names, batch, partitions)
+        markers.keep_width(max(width, partitions))
     _widths[query] = run, partitions
+
+
+def _check_beyond(markers: Markers, names: MarkerNames, batch: int, partitions: int) -> None:
+    """Whether a partition beyond the present ones has written a batch."""
+    beyond = [each for each in markers.partitions() if each >= partitions]
+    for each, marker in sorted(markers.of(beyond).items()):
+        if marker.batch >= batch:
+            raise DataLossError(
+                "KAFKA_LAYOUT_CHANGED",
+                f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
+                f"{marker.rows} rows of partition {each}",
+                f"group {names.of(each)}",
+                "These rows are in the topic twice. Keep the number of partitions between a crash and the restart. "
+                "To go on as it is, delete that group.",
+            )

@@ -134,6 +134,23 @@ def test_57_a_call_after_the_producer_was_fenced_says_so(sink: Sink) -> None:
     assert sink.seen() == []
 
 
+def test_a_partition_that_is_added_within_a_transaction_is_written_in_it(kafka: KafkaRig) -> None:
+    sink = Sink(kafka, partitions=1)
+    task = RecordSink(exactly_once(sink.options).client, {"transactional.id": sink.query})
+    task.producer.init_transactions(PATIENCE)
+    task.producer.begin_transaction()
+    task.send([(sink.topic, None, b"a", 0, 0, None)])
+    task.finish()  # so that the client knows the topic
+    sink.partitions = 2
+    kafka.grow(sink.topic, 2)
+    task.send([(sink.topic, None, b"b", 0, 0, None), (sink.topic, None, b"c", 1, 0, None)])
+    task.finish()
+    assert sink.seen() == []
+    task.producer.commit_transaction(PATIENCE)
+    task.discard()
+    assert sink.seen() == ["a", "b", "c"]
+
+
 def threads() -> int:
     """How many threads this process has, those of C libraries too."""
     return sum(1 for _ in Path("/proc/self/task").iterdir())
@@ -148,6 +165,7 @@ def test_an_attempt_closes_its_client_when_it_ends(sink: Sink) -> None:
         for batch in range(1, 6):
             assert sink.task(batch, 0, "a b") == "written"
             assert sink.task(batch, 0, "a") == "KAFKA_REPLAY_DIFFERS"
+            assert sink.commit(batch, 1, run=f"run-{batch}") == "committed"
         assert threads() < before + 5, "a client has four threads"
     finally:
         gc.enable()
@@ -277,6 +295,18 @@ def test_a_broker_restart_between_batches_changes_nothing(own_broker: KafkaBroke
     assert sink.task(1, 0, "c") == "written"
     assert sink.commit(1, 1) == "committed"
     assert sink.seen() == ["a", "b", "c"]
+
+
+def test_the_driver_waits_for_a_broker_that_starts_again(own_broker: KafkaBroker, tmp_path: Path) -> None:
+    sink = Sink(KafkaRig(own_broker, tmp_path))
+    restarting = threading.Thread(target=own_broker.restart)
+    restarting.start()
+    outcomes = set()
+    batches = itertools.count()
+    while restarting.is_alive():
+        outcomes.add(sink.commit(next(batches), 1, run="one"))
+    restarting.join()
+    assert outcomes | {sink.commit(next(batches), 1, run="one")} == {"committed"}
 
 
 @pytest.mark.parametrize(

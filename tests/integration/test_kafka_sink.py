@@ -154,6 +154,36 @@ def test_a_partition_that_is_not_there_is_an_error(kafka: KafkaRig) -> None:
         write(options(kafka, topic=topic), struct("value", "partition"), [{"value": b"v", "partition": 7}])
 
 
+def test_a_partition_that_is_not_there_is_an_error_of_a_producer_that_knows_the_topic(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    given, schema = options(kafka, topic=topic), struct("value", "partition")
+    write(given, schema, [{"value": b"before", "partition": 0}])
+    with pytest.raises(ConnectorError, match=rf"\[KAFKA_UNKNOWN_TOPIC_OR_PARTITION\].*{topic}-7"):
+        write(given, schema, [{"value": b"v", "partition": 7}])
+    assert write(given, schema, [{"value": b"after", "partition": 0}]) == 1
+    assert text(message.value() for message in kafka.read_committed(topic)) == ["before", "after"]
+
+
+def test_a_partition_that_was_added_is_written_by_a_producer_that_knows_the_topic(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    given, schema = options(kafka, topic=topic), struct("value", "partition")
+    write(given, schema, [{"value": b"before", "partition": 0}])
+    kafka.grow(topic, 3)
+    rows = [{"value": b"%d" % number, "partition": number} for number in range(3)]
+    assert write(given, schema, rows) == 3
+    found = sorted((message.partition(), message.value()) for message in kafka.read_committed(topic, 3))
+    assert found == [(0, b"0"), (0, b"before"), (1, b"1"), (2, b"2")]
+
+
+def test_a_topic_that_was_deleted_is_an_error_of_a_producer_that_knows_it(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    given, schema = options(kafka, topic=topic), struct("value", "partition")
+    write(given, schema, [{"value": b"v", "partition": 0}])
+    kafka.delete_topic(topic)
+    with pytest.raises(ConnectorError, match=rf"\[KAFKA_UNKNOWN_TOPIC_OR_PARTITION\].*{topic}-1"):
+        write(given, schema, [{"value": b"v", "partition": 1}])
+
+
 def test_47_headers_keep_order_duplicates_and_null(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     headers = [{"key": "b", "value": b"1"}, {"key": "a", "value": None}, {"key": "b", "value": b""}]
@@ -202,6 +232,18 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
         write(given, struct("value"), [{"value": b"small"}, {"value": os.urandom(50_000)}])
     assert write(given, struct("value"), [{"value": b"next"}]) == 1
     assert text(message.value() for message in kafka.read_committed(topic))[-1] == "next"
+
+
+def test_a_record_may_be_as_large_as_with_the_jvm_client_and_the_error_of_a_larger_one_names_the_option(
+    kafka: KafkaRig,
+) -> None:
+    topic = kafka.topic(1, max_message_bytes="3000000")
+    given = options(kafka, topic=topic)
+    assert write(given, struct("value"), [{"value": b"x" * 1_040_000}]) == 1
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_TOO_LARGE\].*kafka.max.request.size"):
+        write(given, struct("value"), [{"value": b"x" * 2_000_000}])
+    assert write(given | {"kafka.max.request.size": "2500000"}, struct("value"), [{"value": b"x" * 2_000_000}]) == 1
+    assert [len(message.value()) for message in kafka.read_committed(topic)] == [1_040_000, 2_000_000]
 
 
 @pytest.mark.parametrize(

@@ -203,3 +203,18 @@ def test_a_level_that_librdkafka_has_not_is_refused_by_the_name_that_was_given(v
     with pytest.raises(OptionError, match=f"kafka.compression.zstd.level cannot be '{value}'") as caught:
         written({"compression.type": "zstd", "compression.zstd.level": value})
     assert "to 12" in caught.value.action
+
+
+def test_a_record_may_be_as_large_as_with_the_jvm_client_unless_a_size_is_given() -> None:
+    assert written({}).get("message.max.bytes") == str(1 << 20)
+    assert written({"max.request.size": "2000000"}).get("message.max.bytes") == "2000000"
+    assert written({"message.max.bytes": "500000"}).get("message.max.bytes") == "500000"
+
+
+@pytest.mark.parametrize(
+    "name", ["error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "on_delivery", "logger"]
+)
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_a_callback_is_refused_by_name(parse: Callable[[dict[str, str]], ClientSettings], name: str) -> None:
+    with pytest.raises(OptionError, match=f"kafka.{name} is not supported"):
+        parse({name: "x"})

@@ -1,0 +1,128 @@
+"""The offset that a consumer group holds of one partition, asked for and set without joining the group.
+
+A consumer asks, as ``list_consumer_group_offsets`` of the admin client ends the process with SIGSEGV when a broker
+answers that it is not, or not yet, the coordinator of the group (librdkafka, issue 5040). The admin client sets: a
+consumer's commit has no limit while a broker does not answer, nor has closing the consumer then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
+from connectors.kafka.client_errors import connector_error
+
+if TYPE_CHECKING:
+    from connectors.kafka.settings import ClientSettings
+
+__all__ = [
+    "CALL_SECONDS",
+    "PATIENCE_SECONDS",
+    "PAUSE_SECONDS",
+    "GroupOffset",
+    "consumer_settings",
+    "patiently",
+    "set_group_offset",
+]
+
+T = TypeVar("T")
+
+CALL_SECONDS: Final = 10.0
+"""The longest that one call of the client takes."""
+PATIENCE_SECONDS: Final = 120.0
+"""How long one step is tried again while its error may pass."""
+PAUSE_SECONDS: Final = 0.1
+
+
+class GroupOffset:
+    """The offset of one group and partition; a context manager that closes its client.
+
+    Args:
+        settings: of a consumer (`consumer_settings`).
+        group: the consumer group.
+        topic: the topic; its partition 0 is meant.
+    """
+
+    def __init__(self, settings: ClientSettings, group: str, topic: str) -> None:
+        self._group = group
+        self._topic = topic
+        # A list, and not a method: the client holds it, and would close only when the garbage collector looks.
+        self._problems: list[Any] = []
+        # Stable offsets, which read_committed asks for, are those without an open transaction, which is waited for.
+        own = {"group.id": group, "isolation.level": "read_uncommitted", "error_cb": self._problems.append}
+        self._consumer = open_consumer(settings, own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> tuple[int, str | None]:
+        """The offset and its metadata; the offset is below 0 if there is none.
+
+        Raises:
+            ConnectorError: Kafka does not say.
+        """
+        return patiently(self._read)
+
+    def _read(self) -> tuple[int, str | None]:
+        try:
+            (found,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
+        except client_exception() as error:
+            raise self._denied() or connector_error(error.args[0], self._group) from None
+        if found.error is not None:
+            raise connector_error(found.error, self._group)
+        return found.offset, found.metadata
+
+    def _denied(self) -> ConnectorError | None:
+        """Why no answer will ever come, if that is known: the client goes on trying."""
+        denied = group_denied(self._consumer)  # which also calls for what is in the list
+        told = [connector_error(problem, "kafka.bootstrap.servers") for problem in self._problems]
+        return denied or next((each for each in told if isinstance(each, CredentialsError)), None)
+
+
+def set_group_offset(admin: Any, group: str, topic: str, offset: int) -> None:
+    """Set the offset of a group, for partition 0 of a topic.
+
+    Raises:
+        ConnectorError: Kafka does not take it.
+    """
+    asked = sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(topic, 0, offset)])
+
+    def ask() -> None:
+        (future,) = admin.alter_consumer_group_offsets([asked], request_timeout=CALL_SECONDS).values()
+        try:
+            (kept,) = future.result().topic_partitions
+        except client_exception() as error:
+            raise connector_error(error.args[0], group) from None
+        if kept.error is not None:
+            raise connector_error(kept.error, group)
+
+    patiently(ask)
+
+
+def patiently(step: Callable[[], T]) -> T:
+    """What a step returns, which is tried again while its error may pass.
+
+    Raises:
+        ConnectorError: of the last time.
+    """
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return step()
+        except ConnectorError as error:
+            if not error.transient or time.monotonic() > give_up_at:
+                raise
+            time.sleep(PAUSE_SECONDS)
+
+
+def consumer_settings(settings: ClientSettings) -> ClientSettings:
+    """Settings of a producer without those that a consumer warns about."""
+    shared = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "reconnect.", "broker.", "client.", "metadata.")
+    return replace(settings, plain=tuple(pair for pair in settings.plain if pair[0].startswith(shared)))
