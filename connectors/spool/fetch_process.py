@@ -196,6 +196,7 @@ class FetchProcess:
             index=index,
             changed=lambda: self._events.put(("changed", None)),
             fail=lambda error: self._events.put(("fail", error)),
+            fault=self.failed,
             orders=self._orders,
             note=lambda value: self._reporter.send("note", value),
         )
@@ -256,7 +257,7 @@ class FetchProcess:
         self._events.put(("disk", error))
 
     def failed(self, error: BaseException) -> None:
-        """See `PipelineObserver.failed`."""
+        """See `PipelineObserver.failed`; a target tells of its own threads here too."""
         self._events.put(("fault", error))
 
     def _report_health(self, target: FetchTarget) -> None:

@@ -437,7 +437,7 @@ def test_an_error_that_no_retry_can_mend_ends_all_fetchers(spool: Spool) -> None
     assert not group.healthy
 
 
-@pytest.mark.parametrize("point", ["start", "decode"])
+@pytest.mark.parametrize("point", ["start", "decode", "thread"])
 def test_an_unexpected_error_is_reported_and_the_fetcher_started_anew(spool: Spool, point: str) -> None:
     group = spool.start(spool.plan(fail=point))
     error = wait_for(lambda: only(group).error)
