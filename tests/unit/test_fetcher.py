@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,11 @@ import pytest
 
 from connectors.spool.fetch_child import FetcherStatus, next_allowance
 from connectors.spool.fetch_intake import Held, HeldIntake
+from connectors.spool.fetch_process import FetchProcess
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FAILPOINTS, FetchPlan
 from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.segment import SegmentReader
+from connectors.spool.segment import SegmentInfo, SegmentReader
 from connectors.spool.store import LocalStore
 from tests.fetch_targets import numbers_of, read_log
 from tests.fetch_waiting import only, wait_for
@@ -435,6 +438,30 @@ def test_an_error_that_no_retry_can_mend_ends_all_fetchers(spool: Spool) -> None
     wait_for(lambda: all(status.pid is None for status in group.status()))
     assert [status.starts for status in group.status()] == [1, 1]
     assert not group.healthy
+
+
+class Silent(Reporter):
+    """Reports to nobody."""
+
+    def __init__(self) -> None:
+        """There is no pipe."""
+
+    def send(self, kind: str, value: Any) -> None:
+        """Drop it."""
+
+
+def test_a_life_of_many_segments_takes_no_more_memory_than_one_of_few() -> None:
+    process = FetchProcess(io.BytesIO(), Silent())
+    segment = SegmentInfo("fetcher", 0, 0, 500, 50_000, (1, 2), "", {})
+    tracemalloc.start()
+    try:
+        process.published(segment)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(10_000):
+            process.published(segment)
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("point", ["start", "decode", "thread"])
