@@ -24,7 +24,7 @@ from connectors.spool.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.store import TEMPORARY_FOLDER
 from connectors.spool.stores import Store
 
-__all__ = ["open_ledger", "read_state", "take_over"]
+__all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
 
 _Numbers = npt.NDArray[np.int64]
 _ENDING = ".arrow\n"
@@ -244,7 +244,7 @@ def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> 
     for name in set(store.list("ids")) - live_runs:
         store.delete(f"ids/{name}")
     _clear_inbox(store, ledger.state, found)
-    _clear_temporary(store)
+    clear_temporary(store)
     failpoint("opening.after_clear")
 
 
@@ -279,12 +279,13 @@ def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
                 store.delete(name)
 
 
-def _clear_temporary(store: Store) -> None:
-    """Delete the temporary files of processes that are gone."""
+def clear_temporary(store: Store) -> None:
+    """Delete the temporary files of processes that are gone; also beside fetchers that come and go."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
     for name in store.list(TEMPORARY_FOLDER):
         owner = name.partition("-")[0]
-        if owner != store.owner and owner not in running:
+        # A fetcher locks its folder before it writes: one that began after the first look is seen by this one.
+        if owner != store.owner and owner not in running and not store.is_locked(f"inbox/{owner}"):
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 
 

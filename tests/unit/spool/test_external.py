@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +13,12 @@ import pytest
 
 from connectors.spool import upkeep
 from connectors.spool.external import ExternalFetching
+from connectors.spool.fetch_pipeline import FetcherFolder
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.holders import Holder
-from connectors.spool.opening import read_state
+from connectors.spool.opening import clear_temporary, read_state
 from connectors.spool.reader_watch import Published, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.store import LocalStore, StoreWriter
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
 from connectors.testing.object_store import ObjectStoreServer
 from tests.spool_writing import HandSpool, ObjectSpool
@@ -211,3 +214,47 @@ def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_fo
     Upkeep(ledger, UpkeepSettings(free_segments=1)).step()
     assert spool.store.is_closed("inbox/f0/1.arrow")
     assert not ObjectSpool(server=server).store.exists("inbox/f0/1.arrow")
+
+
+def half_written(folder: FetcherFolder) -> StoreWriter:
+    """A segment that a fetcher has begun."""
+    writer = folder.store.writer(f"{folder.name}/0.arrow")
+    writer.write(b"half of it")
+    return writer
+
+
+def owners(spool: HandSpool) -> set[str]:
+    return {name.partition("-")[0] for name in spool.store.list("tmp")}
+
+
+def test_what_killed_fetchers_had_half_written_goes_while_the_query_runs(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    ledger = spool.open()
+    live, killed = (FetcherFolder(str(spool.root)) for _ in range(2))
+    keeper = Upkeep(ledger, UpkeepSettings())
+    with half_written(live) as lives, half_written(killed), spool.store.writer("ids/0"):
+        killed.release()
+        keeper.step()
+        assert killed.fetcher in owners(spool), "there is no hurry"
+        keeper._next_clearing = 0.0
+        keeper.step()
+        assert owners(spool) == {live.fetcher, spool.owner}
+        lives.publish()
+    assert spool.store.exists(f"{live.name}/0.arrow")
+
+
+def test_a_fetcher_that_begins_while_temporary_files_are_looked_through_keeps_its_own(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    spool.open()
+    began: list[FetcherFolder] = []
+
+    class Watched(LocalStore):
+        def list(self, folder: str) -> list[str]:
+            if folder == "tmp" and not began:
+                began.append(FetcherFolder(str(spool.root)))
+                stack.enter_context(half_written(began[0]))
+            return super().list(folder)
+
+    with ExitStack() as stack:
+        clear_temporary(Watched(str(spool.root), "reader"))
+        assert owners(spool) == {began[0].fetcher}
