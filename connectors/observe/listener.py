@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Observer", "watch"]
 
 _log = logging.getLogger(__name__)
-_STOP: Final = ("stop", None)
+_STOP: Final = (0, "stop", None)
 _END_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 0.02
@@ -138,8 +138,9 @@ class Observer:
         self._running: set[str] = set()
         self._runs = Runs()
         self._is_closed = False
-        self._events: queue.Queue[tuple[str, Any]] = queue.Queue()
-        self._listener = _Listener(self._events.put)
+        self._events: queue.Queue[tuple[int, str, Any]] = queue.Queue()
+        # The time is that at which Spark tells of it: to look at a spool may take a while.
+        self._listener = _Listener(lambda event: self._events.put((_now_ms(), *event)))
         self._spark: SparkSession | None = None
         self._thread = threading.Thread(target=self._run, name="connectors-observer", daemon=True)
         self._thread.start()
@@ -201,17 +202,16 @@ class Observer:
 
     def _run(self) -> None:
         while not self._is_closed and (event := self._events.get()) != _STOP:
-            kind, value = event
             try:
-                self._hear(kind, value)
+                self._hear(*event)
             except Exception:  # noqa: BLE001 - logged; an observer never ends because of what it observes
                 _log.exception("[OBSERVE_FAILED] An event of a query could not be dealt with")
 
-    def _hear(self, kind: str, value: Mapping[str, Any]) -> None:
+    def _hear(self, time_ms: int, kind: str, value: Mapping[str, Any]) -> None:
         if kind == "progress":
-            self._progress(value)
+            self._progress(time_ms, value)
             return
-        self._write({"v": 1, "event": kind, "time_ms": _now_ms(), **value})
+        self._write({"v": 1, "event": kind, "time_ms": time_ms, **value})
         if kind == "started":
             self._running.add(value["run"])
             self._runs.heard(value["query"], value["run"])
@@ -219,9 +219,9 @@ class Observer:
             self._terminated(value)
             self._running.discard(value["run"])
 
-    def _progress(self, progress: Mapping[str, Any]) -> None:
+    def _progress(self, time_ms: int, progress: Mapping[str, Any]) -> None:
         spools = {} if self._spools is None else self._spools.look()
-        found = measure(progress, _now_ms(), self._kinds, self._histories, spools)
+        found = measure(progress, time_ms, self._kinds, self._histories, spools)
         self._running.add(found.run)
         self._runs.heard(found.query, found.run)
         self.latest[found.query] = found

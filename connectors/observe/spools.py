@@ -20,10 +20,16 @@ __all__ = ["SpoolWatch", "SpoolWatches"]
 _log = logging.getLogger(__name__)
 _PAUSE_SECONDS: Final = 30.0
 _PATIENCE_SECONDS: Final = 5.0
+_SOONEST_SECONDS: Final = 1.0
+_SHARE: Final = 3.0
+"""After a look, so many times what it took passes before the next one: else what is told of batches would fall behind
+where a store is slow, for good."""
 
 
 class SpoolWatches:
-    """Looks at some spools; one that cannot be seen in time is left out, and not looked at again for a while.
+    """Looks at some spools, now and then; one that cannot be seen in time is left out for a while.
+
+    All are looked at side by side, and then not for a second, or for three times what the slowest look took.
 
     Args:
         watches: of each spool.
@@ -42,22 +48,37 @@ class SpoolWatches:
         self._patience = patience
         self._next = [0.0] * len(watches)
         self._looks: list[_Look | None] = [None] * len(watches)
+        self._next_round = 0.0
+        self._seen: dict[str, SpoolMeasurement] = {}
 
     def look(self) -> dict[str, SpoolMeasurement]:
-        """The spools that can be seen now, by their ids; of the others the log tells, at most once a while."""
-        seen = (self._look_at(number, each) for number, each in enumerate(self._watches))
-        return {each.spool: each for each in seen if each is not None}
+        """The spools as they were last seen, by their ids; the log tells of those that cannot be, once a while."""
+        began = self._clock()
+        if began >= self._next_round:
+            looks = [self._begin(number, watch, began) for number, watch in enumerate(self._watches)]
+            patience_ends = began + self._patience
+            seen = [self._found(number, each, patience_ends) for number, each in enumerate(looks) if each is not None]
+            self._seen = {each.spool: each for each in seen if each is not None}
+            ended = self._clock()
+            # One that did not answer is left out for longer anyway, and need not hold up the others.
+            took = max((each.took for each in looks if each is not None and not each.is_alive()), default=0.0)
+            self._next_round = ended + max(_SOONEST_SECONDS, _SHARE * took)
+        return self._seen
 
-    def _look_at(self, number: int, watch: SpoolWatch) -> SpoolMeasurement | None:
+    def _begin(self, number: int, watch: SpoolWatch, now: float) -> _Look | None:
         before = self._looks[number]
-        if self._clock() < self._next[number] or (before is not None and before.is_alive()):
+        if now < self._next[number] or (before is not None and before.is_alive()):
             return None
-        look = self._looks[number] = _Look(watch)
+        look = self._looks[number] = _Look(watch, self._clock)
         look.start()
-        look.join(self._patience)
+        return look
+
+    def _found(self, number: int, look: _Look, patience_ends: float) -> SpoolMeasurement | None:
+        look.join(max(patience_ends - self._clock(), 0.0))
         why = f"no answer in {self._patience:g} s" if look.is_alive() else look.why
         if why:
-            _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", watch.path, _PAUSE_SECONDS, why)
+            path = self._watches[number].path
+            _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", path, _PAUSE_SECONDS, why)
             self._next[number] = self._clock() + _PAUSE_SECONDS
             return None
         return look.found
@@ -66,13 +87,22 @@ class SpoolWatches:
 class _Look(threading.Thread):
     """One look at a spool, which may hang."""
 
-    def __init__(self, watch: SpoolWatch) -> None:
+    def __init__(self, watch: SpoolWatch, clock: Callable[[], float]) -> None:
         super().__init__(name="connectors-spool-look", daemon=True)
         self._watch = watch
+        self._clock = clock
         self.found: SpoolMeasurement | None = None
         self.why = ""
+        self.took = 0.0
 
     def run(self) -> None:
+        began = self._clock()
+        try:
+            self._look()
+        finally:
+            self.took = self._clock() - began
+
+    def _look(self) -> None:
         try:
             self.found = self._watch.look()
         except FileNotFoundError:

@@ -45,11 +45,14 @@ class AckSender:
     Args:
         subscription: full path.
         send: sends one request.
+        fault: told of what nobody expected; that request is dropped, and the threads go on, so that no caller waits
+            for ever.
     """
 
-    def __init__(self, subscription: str, send: SendAck) -> None:
+    def __init__(self, subscription: str, send: SendAck, fault: Callable[[BaseException], None]) -> None:
         self._subscription = subscription
         self._send = send
+        self._fault = fault
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._under_way = 0
@@ -98,6 +101,9 @@ class AckSender:
                 self._changed.notify_all()
             try:
                 self._send_until_answered(request)
+            except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+                self._failed += 1
+                self._fault(error)
             finally:
                 with self._changed:
                     self._under_way -= 1

@@ -312,17 +312,23 @@ def _error(call: RpcCall, error: grpc.RpcError) -> Exception:
 
 def _failures_in(error: grpc.RpcError) -> AckFailures | None:
     """The ack ids that a failed Acknowledge or ModifyAckDeadline names, as exactly-once delivery does; else None."""
+    from google.protobuf.message import DecodeError  # noqa: PLC0415 - see the top
+
     # It comes without types.
     from google.rpc import error_details_pb2  # type: ignore[import-untyped]  # noqa: PLC0415 - see the top
     from grpc_status import rpc_status  # noqa: PLC0415 - see the top
 
     failed: Any = error
-    status = rpc_status.from_call(failed)
     reasons: dict[str, str] = {}
-    for detail in status.details if status is not None else ():
-        info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info):
-            reasons.update(info.metadata)
+    try:
+        status = rpc_status.from_call(failed)
+        for detail in status.details if status is not None else ():
+            info = error_details_pb2.ErrorInfo()
+            if detail.Unpack(info):
+                reasons.update(info.metadata)
+    except (ValueError, DecodeError):
+        # A proxy has shortened the text, or written details of its own; the code of the status is still right.
+        return None
     return ack_failures(reasons)
 
 

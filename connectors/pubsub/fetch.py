@@ -109,19 +109,20 @@ class PubSubFetch:
         self._client_id = secrets.token_hex(16)
         self._service = Service()
         self._decoder = make_decoder(plain=told.plain)
-        self._acks = AckSender(told.subscription, self._acknowledge)
+        self._acks = AckSender(told.subscription, self._acknowledge, context.fault)
         self._deadlines = Deadlines(
             told.subscription,
             told.ack_deadline_seconds,
             self._modify_ack_deadline,
             make_decoder(plain=told.plain),
             ordered=told.ordered,
+            fault=context.fault,
         )
         self._readers: list[StreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
         for work in (self._look_at_subscription, self._close_streams_in_pauses):
-            threading.Thread(target=work, name=work.__name__, daemon=True).start()
+            threading.Thread(target=self._watched, args=(work,), name=work.__name__, daemon=True).start()
 
     def start(self, intake: Intake) -> None:
         """Open the streams."""
@@ -219,6 +220,12 @@ class PubSubFetch:
             raise
         self._service.answered()
         return failures
+
+    def _watched(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+            self._context.fault(error)
 
     def _close_streams_in_pauses(self) -> None:
         while not self._closed.wait(_PAUSE_POLL_SECONDS):

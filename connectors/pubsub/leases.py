@@ -75,6 +75,7 @@ class Deadlines:
         send: sends one request.
         decoder: finds the ack ids of responses; used by this object only.
         ordered: send nacks one after the other, because the subscription keeps an order.
+        fault: told of what nobody expected; the thread goes on, so that nobody waits for its nacks for ever.
         clock: seconds of the service's time, from any beginning.
     """
 
@@ -86,12 +87,14 @@ class Deadlines:
         decoder: Decoder,
         *,
         ordered: bool,
+        fault: Callable[[BaseException], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._subscription = subscription
         self._seconds = deadline_seconds
         self._send = send
         self._decoder = decoder
+        self._fault = fault
         self._clock = clock
         self._nacks_at_a_time = 1 if ordered else _PARALLEL
         self._changed = threading.Condition()
@@ -169,6 +172,8 @@ class Deadlines:
                     self._nack(nacks)
                 elif due:
                     self._extend(due)
+            except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+                self._fault(error)
             finally:
                 with self._changed:
                     self._nacking = False

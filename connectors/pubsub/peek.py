@@ -2,7 +2,8 @@
 
 While the read is planned, a fetcher fills a private spool; what it holds stays leased, and goes back when enough was
 seen. Then the private spool is read like any other, so every action on the DataFrame sees the same rows. Spark never
-says when a batch read is over: the folder is removed by the next peek on the machine after the driver's JVM has ended.
+says when a batch read is over: the folder is removed by the next peek on the machine after the driver's JVM has ended;
+that of a peek that fails, at once.
 """
 
 from __future__ import annotations
@@ -93,16 +94,26 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
     _remove_old(options.spool_folder)
     jvm = spark_pid()
     root = f"{options.spool_folder}.peek-{jvm}-{secrets.token_hex(_NONCE_BYTES)}"
+    try:
+        ledger = _open(root, jvm, options.subscription)
+        _fetch(options, info, ledger)
+    except BaseException:
+        # Nobody reads it, and the driver may live for weeks.
+        shutil.rmtree(root, ignore_errors=True)
+        raise
+    _warn(options, info, ledger.state.counters.get("delivered", 0))
+    return root, min(ledger.state.head, options.peek_max_rows)
+
+
+def _open(root: str, jvm: int, subscription: str) -> Ledger:
+    """Make the private spool, which says whose it is."""
     store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
     store.make_root()
     holder = Path(root, _HOLDER)
     with disk_errors(root):
         holder.touch(mode=0o600)
         holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
-        ledger = open_ledger(store, open_identity(store, "pubsub", (options.subscription,)))
-    _fetch(options, info, ledger)
-    _warn(options, info, ledger.state.counters.get("delivered", 0))
-    return root, min(ledger.state.head, options.peek_max_rows)
+        return open_ledger(store, open_identity(store, "pubsub", (subscription,)))
 
 
 def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Ledger) -> None:

@@ -68,7 +68,7 @@ class StreamReader:
         open_stream: opens a stream.
         deadlines: holds what was received.
         service: hears of answers.
-        context: hears of errors that no retry can mend, and of changes.
+        context: hears of errors that no retry can mend, of what nobody expected, and of changes.
     """
 
     def __init__(
@@ -144,6 +144,12 @@ class StreamReader:
         self._forgotten = True
 
     def _run(self) -> None:
+        try:
+            self._read_streams()
+        except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+            self._context.fault(error)
+
+    def _read_streams(self) -> None:
         intake = self._intake
         while intake is not None and not self._stopped.is_set():
             if not self._deadlines.wait_until_given_back(_JOIN_SECONDS / 2):

@@ -29,7 +29,7 @@ from connectors.spool.fetch_intake import HeldIntake
 from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FetchContext, FetchPlan, FetchTarget, Orders
-from connectors.spool.reader_watch import NO_READER, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.reader_watch import NO_READER, Published, ReaderWatch, heartbeat_seconds, share_of
 from connectors.spool.segment import SegmentInfo, segment_name
 from connectors.spool.store_errors import missing_spool, write_error
 
@@ -66,7 +66,7 @@ class FetchProcess:
         self._disk_error: OSError | None = None
         self._next_health = 0.0
         self._published_bytes = 0
-        self._totals: list[int] = []
+        self._published: Published | None = None
         self._reader_error: ConnectorError | None = None
 
     def run(self) -> int:
@@ -93,11 +93,13 @@ class FetchProcess:
             return self._report_fault(error)
 
     def _fetch(self, plan: FetchPlan, folder: FetcherFolder, target: FetchTarget) -> int:
+        # Only a fetcher whose reader is elsewhere compares what it has published with what was admitted.
+        self._published = Published() if plan.share_of else None
         pipeline = Pipeline(plan, folder, target, self._intake, self)
         pipeline.start()
-        if plan.share_of:
-            watching = threading.Thread(target=self._watch_reader, args=(plan, folder), name="reader", daemon=True)
-            watching.start()
+        if self._published is not None:
+            work = (plan, folder, self._published)
+            threading.Thread(target=self._watch_reader, args=work, name="reader", daemon=True).start()
         self._reporter.send("ready", {"fetcher": folder.fetcher, "pid": os.getpid()})
         fault: BaseException | None = None
         try:
@@ -191,30 +193,33 @@ class FetchProcess:
             index=index,
             changed=lambda: self._events.put(("changed", None)),
             fail=lambda error: self._events.put(("fail", error)),
+            fault=self.failed,
             orders=self._orders,
             note=lambda value: self._reporter.send("note", value),
         )
 
     # What the reader allows, when it is elsewhere.
 
-    def _watch_reader(self, plan: FetchPlan, folder: FetcherFolder) -> None:
+    def _watch_reader(self, plan: FetchPlan, folder: FetcherFolder, published: Published) -> None:
         """Look at the ledger now and then, and pause while there is no room, or no reader."""
         try:
             watch = ReaderWatch(folder.store, plan, folder.fetcher)
             while True:
-                time.sleep(self._look_at_reader(plan, folder, watch))
+                time.sleep(self._look_at_reader(plan, folder, published, watch))
         except (ConnectorError, FetcherEndedError) as error:
             kind = "fail" if isinstance(error, ConnectorError) else "fault"
             self._events.put((kind, error))
         except Exception as error:  # noqa: BLE001 - it is reported, and ends this process life
             self._events.put(("fault", error))
 
-    def _look_at_reader(self, plan: FetchPlan, folder: FetcherFolder, watch: ReaderWatch) -> float:
+    def _look_at_reader(
+        self, plan: FetchPlan, folder: FetcherFolder, published: Published, watch: ReaderWatch
+    ) -> float:
         """Look once; seconds until the next look."""
         soon = min(_SOONEST_LOOK, heartbeat_seconds(plan.max_reader_age))
         try:
-            seen = watch.look(self._totals)
-            if folder.store.is_closed(segment_name(folder.fetcher, len(self._totals))):
+            seen = watch.look(published)
+            if folder.store.is_closed(segment_name(folder.fetcher, published.segments)):
                 raise FetcherEndedError("its folder in the spool was closed")
         except OSError as error:
             _log.warning("the ledger cannot be looked at now: %s", error)
@@ -233,7 +238,8 @@ class FetchProcess:
     def published(self, segment: SegmentInfo) -> None:
         """See `PipelineObserver.published`."""
         self._published_bytes += segment.bytes
-        self._totals.append(self._published_bytes)
+        if self._published is not None:
+            self._published.add(segment.bytes)
         self._reporter.send(
             "published",
             {
@@ -251,7 +257,7 @@ class FetchProcess:
         self._events.put(("disk", error))
 
     def failed(self, error: BaseException) -> None:
-        """See `PipelineObserver.failed`."""
+        """See `PipelineObserver.failed`; a target tells of its own threads here too."""
         self._events.put(("fault", error))
 
     def _report_health(self, target: FetchTarget) -> None:

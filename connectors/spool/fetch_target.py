@@ -255,6 +255,7 @@ class FetchContext:
         index: place of this fetcher among those of the spool, from 0.
         changed: call it when `status` has changed in a way that cannot wait half a second.
         fail: call it with an error that a retry cannot mend: the whole query stops with it.
+        fault: call it with what nobody expected: this process life ends with it, and another begins.
         orders: what the reader wants, for targets that it tells more than their settings.
         note: tells the reader a JSON value; it is lost if the reader does not read.
     """
@@ -262,6 +263,7 @@ class FetchContext:
     index: int
     changed: Callable[[], None]
     fail: Callable[[ConnectorError], None]
+    fault: Callable[[BaseException], None]
     orders: Orders = field(default_factory=Orders)
     note: Callable[[Any], None] = lambda _value: None
 

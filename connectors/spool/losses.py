@@ -97,7 +97,8 @@ class Losses:
                 self.going_on(partial(self._verify, entry))
         with self._ledger.lock:
             state = self._ledger.state
-            self._verified = {name: last for name, last in self._verified.items() if last > state.oldest}
+            # What ends below is read no more, however long it is kept.
+            self._verified = {name: last for name, last in self._verified.items() if last > first}
             for entry in state.between(first, end):
                 if entry.quarantined and entry.name not in self._told:
                     self._told.add(entry.name)

@@ -281,11 +281,12 @@ def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
 
 
 def clear_temporary(store: Store) -> None:
-    """Delete the temporary files of processes that are gone."""
+    """Delete the temporary files of processes that are gone; also beside fetchers that come and go."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
     for name in temporary_files(store):
         owner = name.partition("-")[0]
-        if owner != store.owner and owner not in running:
+        # A fetcher locks its folder before it writes: one that began after the first look is seen by this one.
+        if owner != store.owner and owner not in running and not store.is_locked(f"inbox/{owner}"):
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 
 

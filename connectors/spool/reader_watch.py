@@ -22,7 +22,7 @@ from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.records import Place, read_record
 from connectors.spool.stores import Store
 
-__all__ = ["LEAST_RECORDS", "NO_READER", "ROOM", "ReaderWatch", "Seen", "heartbeat_seconds", "share_of"]
+__all__ = ["LEAST_RECORDS", "NO_READER", "ROOM", "Published", "ReaderWatch", "Seen", "heartbeat_seconds", "share_of"]
 
 ROOM: Final = "room"
 """The key of a ledger's record under which the reader announces room; a state is the same with and without it."""
@@ -62,6 +62,39 @@ class Seen:
     allowance: int
 
 
+class Published:
+    """Bytes of rows in the segments that a fetcher has published, up to each number; of those admitted only their sum.
+
+    One thread adds, another one asks and forgets.
+    """
+
+    def __init__(self) -> None:
+        self.segments = 0
+        self.bytes = 0
+        self._forgotten = 0
+        self._base = 0
+        self._totals: list[int] = []
+
+    def add(self, number_of_bytes: int) -> None:
+        """One more segment."""
+        self.bytes += number_of_bytes
+        self._totals.append(self.bytes)
+        self.segments += 1
+
+    def up_to(self, segments: int) -> int:
+        """Bytes of the first so many segments, at most of all; at least of those that were forgotten."""
+        known = min(segments - self._forgotten, len(self._totals))
+        return self._totals[known - 1] if known > 0 else self._base
+
+    def forget(self, segments: int) -> None:
+        """Keep only the sum of the first so many."""
+        known = min(segments - self._forgotten, len(self._totals))
+        if known > 0:
+            self._base = self._totals[known - 1]
+            self._forgotten += known
+            del self._totals[:known]
+
+
 class ReaderWatch:
     """Looks at the ledger for one fetcher.
 
@@ -88,11 +121,11 @@ class ReaderWatch:
         self._admitted = 0
         self._room = plan.max_spool_bytes
 
-    def look(self, published: list[int]) -> Seen:
+    def look(self, published: Published) -> Seen:
         """Look at the newest records.
 
         Args:
-            published: bytes of rows in all segments up to each number, in the order of the numbers.
+            published: what the fetcher has published; what was admitted of it is forgotten here.
 
         Raises:
             OSError: the store does not answer.
@@ -104,21 +137,20 @@ class ReaderWatch:
         age = self._newest_age + time.monotonic() - self._newest_seen
         if self._is_running_out(published):
             self._search_room(times)
+            published.forget(self._admitted)
         allowance = self._counted(published) + share_of(self._room, self._plan.share_of)
         return Seen(age, allowance)
 
-    def _is_running_out(self, published: list[int]) -> bool:
+    def _is_running_out(self, published: Published) -> bool:
         """Whether it matters now how much room there is; else no record is read."""
         if self._searched_to == (0, -1):
             return True
-        left = (
-            self._counted(published) + share_of(self._room, self._plan.share_of) - (published[-1] if published else 0)
-        )
+        left = self._counted(published) + share_of(self._room, self._plan.share_of) - published.bytes
         return left <= share_of(self._plan.max_spool_bytes, self._plan.share_of) // 2
 
-    def _counted(self, published: list[int]) -> int:
+    def _counted(self, published: Published) -> int:
         """Bytes of the segments that were admitted when the room was announced."""
-        return published[min(self._admitted, len(published)) - 1] if self._admitted and published else 0
+        return published.up_to(self._admitted)
 
     def _times(self) -> dict[int, float]:
         """When each record of the newest epoch that has some was written."""

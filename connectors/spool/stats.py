@@ -152,8 +152,10 @@ def _counts(store: Store) -> SpoolStats:
     for left in reversed(range(_TRIES)):
         taken = time.monotonic()
         # Before the ledger: what is admitted in between is then counted once, not twice or never.
-        infos = waiting(store, read_state(store, identity.spool))
+        names = _inbox(store)
         state = read_state(store, identity.spool)
+        found = {name: _info(store, name) for name in names if state.is_waiting(name)}
+        freed = any(info is None and not store.exists(name) for name, info in found.items())
         try:
             ready_bytes = _ready_bytes(store, state)
         except SpoolDamagedError:
@@ -161,8 +163,9 @@ def _counts(store: Store) -> SpoolStats:
             if not left:
                 raise
         else:
-            break
-    infos = [info for info in infos if state.is_waiting(info.name)]
+            if not freed or not left:
+                break
+    infos = [info for info in found.values() if info is not None]
     duplicates = state.counters.get("duplicates", 0)
     return SpoolStats(
         spool=identity.spool,
@@ -192,19 +195,17 @@ def _counts(store: Store) -> SpoolStats:
     )
 
 
-def waiting(store: Store, state: LedgerState) -> list[SegmentInfo]:
-    """What the footers of the segments say that are durable and not admitted; damaged ones are left out."""
-    infos = []
+def _inbox(store: Store) -> list[str]:
+    """The names of the segments that are durable, admitted or not, by fetcher in their order."""
+    names = []
     for fetcher in store.list("inbox"):
         numbers = (int(stem) for file in store.list(f"inbox/{fetcher}") if (stem := file.partition(".")[0]).isdigit())
-        for number in sorted(numbers):
-            name = segment_name(fetcher, number)
-            if state.is_waiting(name) and (info := _info(store, name)) is not None:
-                infos.append(info)
-    return infos
+        names += [segment_name(fetcher, number) for number in sorted(numbers)]
+    return names
 
 
 def _info(store: Store, name: str) -> SegmentInfo | None:
+    """What the footer of a segment says; None if it is damaged, or gone."""
     try:
         return SegmentReader(store, name).info
     except SpoolDamagedError:

@@ -16,6 +16,7 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.ages import Clock, CommittedAges, FileAges
 from connectors.spool.dedup import PORTIONS
 from connectors.spool.ledger import Ledger
+from connectors.spool.opening import clear_temporary
 from connectors.spool.runs import IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.state import COMMITS_KEPT, LedgerState, SegmentEntry
 
@@ -26,6 +27,10 @@ _MICROSECONDS = 1_000_000
 _PATIENCE = 600.0
 """So long a folder without segments is left to a fetcher that says it holds it and cannot be looked at from here: it
 may only have had nothing to do, and to close its folder would give back what it receives next."""
+
+
+_CLEARING_SECONDS = 60.0
+"""How often temporary files are looked through; the start of a writer does it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +78,7 @@ class Upkeep:
         """When the last id of each run that was written since the start was admitted."""
         self._names = itertools.count()
         self._next_look = 0.0
+        self._next_clearing = time.monotonic() + _CLEARING_SECONDS
         self._last_freed: dict[str, int] | None = None
         self._idle_since: dict[str, float] = {}
         with ledger.lock:
@@ -101,6 +107,7 @@ class Upkeep:
                 self._write_recent()
                 self._free(due if enough else [])
             self._forget_fetchers()
+            self._clear_temporary()
             self._check_size()
 
     def expire(self) -> None:
@@ -216,6 +223,13 @@ class Upkeep:
             # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.
             ledger.store.sync_folder("inbox")
             ledger.append({"forget": gone})
+
+    def _clear_temporary(self) -> None:
+        """Delete what fetchers that were killed had half written: a query may run for months."""
+        now = time.monotonic()
+        if now >= self._next_clearing:
+            self._next_clearing = now + _CLEARING_SECONDS
+            clear_temporary(self._ledger.store)
 
     def _check_size(self) -> None:
         most = self._settings.max_id_bytes

@@ -45,7 +45,7 @@ def hear(server: PubSubServer, folder: Path, *events: tuple[str, dict[str, Any]]
     options = {"endpoint": server.endpoint}
     with Observer(watches, folder / "lines", deletions=(SUBSCRIPTION,), deletion_options=options) as observer:
         for event in events:
-            observer._events.put(event)
+            observer._listener._put(event)
     return str(json.loads((folder / "lines").read_text().splitlines()[-1])["event"])
 
 

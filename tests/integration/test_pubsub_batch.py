@@ -270,6 +270,8 @@ def test_21_a_peek_of_what_is_not_there_is_a_named_error_and_creates_nothing(rig
     rig.server.fail("StreamingPull", "PERMISSION_DENIED", times=None)
     with pytest.raises(TaskFailedError, match=r"roles/pubsub\.subscriber"):
         rows_of_peek(rig)
+    # Neither is anything of it left.
+    assert not list(rig.folder.glob("spool.peek-*"))
 
 
 def test_21_a_peek_beside_a_query_takes_nothing_from_it_for_good(rig: PubSubRig) -> None:

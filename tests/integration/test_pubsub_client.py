@@ -617,6 +617,37 @@ def test_failed_ack_ids_of_exactly_once_delivery_are_told_apart() -> None:
     assert (acked.transient, acked.permanent) == (frozenset({"busy"}), frozenset({"old"}))
 
 
+@pytest.mark.parametrize(
+    "details",
+    [
+        pytest.param(status_pb2.Status(code=14, message="Unavailable, at length").SerializeToString(), id="text-cut"),
+        pytest.param(status_pb2.Status(code=8, message="Unavailable").SerializeToString(), id="another-code"),
+        pytest.param(b"\xff\xff\xff", id="no-status"),
+        pytest.param(
+            status_pb2.Status(
+                code=14,
+                message="Unavailable",
+                details=[any_pb2.Any(type_url="type.googleapis.com/google.rpc.ErrorInfo", value=b"\xff")],
+            ).SerializeToString(),
+            id="no-detail",
+        ),
+    ],
+)
+def test_details_that_do_not_fit_the_status_of_a_failed_ack_are_left_aside(details: bytes) -> None:
+    """A proxy may shorten the text of a status, or put details of its own beside it."""
+
+    def unavailable(_request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata([("grpc-status-details-bin", details)])
+        context.abort(grpc.StatusCode.UNAVAILABLE, "Unavailable")
+
+    handlers = {"Acknowledge": unavailable, "ModifyAckDeadline": unavailable}
+    with answering(handlers) as target, PubSubClient(plain(target)) as client:
+        for call, request in ((client.acknowledge, ack_request("a")), (client.modify_ack_deadline, nack_request("a"))):
+            with pytest.raises(ServiceUnavailableError) as caught:
+                call(SUBSCRIPTION, request, timeout_seconds=10)
+            assert caught.value.transient
+
+
 # -- credentials and TLS ----------------------------------------------------------------------------------------
 
 

@@ -222,6 +222,7 @@ def fast_deadlines(fetching: Fetching) -> Iterator[Deadlines]:
     server.set_speed(SPEED)
     sent = server.publish(TOPIC, [b"x" * 1000] * 4000)
     transport = Transport(server.endpoint, secure=False, local=True)
+    faults: list[BaseException] = []
     with PubSubClient(transport) as client:
         stream = client.streaming_pull(SUBSCRIPTION, ack_deadline_seconds=10, client_id="test")
 
@@ -229,7 +230,13 @@ def fast_deadlines(fetching: Fetching) -> Iterator[Deadlines]:
             return client.modify_ack_deadline(SUBSCRIPTION, request, timeout_seconds=timeout)
 
         deadlines = Deadlines(
-            SUBSCRIPTION, 10, send, make_decoder(), ordered=False, clock=lambda: time.monotonic() * SPEED
+            SUBSCRIPTION,
+            10,
+            send,
+            make_decoder(),
+            ordered=False,
+            fault=faults.append,
+            clock=lambda: time.monotonic() * SPEED,
         )
         held, ack_ids = [], []
         while sum(map(len, ack_ids)) < len(sent):
@@ -240,6 +247,7 @@ def fast_deadlines(fetching: Fetching) -> Iterator[Deadlines]:
         deadlines.merge(held[:half], pa.concat_arrays(ack_ids[:half]))
         yield deadlines
         deadlines.close(time.monotonic() + 1)
+    assert not faults
 
 
 @pytest.mark.usefixtures("fast_deadlines")
@@ -552,6 +560,7 @@ def test_a_killed_fetcher_is_replaced_and_its_messages_come_again(fetching: Fetc
 def test_acks_that_wait_are_bounded_and_sent_at_the_end() -> None:
     gate = threading.Event()
     sent: list[bytes] = []
+    faults: list[BaseException] = []
 
     def send(request: bytes, _timeout: float) -> Any:
         from connectors.pubsub.rpc_errors import AckFailures  # noqa: PLC0415 - for this alone
@@ -560,7 +569,7 @@ def test_acks_that_wait_are_bounded_and_sent_at_the_end() -> None:
         sent.append(request)
         return AckFailures()
 
-    sender = AckSender(SUBSCRIPTION, send)
+    sender = AckSender(SUBSCRIPTION, send, faults.append)
     ids = pa.array([f"{number:0200d}" for number in range(200_000)])
     producer = threading.Thread(target=sender.acknowledge, args=(ids,), daemon=True)
     producer.start()
@@ -572,6 +581,7 @@ def test_acks_that_wait_are_bounded_and_sent_at_the_end() -> None:
     producer.join(10)
     sender.close(time.monotonic() + 5)
     assert sum(request.count(b"\x12\xc8\x01") for request in sent) == 200_000
+    assert not faults
 
 
 @pytest.mark.parametrize("count", [0, 1, 15, 16, 17, 500])

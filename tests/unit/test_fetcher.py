@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,11 @@ import pytest
 
 from connectors.spool.fetch_child import FetcherStatus, next_allowance
 from connectors.spool.fetch_intake import Held, HeldIntake
+from connectors.spool.fetch_process import FetchProcess
 from connectors.spool.fetch_report import Reporter
 from connectors.spool.fetch_target import FAILPOINTS, FetchPlan
 from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.segment import SegmentReader
+from connectors.spool.segment import SegmentInfo, SegmentReader
 from connectors.spool.store import LocalStore
 from connectors.spool.store_errors import missing_spool
 from tests.fetch_targets import numbers_of, read_log
@@ -447,7 +450,31 @@ def test_a_spool_that_is_found_to_be_away_before_a_start_ends_all_fetchers(spool
     assert only(group).starts == 0
 
 
-@pytest.mark.parametrize("point", ["start", "decode"])
+class Silent(Reporter):
+    """Reports to nobody."""
+
+    def __init__(self) -> None:
+        """There is no pipe."""
+
+    def send(self, kind: str, value: Any) -> None:
+        """Drop it."""
+
+
+def test_a_life_of_many_segments_takes_no_more_memory_than_one_of_few() -> None:
+    process = FetchProcess(io.BytesIO(), Silent())
+    segment = SegmentInfo("fetcher", 0, 0, 500, 50_000, (1, 2), "", {})
+    tracemalloc.start()
+    try:
+        process.published(segment)
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(10_000):
+            process.published(segment)
+        assert tracemalloc.get_traced_memory()[0] - before < 10_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("point", ["start", "decode", "thread"])
 def test_an_unexpected_error_is_reported_and_the_fetcher_started_anew(spool: Spool, point: str) -> None:
     group = spool.start(spool.plan(fail=point))
     error = wait_for(lambda: only(group).error)

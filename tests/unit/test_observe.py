@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +169,7 @@ def test_the_end_of_a_run_that_is_told_after_the_start_of_the_next_one_ends_noth
             ("progress", progress(kafka(10, 15)) | {"runId": "first"}),
             ("terminated", {"query": "q", "run": "first", "exception": None}),
         ):
-            observer._events.put(event)
+            observer._listener._put(event)
         found.append(observer)
 
     heard(tmp_path, act)
@@ -226,6 +228,83 @@ def test_a_spool_that_could_not_be_seen_is_looked_at_again_after_a_while() -> No
     assert looks == [1, 1, 2]
 
 
+class Store:
+    """A store whose looks take so many seconds, of a clock of the test's."""
+
+    def __init__(self, takes: float) -> None:
+        self.now = 100.0
+        self.rows = 0
+        self.spool = Spool(partial(self._look, takes))
+        self.watches = SpoolWatches([self.spool], clock=lambda: self.now, patience=1000.0)
+
+    def _look(self, takes: float) -> SpoolMeasurement:
+        self.now += takes
+        return SpoolMeasurement("s0", (), 9, 2, self.rows, 4, 100, 1500)
+
+
+@pytest.mark.parametrize(("takes", "pause"), [(0.01, 1.0), (0.25, 1.0), (2.0, 6.0), (4.0, 12.0)])
+def test_after_a_look_the_last_answer_is_told_for_a_second_or_three_times_what_it_took(
+    takes: float, pause: float
+) -> None:
+    store = Store(takes)
+    assert store.watches.look()["s0"].rows == 0
+    store.rows, ended = 7, store.now
+    for part in (0.0, 0.5, 0.99):
+        store.now = ended + pause * part
+        assert store.watches.look()["s0"].rows == 0
+    assert store.spool.looks == 1
+    store.now = ended + pause * 1.001
+    assert store.watches.look()["s0"].rows == 7
+
+
+def test_what_is_told_of_batches_keeps_up_with_a_slow_store() -> None:
+    store = Store(3.0)
+    behind = []
+    for batch in range(200):
+        # A batch ends each half second; it is told when that is over, and all before it is told.
+        ended = 100.0 + batch / 2
+        store.now = max(store.now, ended)
+        store.watches.look()
+        behind.append(store.now - ended)
+    assert max(behind) <= 3.0
+    assert store.spool.looks in range(7, 11)
+
+
+def test_spools_are_looked_at_side_by_side() -> None:
+    both = threading.Barrier(2)
+
+    def look() -> SpoolMeasurement:
+        both.wait(30)
+        return SpoolMeasurement(threading.current_thread().name, (), 9, 2, 7, 4, 100, 1500)
+
+    SpoolWatches([Spool(look), Spool(look)], patience=60.0).look()
+    assert not both.broken
+
+
+def test_the_time_of_a_batch_is_that_at_which_it_was_heard_of(tmp_path: Path) -> None:
+    began, answer = threading.Event(), threading.Event()
+
+    class Slow(SpoolWatches):
+        def look(self) -> dict[str, SpoolMeasurement]:
+            began.set()
+            answer.wait(30)
+            return {}
+
+    heard_by: list[int] = []
+
+    def act(observer: Observer) -> None:
+        for batch in range(2):
+            observer._listener._put(("progress", progress(kafka(10, 15), batch=batch)))
+        began.wait(30)
+        heard_by.append(time.time_ns() // 1_000_000)
+        time.sleep(0.05)
+        answer.set()
+
+    lines = heard(tmp_path, act, spools=Slow([]))
+    assert [line["batch"] for line in lines] == [0, 1]
+    assert max(line["time_ms"] for line in lines) <= heard_by[0]
+
+
 def test_a_store_that_does_not_answer_holds_up_no_batch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     now = 100.0
     answer = threading.Event()
@@ -256,12 +335,14 @@ def test_a_store_that_does_not_answer_holds_up_no_batch(tmp_path: Path, caplog: 
     assert watches.look() == {"s1": found}
 
 
-def test_a_spool_that_is_not_made_yet_is_looked_at_again_at_once(
+def test_a_spool_that_is_not_made_yet_is_looked_at_again_a_second_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watches = SpoolWatches([SpoolWatch(tmp_path / "spool")])
+    now = 100.0
+    watches = SpoolWatches([SpoolWatch(tmp_path / "spool")], clock=lambda: now)
     assert watches.look() == {}
     HandSpool(tmp_path / "spool").open()
+    now += 1
     assert len(watches.look()) == 1
     assert "OBSERVE_SPOOL" not in caplog.text
 
@@ -349,7 +430,7 @@ def test_a_full_disk_under_the_lines_leaves_the_rest_as_it_is(caplog: pytest.Log
     with Observer(file="/dev/full", exporter=exporter) as observer:
         for number in range(3):
             observer._listener._put(("progress", progress(kafka(10, 15), batch=number)))
-        observer._events.put(("started", {"query": "other", "run": "o", "name": ""}))
+        observer._listener._put(("started", {"query": "other", "run": "o", "name": ""}))
         while not observer._events.empty() or "o" not in observer._running:
             observer._thread.join(0.01)
         assert scrape(exporter)["connectors_rows_total", ""] == 30

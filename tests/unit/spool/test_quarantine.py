@@ -213,6 +213,22 @@ def test_a_limit_in_bytes_cuts_on_over_a_segment_whose_sizes_cannot_be_read(spoo
     assert rows == expected(1)
 
 
+def test_only_segments_that_later_batches_read_too_are_remembered_as_checked(spool: HandSpool) -> None:
+    with open_stream(
+        spool.root, fail_on_data_loss=False, starting_position="earliest", max_bytes_per_trigger=40
+    ) as stream:
+        offset, remembered = SENTINEL, []
+        while (end := stream.latest_offset(offset, NO_LIMIT)) != offset:
+            first = offset.get("position", 0)
+            stream.partitions(offset, end)
+            verified = stream._losses._verified
+            assert all(last > first for last in verified.values())
+            remembered.append(len(verified))
+            offset = end
+    assert len(remembered) == SEGMENTS * ROWS / 4
+    assert max(remembered) <= 2
+
+
 def test_a_replay_has_the_partitions_that_it_had(spool: HandSpool) -> None:
     settings = {"starting_position": "earliest", "partition_bytes": 60, "max_partitions": 8}
     with open_stream(spool.root, **settings) as stream:

@@ -10,8 +10,9 @@ import pytest
 from connectors.core.errors import OptionError, SpoolError
 from connectors.spool import SpoolRates, rates, stats
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.testing.object_store import ObjectStoreServer
 from tests.spool_streams import open_stream
-from tests.spool_writing import HandSpool
+from tests.spool_writing import HandSpool, ObjectSpool
 
 SECOND = 1_000_000
 
@@ -102,6 +103,20 @@ def test_rates_are_what_was_fetched_and_admitted_between_two_looks(spool: HandSp
     with pytest.raises(ValueError, match="the earlier one first"):
         SpoolRates.between(after, before)
     assert rates(str(spool.root), 0.01).admitted == 0
+
+
+def test_a_look_reads_each_record_of_the_ledger_once() -> None:
+    with ObjectStoreServer() as server:
+        spool = ObjectSpool(server=server)
+        ledger = spool.open()
+        for number in range(20):
+            spool.write([str(number)])
+            ledger.admit()
+            ledger.commit(number + 1)
+        before = server.counts["GET"]
+        assert stats(str(spool.root), spool.access()).rows == 20
+        # The identity and the lists come on top.
+        assert server.counts["GET"] - before < ledger.state.number + 1 + 10
 
 
 def test_counts_survive_freeing_and_restarts(spool: HandSpool) -> None:
