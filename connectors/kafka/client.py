@@ -85,6 +85,9 @@ class KafkaLookup:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        # An admin client closes with the last reference to it. The consumer holds this object, for its errors, so that
+        # otherwise its threads would stay until the garbage collector happens to look.
+        self._admin = None
 
     def partitions(self, strategy: Strategy) -> frozenset[TopicPartition]:
         """The partitions to read, as they are now.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,7 @@ from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client import KafkaLookup
 from connectors.kafka.client_errors import gone
 from connectors.kafka.lookup import PatientLookup
+from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options import parse_read_options
 from connectors.kafka.strategy import Subscribe, SubscribePattern
 from connectors.testing.kafka import MockKafka
@@ -71,3 +74,25 @@ def test_an_unknown_topic_is_asked_for_as_often_as_the_option_says(mock: MockKaf
             patient.ask(question)
     assert len(attempts) == 2
     patient.close()
+
+
+def threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+@pytest.fixture
+def without_collection() -> Iterator[None]:
+    """What the garbage collector would find stays: a source process that asks little is not collected for hours."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collection")
+def test_a_closed_lookup_leaves_no_thread_and_no_connection(mock: MockKafka) -> None:
+    before = threads()
+    with lookup(mock) as asked:
+        asked.latest([TopicPartition("t", 0)])
+        assert threads() > before
+    assert threads() == before
