@@ -31,7 +31,7 @@ from connectors.protobuf.plan import MessagePlan, compile_plan, select_fields
 from connectors.protobuf.registry import Registry, RegistryOptions
 from connectors.protobuf.wire_form import WireForm
 
-__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
+__all__ = ["Cache", "DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class Engine(StrEnum):
     JVM = "jvm"
 
 
-class _Cache:
+class Cache:
     """Things made once a process, the ones least lately used dropped."""
 
     def __init__(self, limit: int) -> None:
@@ -61,6 +61,7 @@ class _Cache:
         self._lock = threading.RLock()
 
     def get(self, key: object, make: Callable[[], T]) -> T:
+        """What is made once for this key."""
         with self._lock:
             if key not in self._made:
                 self._made[key] = make()
@@ -70,10 +71,10 @@ class _Cache:
             return self._made[key]  # type: ignore[return-value]  # what was made under this key
 
 
-_codecs: Final = _Cache(_CODECS)
-_framed: Final = _Cache(_CODECS)
-_registries: Final = _Cache(_REGISTRIES)
-_schemas: Final = _Cache(_SCHEMAS)
+_codecs: Final = Cache(_CODECS)
+_framed: Final = Cache(_CODECS)
+_registries: Final = Cache(_REGISTRIES)
+_schemas: Final = Cache(_SCHEMAS)
 
 
 def schema_of(data: bytes) -> Schema:
