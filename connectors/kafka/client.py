@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from connectors.core.errors import (
     ConnectorError,
     CredentialsError,
-    OptionError,
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.kafka.client_errors import connector_error, gone
+from connectors.kafka.client_errors import connector_error, gone, setting_refused
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.strategy import Assign, Strategy, Subscribe
 from connectors.kafka.tokens import TokenCallback
@@ -83,6 +82,9 @@ class KafkaLookup:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
+        # An admin client closes with the last reference to it. The consumer holds this object, for its errors, so that
+        # otherwise its threads would stay until the garbage collector happens to look.
+        self._admin = None
 
     def partitions(self, strategy: Strategy) -> frozenset[TopicPartition]:
         """The partitions to read, as they are now.
@@ -334,7 +336,7 @@ def open_producer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent
 
 
 def _made(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, changed: dict[str, Any]) -> T:
-    """Make a client; a setting that it refuses is an error of the options.
+    """Make a client; a setting that it refuses is an error of the options, and the want of a token one of its own.
 
     Args:
         kind: the class.
@@ -345,13 +347,7 @@ def _made(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, changed
     try:
         made = kind(changed if token is None else {**changed, "oauth_cb": token})
     except client_exception() as error:
-        # The text names the setting, and its value only where that is one of a closed set.
-        raise OptionError(
-            "KAFKA_SETTING",
-            f"The client refuses a setting: {error.args[0].str()}",
-            "kafka_py",
-            "Options that begin with kafka. are settings of librdkafka.",
-        ) from None
+        raise (setting_refused if token is None else token.problem)(error.args[0]) from None
     if token is not None:
         token.serve_first(made)
     return made

@@ -8,18 +8,21 @@ from connectors.core.errors import (
     AccessDeniedError,
     ConnectorError,
     CredentialsError,
+    OptionError,
     ServiceUnavailableError,
     SourceGoneError,
 )
 
-__all__ = ["ENDED", "connector_error", "error_name", "gone", "named_error"]
+__all__ = ["ENDED", "LOG_IN", "connector_error", "error_name", "gone", "named_error", "setting_refused"]
 
 ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})
 """What librdkafka says of calls and records when a producer has ended; why it has, it says elsewhere, and once."""
 _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
-_LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
+LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
+_OF_PROVIDER: Final = "callback raised exception"
+"""What the client makes of any error of a tokenProvider; the old token may live for long."""
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 _LATER: Final = frozenset(
     {
@@ -76,7 +79,8 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
     """
     if name in _GONE:
         return gone(where)
-    if name in _LOG_IN:
+    not_renewed = name == "_AUTHENTICATION" and text.endswith(_OF_PROVIDER)
+    if name in LOG_IN and not not_renewed:
         return CredentialsError(
             "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
         )
@@ -91,7 +95,7 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
         )
     if name in _FENCED or name in ENDED:
         return _ended(name, where)
-    if name in _LATER or retriable:
+    if name in _LATER or retriable or not_renewed:
         return ServiceUnavailableError(
             "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
         )
@@ -133,4 +137,18 @@ def gone(where: str) -> SourceGoneError:
         "This topic or partition does not exist",
         where,
         "Make it, or correct the option that names it.",
+    )
+
+
+def setting_refused(error: Any) -> OptionError:
+    """The error for a client that could not be made.
+
+    Args:
+        error: a ``KafkaError``. Its text names the setting, and its value only where that is one of a closed set.
+    """
+    return OptionError(
+        "KAFKA_SETTING",
+        f"The client refuses a setting: {error.str()}",
+        "kafka_py",
+        "Options that begin with kafka. are settings of librdkafka.",
     )

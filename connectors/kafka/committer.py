@@ -24,9 +24,11 @@ class GroupCommitter:
     Args:
         settings: of the client.
         group: the consumer group.
+        pause_seconds: after which the newest offsets are tried again, where an error may pass.
     """
 
-    def __init__(self, settings: ClientSettings, group: str) -> None:
+    def __init__(self, settings: ClientSettings, group: str, pause_seconds: float = 10.0) -> None:
+        self._pause_seconds = pause_seconds
         self._settings = settings
         self._group = group
         self._changed = threading.Condition()
@@ -50,14 +52,32 @@ class GroupCommitter:
             self._changed.notify_all()
 
     def _run(self) -> None:
-        with KafkaLookup(self._settings, self._group) as lookup:
-            while True:
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
-                    offsets, self._waiting = self._waiting, None
-                if offsets is None:
-                    return
-                try:
-                    lookup.commit(offsets)
-                except ConnectorError as error:
+        lookup: KafkaLookup | None = None
+        warned = False
+        while (offsets := self._next()) is not None:
+            try:
+                lookup = lookup or KafkaLookup(self._settings, self._group)
+                lookup.commit(offsets)
+                warned = False
+            except ConnectorError as error:
+                if not warned:
                     _log.warning("[KAFKA_GROUP_COMMIT] Offsets were not committed to %s: %s", self._group, error)
+                warned = True
+                if error.transient:
+                    self._again(offsets)
+        if lookup is not None:
+            lookup.close()
+
+    def _next(self) -> Offsets | None:
+        """What is to be committed; None when there is nothing more to come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
+            offsets, self._waiting = self._waiting, None
+        return offsets
+
+    def _again(self, offsets: Offsets) -> None:
+        """Have these committed after a pause, unless newer ones come; a query that stops does not wait for it."""
+        with self._changed:
+            newer = self._changed.wait_for(lambda: self._stopped or self._waiting is not None, self._pause_seconds)
+            if not newer:
+                self._waiting = offsets

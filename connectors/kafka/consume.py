@@ -29,7 +29,9 @@ __all__ = ["ReadSettings", "close_readers", "read_range"]
 _IDLE_SECONDS: Final = 30.0
 """A consumer that nobody wanted for so long is closed: as long as it is open, it asks the brokers for more."""
 _KEPT: Final = 2
-"""Consumers that a worker keeps; each may hold queued.max.messages.kbytes."""
+"""Consumers that a worker keeps for a query; each may hold queued.max.messages.kbytes."""
+_QUERIES: Final = 4
+"""Queries, by their settings, that a worker keeps consumers for: those of a session take turns."""
 _PASSED_OVER: Final = 20_000
 """The most offsets that are passed over to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
 _FETCH_SECONDS: Final = 0.01
@@ -112,7 +114,7 @@ class _Reader:
 
 
 _readers: dict[ReadSettings, list[_Reader]] = {}
-"""The consumers that this worker keeps, by their settings; the one used last stands last."""
+"""The consumers that this worker keeps, by their settings; what was used last stands last, in both."""
 _lock = threading.Lock()
 _reapers: list[threading.Thread] = []
 
@@ -123,8 +125,8 @@ def _borrow(settings: ReadSettings, where: TopicPartition, position: int) -> _Re
     Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
     """
     with _lock:
-        kept = _readers.setdefault(settings, [])
-        others = [reader for other in [*_readers] if other != settings for reader in _readers.pop(other)]
+        kept = _readers[settings] = _readers.pop(settings, [])
+        others = [reader for other in [*_readers][:-_QUERIES] for reader in _readers.pop(other)]
         fitting = [reader for reader in kept if reader.stands_at(where, position)]
         fitting += [reader for reader in kept if reader.where == where]
         fitting += kept[:1] if len(kept) >= _KEPT else []

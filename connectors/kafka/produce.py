@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from connectors.core.kept import Kept
 from connectors.kafka.native import native_reason
 from connectors.kafka.native_sink import NativeSink
 from connectors.kafka.rows import Columns, Record, records
@@ -19,8 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["close_sinks", "produce_batches", "with_dedup_headers"]
 
-_sinks: dict[tuple[ClientSettings, bool], RecordSink | NativeSink] = {}
-"""The producer that this worker keeps, by its settings and whether it is the fast one."""
+
+def _discard(sink: RecordSink | NativeSink) -> None:
+    sink.discard()
+
+
+_sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(_discard)
+"""The producers that this worker keeps, by their settings and whether they are fast ones; their queues are empty."""
 
 
 def produce_batches(
@@ -48,7 +54,7 @@ def produce_batches(
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
     fast = native and not plain and not native_reason()
-    sink = _borrow(settings, native=fast)
+    sink = _sinks.take((settings, fast)) or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()
     rows = 0
     try:
@@ -63,7 +69,7 @@ def produce_batches(
     except BaseException:
         sink.discard()
         raise
-    _sinks[settings, fast] = sink
+    _sinks.give((settings, fast), sink)
     return rows
 
 
@@ -79,14 +85,6 @@ def with_dedup_headers(found: Iterable[Record], task: StreamTask, numbers: Itera
         yield topic, key, value, partition, time, own
 
 
-def _borrow(settings: ClientSettings, *, native: bool) -> RecordSink | NativeSink:
-    """The producer of these settings; one of other settings is closed."""
-    kept = _sinks.pop((settings, native), None)
-    close_sinks()
-    return kept or (NativeSink(settings) if native else RecordSink(settings))
-
-
 def close_sinks() -> None:
-    """Close the producers that this worker keeps; their queues are empty."""
-    while _sinks:
-        _sinks.popitem()[1].discard()
+    """Close the producers that this worker keeps."""
+    _sinks.close()

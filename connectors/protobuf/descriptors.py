@@ -196,6 +196,19 @@ class Schema:
             "name.",
         )
 
+    def files_of(self, full_name: str) -> bytes:
+        """The descriptor set of the file of a message and of all that this imports, in the order they had."""
+        by_name = {file.name: file for file in self.files.file}
+        needed: set[str] = set()
+        todo = [str(self.pool.FindMessageTypeByName(full_name).file.name)]
+        while todo:
+            name = todo.pop()
+            if name not in needed:
+                needed.add(name)
+                todo += by_name[name].dependency
+        kept = [file for name, file in by_name.items() if name in needed]
+        return FileDescriptorSet(file=kept).SerializeToString(deterministic=True)
+
     def lenient(self, field: FieldType) -> bool:
         """Whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so.
 

@@ -15,11 +15,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from google.protobuf.message import Message
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
@@ -30,6 +28,7 @@ from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
 from connectors.protobuf.plan import compile_plan, select_fields
 from connectors.protobuf.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
+from connectors.protobuf.udfs import function_of
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
 
 if TYPE_CHECKING:
@@ -102,9 +101,11 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     _log.info("protobuf: from_protobuf of %s by the engine %s", message, chosen)
     if fields is not None:
         plan = select_fields(plan, fields)
-    call = DecodeCall(found, message, parsed, None if fields is None else tuple(fields), chosen, registry)
+    wanted = None if fields is None else tuple(fields)
+    call = DecodeCall(_sent(found, message, parsed), message, parsed, wanted, chosen, registry)
     columns = (data,) if headers is None else (data, headers)
-    return _column(_decoding(call, headers=headers is not None), _result_type(plan.spark_type, parsed), *columns)
+    kind = _result_type(plan.spark_type, parsed)
+    return function_of(call, kind, _session(), headers=headers is not None)(*columns)
 
 
 def to_protobuf(
@@ -154,34 +155,18 @@ def to_protobuf(
     found, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
     chosen = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
     _log.info("protobuf: to_protobuf of %s by the engine %s", message, chosen)
-    return _column(_encoding(EncodeCall(found, message, parsed, chosen, frame)), BinaryType(), data)
+    call = EncodeCall(_sent(found, message, parsed), message, parsed, chosen, frame)
+    return function_of(call, BinaryType(), _session())(data)
 
 
-def _column(function: Any, kind: DataType, *data: ColumnOrName) -> Column:
-    arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
-    made: Column = arrow_udf(function, kind)(*data)
-    return made
+def _sent(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
+    """What a worker needs of a descriptor set, which may be that of a whole company.
 
-
-# The names of these functions are the names of the columns.
-
-
-def _decoding(call: DecodeCall, *, headers: bool) -> Any:
-    def from_protobuf(messages: pa.Array) -> pa.Array:
-        return call(messages)
-
-    def with_headers(messages: pa.Array, given: pa.Array) -> pa.Array:
-        return call(messages, given)
-
-    with_headers.__name__ = "from_protobuf"
-    return with_headers if headers else from_protobuf
-
-
-def _encoding(call: EncodeCall) -> Any:
-    def to_protobuf(structs: pa.Array) -> pa.Array:
-        return call(structs)
-
-    return to_protobuf
+    An extension, and what an Any holds, may be in a file that the message's own does not import.
+    """
+    if options.extensions or options.convert_any_fields_to_json:
+        return descriptors
+    return schema_of(descriptors).files_of(message)
 
 
 def _result_type(value: StructType, options: ProtobufOptions) -> DataType:

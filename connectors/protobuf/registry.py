@@ -44,6 +44,8 @@ def _parse_address(text: str) -> str:
     return text.rstrip("/")
 
 
+_MOST_KNOWN: Final = 256
+"""Schemas that a client keeps, each with all that it imports."""
 _ADDRESS: Final = Kind("URL", "an http:// or https:// URL", str, _parse_address)
 
 
@@ -172,6 +174,8 @@ class Registry:
         with self._lock:
             if path not in self._known:
                 answer = self._ask(f"{path}?format=serialized", what)
+                if len(self._known) >= _MOST_KNOWN:
+                    del self._known[next(iter(self._known))]
                 self._known[path] = self._schema(answer, what, schema_id)
             return self._known[path]
 

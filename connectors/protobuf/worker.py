@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
@@ -31,13 +31,15 @@ from connectors.protobuf.plan import MessagePlan, compile_plan, select_fields
 from connectors.protobuf.registry import Registry, RegistryOptions
 from connectors.protobuf.wire_form import WireForm
 
-__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "cached", "schema_of", "use_ptars"]
+__all__ = ["Cache", "DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-_KEPT: Final = 32
+_CODECS: Final = 128
+"""Calls whose codecs are kept: about 0.5 MB each for a message of 200 fields."""
+_REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 
 
@@ -50,7 +52,7 @@ class Engine(StrEnum):
     JVM = "jvm"
 
 
-class _Cache:
+class Cache:
     """Things made once a process, the ones least lately used dropped."""
 
     def __init__(self, limit: int) -> None:
@@ -59,6 +61,7 @@ class _Cache:
         self._lock = threading.RLock()
 
     def get(self, key: object, make: Callable[[], T]) -> T:
+        """What is made once for this key."""
         with self._lock:
             if key not in self._made:
                 self._made[key] = make()
@@ -68,18 +71,21 @@ class _Cache:
             return self._made[key]  # type: ignore[return-value]  # what was made under this key
 
 
-_codecs: Final = _Cache(_KEPT)
-_schemas: Final = _Cache(_SCHEMAS)
-
-
-def cached(key: object, make: Callable[[], T]) -> T:
-    """What is made once a process for this key."""
-    return _codecs.get(key, make)
+_codecs: Final = Cache(_CODECS)
+_framed: Final = Cache(_CODECS)
+_registries: Final = Cache(_REGISTRIES)
+_schemas: Final = Cache(_SCHEMAS)
 
 
 def schema_of(data: bytes) -> Schema:
     """The schema of a descriptor set, made once a process."""
     return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
+
+
+def registry_of(options: RegistryOptions) -> Registry:
+    """The client of a registry: one for all subjects, by its address and log-in."""
+    common = replace(options, subject=None)
+    return _registries.get(common, lambda: Registry(common))
 
 
 def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
@@ -134,18 +140,17 @@ class DecodeCall:
     @property
     def decoder(self) -> Decoder:
         """The decoder of bare messages."""
-        return cached(self, self._make)
+        return _codecs.get(self, self._make)
 
     @property
     def framed(self) -> FramedDecoder:
         """The decoder of messages in Confluent's frames."""
-        return cached(("framed", self), self._make_framed)
+        return _framed.get(self, self._make_framed)
 
     def _make_framed(self) -> FramedDecoder:
         reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
-        options = self.registry
-        registry = None if options is None else cached(options, lambda: Registry(options))
-        return FramedDecoder(self.decoder, reader, registry, deprecated=self.options.deprecated_format)
+        registry = None if self.registry is None else registry_of(self.registry)
+        return FramedDecoder(self._make(), reader, registry, deprecated=self.options.deprecated_format)
 
     def _make(self) -> Decoder:
         return make_decoder(schema_of(self.descriptors), self)
@@ -229,7 +234,7 @@ class EncodeCall:
     @property
     def encoder(self) -> Encoder:
         """The encoder of this call."""
-        return cached(self, self._make)
+        return _codecs.get(self, self._make)
 
     def _make(self) -> Encoder:
         schema = schema_of(self.descriptors)

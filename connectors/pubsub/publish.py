@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.failpoints import failpoint
+from connectors.core.kept import Kept
 from connectors.pubsub.publish_requests import publish_requests
 from connectors.pubsub.publisher import Publisher, PublishLimits
 
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
 
 __all__ = ["close_clients", "publish_batches"]
 
-_clients: dict[tuple[Transport, Path | None], PubSubClient] = {}
-"""The client that this worker keeps, by what it was made from: a new connection costs more than a small batch."""
+
+def _close(client: PubSubClient) -> None:
+    client.close()
+
+
+_clients: Final[Kept[tuple[Transport, Path | None], PubSubClient]] = Kept(_close)
+"""The clients that this worker keeps, by what they were made from."""
 
 
 def publish_batches(
@@ -44,7 +50,9 @@ def publish_batches(
         ConnectorError: a row could not be published; others may have been.
     """
     limits = PublishLimits(options.max_outstanding_requests, options.max_outstanding_bytes, options.publish_timeout)
-    publisher = Publisher(_client(options), limits, f"partition {stamp.partition}")
+    key = options.transport, options.credentials_file
+    client = _clients.take(key) or _new_client(*key)
+    publisher = Publisher(client, limits, f"partition {stamp.partition}")
     rows = 0
     try:
         for request in publish_requests(batches, columns, stamp):
@@ -56,23 +64,18 @@ def publish_batches(
     except BaseException:
         publisher.discard()
         # The next attempt begins anew, with credentials read anew.
-        close_clients()
+        client.close()
         raise
+    _clients.give(key, client)
     return rows
 
 
-def _client(options: PubSubWriteOptions) -> PubSubClient:
-    """The client of these options; one of other options is closed."""
-    key = options.transport, options.credentials_file
-    if key not in _clients:
-        from connectors.pubsub.client import PubSubClient  # noqa: PLC0415 - grpc is loaded where rows are written
+def _new_client(transport: Transport, credentials_file: Path | None) -> PubSubClient:
+    from connectors.pubsub.client import PubSubClient  # noqa: PLC0415 - grpc is loaded where rows are written
 
-        close_clients()
-        _clients[key] = PubSubClient(*key)
-    return _clients[key]
+    return PubSubClient(transport, credentials_file)
 
 
 def close_clients() -> None:
     """Close the clients that this worker keeps."""
-    while _clients:
-        _clients.popitem()[1].close()
+    _clients.close()

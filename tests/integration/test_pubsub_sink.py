@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from connectors.core.errors import ConnectorError
+from connectors.pubsub import publish
 from connectors.pubsub.publish import close_clients
 from connectors.pubsub.writer import batch_writer
 from connectors.testing.pubsub import PubSubServer
@@ -62,6 +63,21 @@ def test_every_row_is_published_with_its_name(rig: Rig) -> None:
     assert run_task(rig.plan(keyless(2500))) == "2500"
     found = {message.attributes["spark_uid"].rpartition("/")[0]: message.data for message in rig.published()}
     assert found == {f"query/4/2/{number}": str(number).encode() for number in range(2500)}
+
+
+def test_queries_that_take_turns_in_a_worker_keep_their_connections(rig: Rig) -> None:
+    close_clients()
+    by_name = rig.server.endpoint.replace("127.0.0.1", "localhost")
+    plans = [rig.plan(keyless(2)), rig.plan(keyless(2), endpoint=by_name)]
+    kept = []
+    for _ in range(3):
+        assert [run_task(plan) for plan in plans] == ["2", "2"]
+        kept.append({key: client for key, (client, _) in publish._clients._kept.items()})
+    assert len(kept[0]) == 2
+    assert kept[1:] == kept[:1] * 2
+    rig.server.fail("Publish", "PERMISSION_DENIED")
+    assert run_task(plans[0]) != "2"
+    assert [client for client in kept[0].values() if client.closed] == [next(iter(kept[0].values()))]
 
 
 def test_a_key_keeps_its_order_through_lost_calls_and_lost_answers(rig: Rig) -> None:

@@ -256,3 +256,38 @@ def test_a_descriptor_of_a_megabyte_with_500_fields_and_12_levels_works(spark: S
     print(f"planned in {time.perf_counter() - begin:.2f} s")  # noqa: T201 - asked for; bench/protobuf.py measures it
     rows = decoded.select("event.field_500", "event.next.next.field_1", "event.field_1").collect()
     assert [tuple(row) for row in rows] == [("x", "y", None), (None, None, None)]
+
+
+def large_descriptors(tag: str) -> bytes:
+    """A descriptor set above 1 MB, from which Spark on sends a function by a file; all of it is of one message."""
+    file = FileDescriptorProto(name="large.proto", syntax="proto3")
+    message = file.message_type.add(name="Large")
+    message.field.add(name="id", number=1, type=FieldDescriptorProto.TYPE_INT64)
+    for number in range(30):
+        file.enum_type.add(name=f"{tag}{number}").value.add(name=f"{tag}_{number}_" + "x" * 50_000)
+    return FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def test_a_call_that_is_made_again_leaves_no_further_file_on_the_driver(spark: SparkSession) -> None:
+    folder = Path(spark.sparkContext._temp_dir)  # type: ignore[attr-defined]  # where PySpark puts what it sends
+
+    def decoded(data: bytes) -> list[Any]:
+        event = from_protobuf("value", "Large", binaryDescriptorSet=data).alias("event")
+        return [row.event.id for row in column(spark, b"\x08\x05").select(event).collect()]
+
+    def files() -> int:
+        return sum(path.is_file() and path.stat().st_size > 1_000_000 for path in folder.rglob("*"))
+
+    before, data = files(), large_descriptors("A")
+    for _ in range(4):  # as foreachBatch calls it
+        assert decoded(data) == [5]
+    assert files() == before + 1
+    assert decoded(large_descriptors("B")) == [5]
+    assert files() == before + 2
+
+
+def test_in_a_further_session_of_the_same_context_a_call_is_the_same(spark: SparkSession) -> None:
+    event = from_protobuf("value", "Basic", binaryDescriptorSet=RIG.data)
+    other = spark.newSession()
+    frame = other.createDataFrame([(bytearray(basic(id=1).SerializeToString()),)], "value binary")
+    assert frame.select(event.alias("event")).first().event.id == 1  # type: ignore[union-attr]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -172,3 +174,25 @@ def test_a_passing_error_of_a_lookup_is_tried_again(mock: MockKafka) -> None:
         mock.fail("ListOffsets", [code])
         assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}, name
     patient.close()
+
+
+def threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+@pytest.fixture
+def without_collection() -> Iterator[None]:
+    """What the garbage collector would find stays: a source process that asks little is not collected for hours."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collection")
+def test_a_closed_lookup_leaves_no_thread_and_no_connection(mock: MockKafka) -> None:
+    before = threads()
+    with lookup(mock) as asked:
+        asked.latest([TopicPartition("t", 0)])
+        assert threads() > before
+    assert threads() == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,14 @@ def mock() -> Iterator[MockKafka]:
         close_readers()
 
 
-def rows(mock: MockKafka, part: OffsetRange, *, native: bool) -> list[dict[str, Any]]:
+def threads() -> int:
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def rows(mock: MockKafka, part: OffsetRange, *, native: bool, group: str = "check") -> list[dict[str, Any]]:
     how = ReadSettings(
         client=ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted"))),
-        group="check",
+        group=group,
         headers=False,
         fail_on_data_loss=True,
         poll_timeout=10.0,
@@ -131,6 +136,45 @@ def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: py
     reaper.join(60)
     assert not any(consume._readers.values())
     assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+
+
+def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafka) -> None:
+    close_readers()
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(100):
+        producer.produce("t", b"%d" % number, partition=0)
+    producer.flush(10)
+    kept: list[list[Any]] = []
+    for start in range(0, 100, 10):
+        for group in ("query-a", "query-b", "query-c"):
+            assert len(rows(mock, OffsetRange("t", 0, start, start + 10), native=True, group=group)) == 10
+        kept.append([reader for readers in consume._readers.values() for reader in readers])
+    assert len(kept[0]) == 3
+    assert all(readers == kept[0] for readers in kept)
+    for number in range(6):
+        rows(mock, OffsetRange("t", 0, 0, 10), native=True, group=f"other-{number}")
+    assert sum(map(len, consume._readers.values())) == 4
+    assert len(consume._readers) == 4
+
+
+def test_queries_that_take_turns_in_a_worker_keep_their_producers(mock: MockKafka) -> None:
+    close_sinks()
+    columns = Columns(topic="t", key=False, partition=False, headers=False, timestamp=False)
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"]})
+    plain = ("bootstrap.servers", mock.endpoint)
+    queries = [ClientSettings((plain, ("client.id", name))) for name in ("query-a", "query-b")]
+    for native in (True, False):
+        produce_batches([batch], columns, queries[0], native=native)
+        before = threads()
+        produce_batches([batch], columns, queries[1], native=native)
+        for_one = threads() - before
+        assert for_one > 0
+        with_both = threads()
+        for settings_of_one in queries * 3:
+            produce_batches([batch], columns, settings_of_one, native=native)
+            assert threads() == with_both
+    close_sinks()
+    assert [row["value"] for row in rows(mock, OffsetRange("t", 0, -2, -1), native=True)] != []
 
 
 TEXTS = st.one_of(st.none(), st.text(max_size=20))

@@ -7,6 +7,7 @@ import logging
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyspark
 import pytest
 from google.protobuf import timestamp_pb2
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from pyspark.errors import AnalysisException
 from pyspark.sql.pandas.types import to_arrow_type
 
@@ -22,6 +24,7 @@ from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.descriptors import Schema, class_descriptor_set, well_known_class
 from connectors.protobuf.errors import CONDITIONS, ProtobufAnalysisError, analysis_error, data_error
+from connectors.protobuf.functions import _sent
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, Engine, binary_column
@@ -197,3 +200,36 @@ def test_the_choice_of_an_engine_is_logged(caplog: pytest.LogCaptureFixture) -> 
     ):
         from_protobuf("value", "Basic", binaryDescriptorSet=rig.data)
     assert "from_protobuf of behaviours.Basic by the engine fast" in caplog.text
+
+
+COMPANY = compiled(
+    'syntax = "proto3"; import "money.proto"; import public "common.proto"; message Order { Money total = 1; }',
+    money='syntax = "proto3"; import "currency.proto"; message Money { Currency currency = 1; int64 units = 2; }',
+    currency='syntax = "proto3"; enum Currency { NONE = 0; EUR = 1; }',
+    common='syntax = "proto3"; message Common { int32 id = 1; }',
+)
+
+
+def of_a_company(*, files: int) -> bytes:
+    """The descriptor set above amid others that it does not need."""
+    found = FileDescriptorSet()
+    for number in range(files):
+        found.file.add(name=f"other{number}.proto", syntax="proto3").message_type.add(name=f"Other{number}")
+    found.MergeFromString(COMPANY)
+    return found.SerializeToString()
+
+
+def test_of_a_large_descriptor_set_the_files_that_the_message_needs_are_sent() -> None:
+    data = of_a_company(files=50)
+    sent = _sent(data, "Order", ProtobufOptions())
+    names = {file.name for file in FileDescriptorSet.FromString(sent).file}
+    assert names == {"main.proto", "money.proto", "currency.proto", "common.proto"}
+    wire = pa.array([b"\x0a\x04\x08\x01\x10\x07"])
+    calls = [DecodeCall(each, "Order", ProtobufOptions(), None, Engine.PYTHON) for each in (data, sent)]
+    assert [call(wire).to_pylist() for call in calls] == [[{"total": {"currency": "EUR", "units": 7}}]] * 2
+
+
+@pytest.mark.parametrize("options", [{"extensions": True}, {"convert_any_fields_to_json": True}])
+def test_all_files_are_sent_where_any_of_them_may_be_needed(options: dict[str, bool]) -> None:
+    data = of_a_company(files=5)
+    assert _sent(data, "Order", replace(ProtobufOptions(), **options)) == data

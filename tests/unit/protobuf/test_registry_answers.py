@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.protobuf import to_protobuf
@@ -16,8 +18,9 @@ from connectors.protobuf.confluent import FramedDecoder
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.frames import frame_prefix
 from connectors.protobuf.functions import _written
+from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.registry import Registry, parse_registry_options
-from connectors.protobuf.worker import Engine
+from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.protobuf_rig import Rig, compiled, descriptors
 
@@ -70,6 +73,60 @@ def test_what_is_remembered_of_the_schemas_in_frames_is_bounded(server: SchemaRe
     garbage = [frame_prefix(schema, (index,)) for index in range(10_100)]
     assert len(decoder.decode(pa.array(garbage)).errors) == len(garbage) - 1
     assert 0 < len(decoder._verdicts) <= 10_000
+
+
+def columns_of(server: SchemaRegistryServer, count: int) -> list[tuple[DecodeCall, pa.Array]]:
+    """Columns, each of a subject of its own, as `from_protobuf` sends them to a worker; with one message each."""
+    made = []
+    for number in range(count):
+        rig = Rig(Engine.AUTO, FileDescriptorSet(file=[one_field(number)]).SerializeToString())
+        schema = server.register(f"topic{number}-value", rig.data, f"m{number}.proto")
+        options = parse_protobuf_options({"wire.format": "confluent"}, "from_protobuf")
+        registry = parse_registry_options({"address": server.address, "subject": f"topic{number}-value"})
+        call = DecodeCall(rig.data, f"M{number}", options, None, Engine.PYTHON, registry)
+        made.append((call, pa.array([frame_prefix(schema, (0,)) + b"\x08\x05"])))
+    return made
+
+
+def one_field(number: int) -> FileDescriptorProto:
+    file = FileDescriptorProto(name=f"m{number}.proto", syntax="proto3")
+    message = file.message_type.add(name=f"M{number}")
+    message.field.add(name="id", number=1, type=Field.TYPE_INT64, label=Field.LABEL_OPTIONAL)
+    return file
+
+
+def test_a_query_of_many_framed_columns_asks_the_registry_once_for_each_and_keeps_its_codecs(
+    server: SchemaRegistryServer,
+) -> None:
+    columns = columns_of(server, 60)
+    for _ in range(3):
+        assert [call(frames).to_pylist() for call, frames in columns] == [[{"id": 5}]] * 60
+    assert len(server.requests) == 60
+    decoders = [call.framed for call, _ in columns]
+    assert [call.framed for call, _ in columns] == decoders
+    assert len({id(decoder.registry) for decoder in decoders}) == 1
+
+
+def test_another_log_in_is_another_client_of_the_registry() -> None:
+    plain = {"address": "http://registry:8081", "subject": "a"}
+    alice, bob = ({**plain, "basic.auth.user.info": f"{name}:secret"} for name in ("alice", "bob"))
+    clients = [registry_of(parse_registry_options(raw)) for raw in (plain, alice, bob)]
+    assert len({id(client) for client in clients}) == 3
+    assert registry_of(parse_registry_options({**alice, "subject": "b"})) is clients[1]
+
+
+def test_what_is_kept_of_schemas_is_bounded(server: SchemaRegistryServer) -> None:
+    registry = Registry(parse_registry_options({"address": server.address}))
+    sets = {f"m{number}.proto": FileDescriptorSet(file=[one_field(number)]) for number in range(300)}
+    ids = [server.register(name, files.SerializeToString(), name) for name, files in sets.items()]
+    for schema in ids:
+        registry.by_id(schema)
+    assert 0 < len(registry._known) <= 256
+    asked = len(server.requests)
+    registry.by_id(ids[-1])
+    assert len(server.requests) == asked
+    registry.by_id(ids[0])
+    assert len(server.requests) == asked + 1
 
 
 @contextmanager

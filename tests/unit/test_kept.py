@@ -1,0 +1,70 @@
+"""Clients that are kept from task to task: who gets them, and when they are closed."""
+
+from __future__ import annotations
+
+import time
+
+from connectors.core.kept import Kept
+
+
+class Clients:
+    """Clients that are names; remembers which were closed."""
+
+    def __init__(self, most: int = 4, idle_seconds: float = 600.0) -> None:
+        self.closed: list[str] = []
+        self.kept: Kept[str, str] = Kept(self.closed.append, most, idle_seconds)
+
+    def use(self, key: str) -> bool:
+        """Whether a task with these settings found a client."""
+        found = self.kept.take(key)
+        self.kept.give(key, found or f"client of {key}")
+        return found is not None
+
+
+def test_tasks_that_take_turns_find_their_clients_again() -> None:
+    clients = Clients()
+    assert [clients.use(key) for key in "abab"] == [False, False, True, True]
+    assert clients.closed == []
+
+
+def test_a_client_in_use_is_nobody_else_s() -> None:
+    clients = Clients()
+    clients.use("a")
+    assert clients.kept.take("a") == "client of a"
+    assert clients.kept.take("a") is None
+
+
+def test_of_too_many_the_one_used_longest_ago_is_closed() -> None:
+    clients = Clients(most=2)
+    for key in "abac":
+        clients.use(key)
+    assert clients.closed == ["client of b"]
+    assert [clients.use(key) for key in "ac"] == [True, True]
+
+
+def test_a_second_client_of_a_key_closes_the_first() -> None:
+    clients = Clients()
+    for name in ("first", "second"):
+        clients.kept.give("a", name)
+    assert clients.closed == ["first"]
+
+
+def test_clients_that_nobody_wants_are_closed_by_a_thread_that_ends_and_comes_again() -> None:
+    clients = Clients(idle_seconds=0.05)
+    for round_number in (1, 2):
+        clients.use("a")
+        clients.use("b")
+        end = time.monotonic() + 60
+        while len(clients.closed) < 2 * round_number or clients.kept._reaper is not None:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert sorted(clients.closed) == ["client of a"] * 2 + ["client of b"] * 2
+
+
+def test_close_closes_all() -> None:
+    clients = Clients()
+    for key in "ab":
+        clients.use(key)
+    clients.kept.close()
+    assert clients.closed == ["client of a", "client of b"]
+    assert not clients.use("a")
