@@ -179,10 +179,11 @@ class TestFailures:
 
     def test_limits_of_a_shard_only_slow_it_down(self, server: KinesisServer) -> None:
         server.enforce_limits()
-        rows = numbered(1800)
-        assert write(server, batch(rows)) == 1800
+        # The first request alone has more than a shard takes in a second, however slow this machine is.
+        rows = numbered(600, size=3000)
+        assert write(server, batch(rows)) == 600
         assert sorted(stored(server)) == sorted(rows)
-        assert server.call_counts("orders")["PutRecords"] > 4
+        assert server.call_counts("orders")["PutRecords"] > 2
 
     def test_30_no_row_is_dropped_by_age(self, server: KinesisServer) -> None:
         waits: list[float] = []

@@ -190,9 +190,12 @@ def test_an_ordered_subscription_is_fetched_by_one_at_a_time_and_keeps_its_order
     server: PubSubServer, tmp_path: Path, workers: TaskWorkers
 ) -> None:
     rig = PubSubRig(server, server.endpoint, tmp_path, workers, ordering=True)
-    with rig.query(EXTERNAL) as query, fetching(rig) as first, FetchProgram(_folder(tmp_path), first.options) as second:
+    with contextlib.ExitStack() as stack:
+        query = stack.enter_context(rig.query(EXTERNAL))
+        first = stack.enter_context(fetching(rig))
         query.run_trigger()
-        first.wait_for("all fetchers are at work") if not second.log else None
+        first.wait_for("all fetchers are at work")
+        stack.enter_context(FetchProgram(_folder(tmp_path), first.options))
         for turn in range(4):
             for number in range(20):
                 rig.published += server.publish(

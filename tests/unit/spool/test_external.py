@@ -238,7 +238,7 @@ def test_what_killed_fetchers_had_half_written_goes_while_the_query_runs(tmp_pat
         assert killed.fetcher in owners(spool), "there is no hurry"
         keeper._next_clearing = 0.0
         keeper.step()
-        assert owners(spool) == {live.fetcher, spool.owner}
+        assert owners(spool) == {live.fetcher, spool.store.owner}
         lives.publish()
     assert spool.store.exists(f"{live.name}/0.arrow")
 
