@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka import consume
+from connectors.kafka import consume, produce
 from connectors.kafka.consume import ReadSettings, close_readers, read_range
 from connectors.kafka.native import _addresses, _binary, native_reason
 from connectors.kafka.produce import close_sinks, produce_batches
@@ -59,10 +58,6 @@ def mock() -> Iterator[MockKafka]:
         made.create_topic("t", 1)
         yield made
         close_readers()
-
-
-def threads() -> int:
-    return sum(1 for _ in Path("/proc/self/task").iterdir())
 
 
 def rows(mock: MockKafka, part: OffsetRange, *, native: bool, group: str = "check") -> list[dict[str, Any]]:
@@ -157,6 +152,10 @@ def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafk
     assert len(consume._readers) == 4
 
 
+def kept_sinks() -> dict[Any, Any]:
+    return {key: client for key, (client, _) in produce._sinks._kept.items()}
+
+
 def test_queries_that_take_turns_in_a_worker_keep_their_producers(mock: MockKafka) -> None:
     close_sinks()
     columns = Columns(topic="t", key=False, partition=False, headers=False, timestamp=False)
@@ -164,15 +163,12 @@ def test_queries_that_take_turns_in_a_worker_keep_their_producers(mock: MockKafk
     plain = ("bootstrap.servers", mock.endpoint)
     queries = [ClientSettings((plain, ("client.id", name))) for name in ("query-a", "query-b")]
     for native in (True, False):
-        produce_batches([batch], columns, queries[0], native=native)
-        before = threads()
-        produce_batches([batch], columns, queries[1], native=native)
-        for_one = threads() - before
-        assert for_one > 0
-        with_both = threads()
+        for settings_of_one in queries:
+            produce_batches([batch], columns, settings_of_one, native=native)
+        both = kept_sinks()
         for settings_of_one in queries * 3:
             produce_batches([batch], columns, settings_of_one, native=native)
-            assert threads() == with_both
+            assert kept_sinks() == both
     close_sinks()
     assert [row["value"] for row in rows(mock, OffsetRange("t", 0, -2, -1), native=True)] != []
 
