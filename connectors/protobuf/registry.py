@@ -12,7 +12,6 @@ import http.client
 import json
 import os
 import ssl
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from connectors.core.backoff import RetryPolicy, retry
+from connectors.core.cache import Cache
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.option_kinds import DURATION, SECRET, STRING, Kind, Secret
 from connectors.core.options import option, parse_options
@@ -143,8 +143,7 @@ class Registry:
     def __init__(self, options: RegistryOptions) -> None:
         self._options = options
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
-        self._known: dict[str, RegisteredSchema] = {}
-        self._lock = threading.RLock()
+        self._known = Cache(_MOST_KNOWN)
         self._context = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
 
     def by_id(self, schema_id: int) -> RegisteredSchema:
@@ -171,13 +170,10 @@ class Registry:
         return self._schema(answer, what, answer["id"])
 
     def _get(self, path: str, what: str, schema_id: int) -> RegisteredSchema:
-        with self._lock:
-            if path not in self._known:
-                answer = self._ask(f"{path}?format=serialized", what)
-                if len(self._known) >= _MOST_KNOWN:
-                    del self._known[next(iter(self._known))]
-                self._known[path] = self._schema(answer, what, schema_id)
-            return self._known[path]
+        def ask() -> RegisteredSchema:
+            return self._schema(self._ask(f"{path}?format=serialized", what), what, schema_id)
+
+        return self._known.get(path, ask)
 
     def _schema(self, answer: Mapping[str, Any], what: str, schema_id: int) -> RegisteredSchema:
         main = str(answer.get("subject") or what).replace(" ", "-") + ".proto"

@@ -8,9 +8,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import logging
-import threading
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, TypeVar
@@ -18,6 +15,7 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from connectors.core.cache import Cache
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.confluent import FramedDecoder, FramedEncoder
@@ -31,7 +29,7 @@ from connectors.protobuf.plan import MessagePlan, compile_plan, select_fields
 from connectors.protobuf.registry import Registry, RegistryOptions
 from connectors.protobuf.wire_form import WireForm
 
-__all__ = ["Cache", "DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
+__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 
 T = TypeVar("T")
 
@@ -50,25 +48,6 @@ class Engine(StrEnum):
     PYTHON = "python"
     FAST = "fast"
     JVM = "jvm"
-
-
-class Cache:
-    """Things made once a process, the ones least lately used dropped."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._made: OrderedDict[object, object] = OrderedDict()
-        self._lock = threading.RLock()
-
-    def get(self, key: object, make: Callable[[], T]) -> T:
-        """What is made once for this key."""
-        with self._lock:
-            if key not in self._made:
-                self._made[key] = make()
-                while len(self._made) > self._limit:
-                    self._made.popitem(last=False)
-            self._made.move_to_end(key)
-            return self._made[key]  # type: ignore[return-value]  # what was made under this key
 
 
 _codecs: Final = Cache(_CODECS)

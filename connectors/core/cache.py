@@ -1,0 +1,34 @@
+"""What a process makes once and shares, such as codecs, schemas and clients."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["Cache"]
+
+T = TypeVar("T")
+
+
+class Cache:
+    """Things made once a process, the ones least lately used dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._made: OrderedDict[object, object] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        """What is made once for this key."""
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = make()
+                while len(self._made) > self._limit:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            return self._made[key]  # type: ignore[return-value]  # what was made under this key
