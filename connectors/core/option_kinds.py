@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 __all__ = [
     "BOOLEAN",
     "BYTES",
+    "CUT_FROM_URL",
     "DURATION",
     "FLOAT",
     "INTEGER",
@@ -53,7 +54,8 @@ _LARGEST_LONG: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _SIZE: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
 _DURATION: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)\s*([a-z]*)")
-_NO_URL: Final = re.compile(r"[?#\x00-\x1f\x7f]")
+CUT_FROM_URL: Final = re.compile(r"[?#\x00-\x1f\x7f]")
+"""What ends the path of a URL, or is left out of it in silence."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
@@ -152,7 +154,7 @@ def _parse_path(text: str) -> Path:
     if scheme is not None and scheme[1].lower() != "file":
         raise ValueError(f"{scheme[1]} locations cannot be used here, only local and shared file systems can")
     if scheme is not None:
-        if _NO_URL.search(text):
+        if CUT_FROM_URL.search(text):
             raise ValueError("a file URL has no ?, # or control characters; write them as %3F, %23 and so on")
         url = urlsplit(text)
         if url.netloc not in {"", "localhost"}:

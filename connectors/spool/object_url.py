@@ -6,11 +6,12 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from connectors.core.option_kinds import CUT_FROM_URL
+
 __all__ = ["ObjectUrl", "parse_object_url"]
 
 _KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
-_NO_PART = re.compile(r"[?#\x00-\x1f\x7f]")
 _ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.core\.[a-z0-9.]+")
 
 
@@ -48,7 +49,7 @@ def parse_object_url(text: str) -> ObjectUrl:
     scheme = url.scheme.lower()
     if scheme not in _KINDS:
         raise ValueError(f"{scheme} locations are not supported, only s3, gs, az and abfss are")
-    if _NO_PART.search(text):
+    if CUT_FROM_URL.search(text):
         raise ValueError("an object store's URL has no ?, # or control characters")
     user, at, host = url.netloc.rpartition("@")
     account = ""
