@@ -7,11 +7,11 @@ consumer's commit has no limit while a broker does not answer, nor has closing t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
+from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client_errors import connector_error
@@ -36,6 +36,9 @@ CALL_SECONDS: Final = 10.0
 PATIENCE_SECONDS: Final = 120.0
 """How long one step is tried again while its error may pass."""
 PAUSE_SECONDS: Final = 0.1
+_PATIENCE: Final = RetryPolicy(
+    initial_seconds=PAUSE_SECONDS, cap_seconds=PAUSE_SECONDS, deadline_seconds=PATIENCE_SECONDS
+)
 
 
 class GroupOffset:
@@ -112,14 +115,7 @@ def patiently(step: Callable[[], T]) -> T:
     Raises:
         ConnectorError: of the last time.
     """
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            return step()
-        except ConnectorError as error:
-            if not error.transient or time.monotonic() > give_up_at:
-                raise
-            time.sleep(PAUSE_SECONDS)
+    return retry(step, _PATIENCE)
 
 
 def consumer_settings(settings: ClientSettings) -> ClientSettings:
