@@ -17,6 +17,7 @@ from connectors.pubsub.checks import FORMAT
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.encode import modify_ack_deadline_requests
 from connectors.pubsub.read_options import PubSubReadOptions, parse_read_options
+from connectors.pubsub.rpc_errors import topic_deleted
 from connectors.pubsub.subscription import SubscriptionInfo, require_readable
 from connectors.spool.diagnosis import check_object_spool, check_spool
 
@@ -141,6 +142,8 @@ def _permission(client: PubSubClient, options: PubSubReadOptions, found: list[Su
 
 def _kind(options: PubSubReadOptions, info: SubscriptionInfo) -> str | Finding:
     require_readable(info)
+    if info.topic_is_deleted:
+        raise topic_deleted(info.name)
     if options.topic is not None and info.topic != options.topic:
         raise OptionError(
             "PUBSUB_TOPIC_MISMATCH",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from connectors.core.backoff import RetryPolicy
-from connectors.core.errors import AccessDeniedError, ConnectorError
+from connectors.core.errors import ConnectorError
 from connectors.pubsub.acks import AckSender
 from connectors.pubsub.client import PubSubClient, PullStream
 from connectors.pubsub.credentials import ServiceAccount
@@ -23,8 +23,8 @@ from connectors.pubsub.leases import Deadlines, Received
 from connectors.pubsub.rows import other_ids
 from connectors.pubsub.rpc_errors import AckFailures
 from connectors.pubsub.streams import Service, StreamReader
-from connectors.pubsub.subscription import require_readable
 from connectors.pubsub.transport import Transport
+from connectors.pubsub.watching import SubscriptionWatch
 from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
 
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
@@ -37,7 +37,6 @@ DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 
 _STREAMS_A_CHANNEL: Final = 8
 _ONCE: Final = RetryPolicy(deadline_seconds=0.0)
-_LOOK_AGAIN_SECONDS: Final = 1.0
 
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
@@ -121,8 +120,17 @@ class PubSubFetch:
         self._readers: list[StreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
-        for work in (self._look_at_subscription, self._close_streams_in_pauses):
-            threading.Thread(target=self._watched, args=(work,), name=work.__name__, daemon=True).start()
+        self._watch = SubscriptionWatch(
+            lambda: self._clients[0].get_subscription(told.subscription),
+            self._service,
+            context,
+            every_seconds=told.look_every_seconds,
+            quiet_seconds=told.ack_deadline_seconds,
+            answer_awaited=lambda: any(reader.awaits_answer for reader in self._readers),
+            reading=self._is_reading,
+        )
+        for name, work in (("watch", self._watch.run), ("pauses", self._close_streams_in_pauses)):
+            threading.Thread(target=self._watched, args=(work,), name=name, daemon=True).start()
 
     def start(self, intake: Intake) -> None:
         """Open the streams."""
@@ -181,7 +189,7 @@ class PubSubFetch:
     def close(self, deadline: float) -> None:
         """Send acks and nacks that wait, and close the channels."""
         self._closed.set()
-        self._service.ask()
+        self._watch.close()
         self._acks.close(deadline)
         self._deadlines.close(deadline)
         for client in self._clients:
@@ -227,39 +235,16 @@ class PubSubFetch:
         except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
             self._context.fault(error)
 
+    def _is_reading(self) -> bool:
+        has_room = self._intake is not None and not self._intake.paused_seconds()
+        return has_room and all(reader.is_open for reader in self._readers)
+
     def _close_streams_in_pauses(self) -> None:
         while not self._closed.wait(_PAUSE_POLL_SECONDS):
             # A saturated fetcher has room for moments only: what counts is that a stream was let in.
             if self._intake is not None and self._intake.paused_seconds() >= _LONGEST_PAUSE_SECONDS:
                 for reader in self._readers:
                     reader.close_stream()
-
-    def _look_at_subscription(self) -> None:
-        """Ask for the subscription when a stream was opened, and now and then: a lost topic shows only there."""
-        pause: float | None = self._settings.look_every_seconds if self._context.index == 0 else None
-        while True:
-            timely = not self._service.asked.wait(pause)
-            self._service.asked.clear()
-            if self._closed.is_set():
-                return
-            if not timely and not any(reader.awaits_answer for reader in self._readers):
-                continue
-            try:
-                require_readable(self._clients[0].get_subscription(self._settings.subscription))
-            except AccessDeniedError:
-                # An answer, and no reason to stop: to pull needs another role than to look.
-                self._service.answered()
-                pause = None
-            except ConnectorError as error:
-                if not error.transient:
-                    self._context.fail(error)
-                    return
-                self._service.failed(error)
-                self._service.ask()
-                self._closed.wait(_LOOK_AGAIN_SECONDS)
-            else:
-                self._service.answered()
-            self._context.changed()
 
 
 def _part(total: int, streams: int) -> int:

@@ -78,7 +78,7 @@ def peek(options: PubSubReadOptions) -> tuple[str, int]:
         The folder of the spool, and how many of its first rows were asked for.
 
     Raises:
-        SourceGoneError: there is no such subscription, or it delivers nothing any more.
+        SourceGoneError: there is no such subscription, or it was detached from its topic.
         OptionError: it delivers by itself to somewhere else.
         ConnectorError: the service cannot be reached within ``startTimeout``, or refuses.
     """
@@ -142,7 +142,8 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
     finally:
         group.stop()
     error = group.terminal_error() or error
-    if error is not None:
+    # A subscription without a topic that gives nothing more has shown all that it holds.
+    if error is not None and error.code != "PUBSUB_TOPIC_DELETED":
         raise error
     ledger.admit()
 

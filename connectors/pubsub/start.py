@@ -166,7 +166,7 @@ def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
     """What the service tells about the subscription; None when the role for that is missing.
 
     Raises:
-        SourceGoneError: it does not exist, or delivers nothing any more.
+        SourceGoneError: it does not exist, or was detached from its topic.
         OptionError: it delivers by itself to somewhere else.
     """
     with PubSubClient(options.transport, options.credentials) as client:
@@ -175,6 +175,8 @@ def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
         except AccessDeniedError:
             return None
     require_readable(info)
+    for warning in info.warnings:
+        _log.warning("%s", warning)
     return info
 
 

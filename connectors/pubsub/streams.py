@@ -43,6 +43,7 @@ class Service:
 
     def __init__(self) -> None:
         self.last_answer: float | None = None
+        self.last_delivery: float | None = None
         self.error: ConnectorError | None = None
         self.asked = threading.Event()
 
@@ -54,6 +55,11 @@ class Service:
         """A call was answered, with whatever."""
         self.last_answer = time.monotonic()
         self.error = None
+
+    def delivered(self) -> None:
+        """A stream brought something."""
+        self.answered()
+        self.last_delivery = self.last_answer
 
     def failed(self, error: ConnectorError) -> None:
         """A call was not answered, or the service said that it cannot now."""
@@ -192,7 +198,7 @@ class StreamReader:
         return None, responses
 
     def _take(self, intake: Intake, response: bytes, *, first: bool) -> None:
-        self._service.answered()
+        self._service.delivered()
         if first:
             self._context.changed()
         received = self._deadlines.receive(response)

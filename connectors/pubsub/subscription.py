@@ -50,6 +50,19 @@ class SubscriptionInfo:
     filter: str = ""
     dead_letter_topic: str = ""
 
+    @property
+    def topic_is_deleted(self) -> bool:
+        """Whether nothing is published to it any more; what it holds can still be read."""
+        return self.topic == _DELETED_TOPIC
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said to a user who reads it: that nothing new will come, if that is so."""
+        if not self.topic_is_deleted:
+            return ()
+        error = topic_deleted(self.name)
+        return (f"{error} What the subscription still holds is read first; then the query stops.",)
+
 
 @dataclass(frozen=True, slots=True)
 class DedupHorizon:
@@ -97,7 +110,7 @@ def ensure_subscription(client: PubSubClient, options: PubSubStreamOptions, *, s
         spool_is_new: whether nothing was ever fetched into the spool.
 
     Raises:
-        SourceGoneError: it is absent and may not be created, or is detached, or its topic was deleted.
+        SourceGoneError: it is absent and may not be created, or is detached.
         OptionError: it belongs to another topic than ``topicId``, or delivers by itself to somewhere else.
         AccessDeniedError: it has to be created, and the role for that is missing.
         CredentialsError: the credentials cannot be read or are refused.
@@ -110,14 +123,14 @@ def ensure_subscription(client: PubSubClient, options: PubSubStreamOptions, *, s
     except SourceGoneError:
         info, created = _create(client, options, spool_is_new=spool_is_new), True
     require_readable(info)
-    if options.topic is not None and info.topic != options.topic:
+    if options.topic is not None and info.topic != options.topic and not info.topic_is_deleted:
         raise OptionError(
             "PUBSUB_TOPIC_MISMATCH",
             f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
             info.name,
             "Leave topicId out, or give the topic that the subscription belongs to.",
         )
-    warnings = []
+    warnings = list(info.warnings)
     if created and not spool_is_new:
         warnings.append(
             f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} had vanished and was created again, because "
@@ -130,10 +143,12 @@ def ensure_subscription(client: PubSubClient, options: PubSubStreamOptions, *, s
 
 
 def require_readable(info: SubscriptionInfo) -> None:
-    """Refuse a subscription that will never deliver to a puller; also for looking again while a query runs.
+    """Refuse a subscription that delivers nothing to a puller; also for looking again while a query runs.
+
+    One whose topic was deleted delivers what it holds: see `SubscriptionInfo.topic_is_deleted`.
 
     Raises:
-        SourceGoneError: its topic was deleted, or it is detached.
+        SourceGoneError: it is detached.
         OptionError: it delivers by itself to somewhere else.
     """
     if info.detached:
@@ -143,8 +158,6 @@ def require_readable(info: SubscriptionInfo) -> None:
             info.name,
             "Create another subscription, and start with a new spool and a new checkpoint.",
         )
-    if info.topic == _DELETED_TOPIC:
-        raise topic_deleted(info.name)
     if info.delivery != "pull":
         raise OptionError(
             "PUBSUB_SUBSCRIPTION_NOT_PULL",
@@ -189,14 +202,14 @@ def _horizon(client: PubSubClient, options: PubSubStreamOptions, info: Subscript
     if options.dedup_horizon is not None:
         return _fixed_horizon(options.dedup_horizon, info)
     topic_retention = info.topic_retention_seconds
-    if topic_retention is None:
+    if topic_retention is None and not info.topic_is_deleted:
         try:
             topic_retention = client.get_topic_retention(info.topic)
         except AccessDeniedError as error:
             return _longest_horizon(error)
         except SourceGoneError:
-            # It was deleted since the subscription was looked at.
-            raise topic_deleted(info.name) from None
+            # It was deleted since the subscription was looked at, and what it kept can be sought no more.
+            topic_retention = None
     if topic_retention is not None and topic_retention > info.retention_seconds:
         return DedupHorizon(topic_retention, "topic")
     return DedupHorizon(info.retention_seconds, "subscription")

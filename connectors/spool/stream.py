@@ -283,12 +283,14 @@ class SpoolStream:
         self._wait_for_source(ready)
 
     def _drain_lost_source(self, first: int, *, everything: bool) -> None:
-        """Go on while the spool has rows of a source that gives no more; then raise why it gives no more."""
+        """Go on while the spool has rows of a source that gives no more; then raise why it gives no more.
+
+        A bounded run whose bound was found before the source was lost ends there, in good order.
+        """
         admission = self._admission
         error = admission.source_error()
-        if error is None:
+        if error is None or self._bound is not None:
             return
-        self._bound = None
         self._wait(lambda: admission.complete or (not everything and self._ledger.state.head > first))
         rows = self._ledger.state.head
         if rows <= first:

@@ -24,7 +24,7 @@ from connectors.testing.protocol_errors import (
 )
 from connectors.testing.protocol_process import ReaderProcess, offset_text
 from connectors.testing.protocol_store import Checkpoint, digest
-from connectors.testing.protocol_stream import Batch, Source, Step, Stream, Trigger
+from connectors.testing.protocol_stream import Batch, Source, Step, Stream, Trigger, known_trigger
 from connectors.testing.protocol_worker import CreatedSource, InProcessWorkers, ReadPlan, TaskWorkers
 
 __all__ = ["StreamingQuery"]
@@ -78,7 +78,7 @@ class StreamingQuery:
         self.sources = [first, *other_sources]
         self.checkpoint = Checkpoint(checkpoint)
         self.sink = sink
-        self.trigger: Trigger = trigger
+        self.trigger: Trigger = known_trigger(trigger)
         self.trigger_interval = trigger_interval
         self.poll_interval = poll_interval
         self.reader_environment = dict(reader_environment or {})
@@ -361,7 +361,7 @@ class StreamingQuery:
             reader_environment: another environment for the readers from now on.
         """
         self.stop()
-        self.trigger = self.trigger if trigger is None else trigger
+        self.trigger = self.trigger if trigger is None else known_trigger(trigger)
         if reader_environment is not None:
             self.reader_environment = dict(reader_environment)
         self.start()

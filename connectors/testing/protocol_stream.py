@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource
@@ -21,6 +21,18 @@ __all__ = ["STEPS", "Batch", "BatchRead", "Source", "Step", "Stream", "Trigger"]
 
 Trigger = Literal["default", "processing_time", "once", "available_now"]
 """As in Spark: ``default`` polls every 10 ms, ``processing_time`` once an interval, the others end by themselves."""
+
+
+def known_trigger(name: Trigger) -> Trigger:
+    """The trigger itself: a test with a misspelt one would else run another.
+
+    Raises:
+        ValueError: there is no such trigger.
+    """
+    if name not in get_args(Trigger):
+        raise ValueError(f"there is no trigger {name!r}, but {', '.join(get_args(Trigger))}")
+    return name
+
 
 Step = Literal["offsets_logged", "sources_committed", "planned", "tasks_done", "sink_written", "batch_committed"]
 

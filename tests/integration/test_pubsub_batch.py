@@ -195,6 +195,13 @@ def test_21_a_peek_ends_at_its_time_and_gives_no_more_rows_than_asked_for(rig: P
     assert rig.acked() == set()
 
 
+def test_21_a_peek_shows_what_a_subscription_holds_whose_topic_was_deleted(rig: PubSubRig) -> None:
+    rig.publish(20)
+    rig.delete_topic()
+    # Longer than the time after which a stream's fetcher says that the subscription is empty.
+    assert len(rows_of_peek(rig, peekTime="13s")) == 20
+
+
 def rows_of_peek(rig: PubSubRig, **options: str) -> list[dict[str, Any]]:
     with peek(rig, **options) as read:
         return rows_of(read)

@@ -312,7 +312,7 @@ def test_24_deleting_the_subscription_on_stop_is_refused_with_the_command_that_d
 def test_25_a_deleted_topic_stops_the_query_with_what_to_do(rig: PubSubRig) -> None:
     rig.delete_topic()
     with rig.query() as query, pytest.raises(ReaderFailedError, match=r"PUBSUB_TOPIC_DELETED.*subscriptions/orders"):
-        query.run_batch()
+        query.run_until(lambda _: False)
 
 
 def test_25_a_subscription_detached_under_a_running_query_stops_it(rig: PubSubRig) -> None:

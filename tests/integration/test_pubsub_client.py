@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import subprocess
 import sys
 import threading
@@ -151,12 +152,15 @@ def test_missing_topic_is_named_when_the_subscription_has_to_be_created(
     assert f"{PROJECT}/topics/nowhere" in str(error)
 
 
-def test_topic_that_was_deleted_is_an_error_that_says_so(server: PubSubServer, client: PubSubClient) -> None:
+def test_topic_that_was_deleted_is_told_and_what_the_subscription_holds_can_be_read(
+    server: PubSubServer, client: PubSubClient
+) -> None:
     server.create_subscription(SUBSCRIPTION, TOPIC)
     call(server, "Publisher", "DeleteTopic", types.DeleteTopicRequest(topic=TOPIC))
-    error = refusal(server, client)
-    assert (type(error), error.code) == (SourceGoneError, "PUBSUB_TOPIC_DELETED")
-    assert SUBSCRIPTION in str(error)
+    state = ensure_subscription(client, options(server, topicid="orders"), spool_is_new=False)
+    (warning,) = state.warnings
+    assert re.match(rf"\[PUBSUB_TOPIC_DELETED\].*{SUBSCRIPTION}.*still holds is read first", warning)
+    assert state.horizon.source == "subscription"
 
 
 def test_detached_subscription_is_an_error_that_says_so(server: PubSubServer, client: PubSubClient) -> None:

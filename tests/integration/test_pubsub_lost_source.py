@@ -1,17 +1,21 @@
-"""A subscription that is deleted takes no acked row along: the spool is drained before the query stops."""
+"""A source that is lost takes no row along: what is acked is served before the query stops.
+
+A subscription whose topic was deleted holds its messages and delivers them, so those are read first too.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from connectors.testing.protocol import FolderSink, ReaderFailedError
-from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
+from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 CLICKS = "projects/other/subscriptions/clicks"
 CLICK_TOPIC = "projects/other/topics/clicks"
 SMALL = {"maxRecordsPerTrigger": "10"}
 
 
+TOPIC_GONE = r"PUBSUB_TOPIC_DELETED.*all of its 60 rows were read"
 DRAINED = r"PUBSUB_SUBSCRIPTION_NOT_FOUND.*all of its 60 rows were read"
 
 
@@ -37,7 +41,7 @@ def test_available_now_serves_all_acked_rows_of_a_query_that_was_killed_and_ends
         rig.wait_for(lambda: rig.acked() == set(ids))
         query.kill()
         rig.delete_subscription()
-    with rig.query(SMALL, trigger="availableNow") as query, pytest.raises(ReaderFailedError, match=DRAINED):
+    with rig.query(SMALL, trigger="available_now") as query, pytest.raises(ReaderFailedError, match=DRAINED):
         query.run_until(lambda _: False)
     rig.assert_each_once()
 
@@ -58,3 +62,50 @@ def test_of_two_subscriptions_the_one_that_is_left_goes_on_with_a_new_spool_with
     with rig.query(alone, checkpoint=rig.folder / "new-checkpoint", sink=sink) as query:
         query.run_until(lambda _: rig.sink.rows() + sink.rows() >= len(expected))
     assert sorted(rig.sink.values("messageId") + sink.values("messageId")) == sorted(expected)
+
+
+def test_what_a_subscription_holds_when_its_topic_is_deleted_is_read_before_a_running_query_stops(
+    rig: PubSubRig,
+) -> None:
+    # So small a spool that most of the messages are still with the service when the topic goes.
+    with rig.query({"maxSpoolBytes": "20000", "segmentBytes": "5000"}) as query:
+        rig.publish(5000, size=100)
+        query.run_batch()
+        rig.delete_topic()
+        assert len(rig.acked()) < 5000
+        with pytest.raises(ReaderFailedError, match=r"PUBSUB_TOPIC_DELETED.*all of its 5000 rows were read"):
+            query.run_until(lambda _: False, timeout=60.0)
+    rig.assert_each_once()
+
+
+def test_a_query_that_starts_when_the_topic_is_deleted_reads_what_the_subscription_holds_first(rig: PubSubRig) -> None:
+    rig.publish(60)
+    rig.delete_topic()
+    with rig.query({**SMALL, "topicId": TOPIC}) as query, pytest.raises(ReaderFailedError, match=TOPIC_GONE):
+        query.run_until(lambda _: False)
+    rig.assert_each_once()
+
+
+def test_messages_that_a_killed_fetcher_held_come_back_before_the_query_of_a_deleted_topic_stops(
+    rig: PubSubRig,
+) -> None:
+    options = {"maxFetchPeriod": "10m"}
+    with rig.query(options) as query:
+        query.run_trigger()
+        rig.publish(60)
+        rig.wait_for(lambda: rig.server.outstanding(SUBSCRIPTION) == 60)
+        query.kill()
+    assert rig.acked() == set()
+    rig.delete_topic()
+    with rig.query() as query, pytest.raises(ReaderFailedError, match=TOPIC_GONE):
+        query.run_until(lambda _: False, timeout=60.0)
+    rig.assert_each_once()
+
+
+def test_available_now_reads_what_a_subscription_without_a_topic_holds_and_ends_well(rig: PubSubRig) -> None:
+    rig.publish(60)
+    rig.delete_topic()
+    for _ in range(2):
+        with rig.query({"availableNowQuiet": "1s"}, trigger="available_now") as query:
+            query.process_available()
+    rig.assert_each_once()
