@@ -31,7 +31,8 @@ for last; do :; done
 case "$2" in
     venv | virtualenv) mkdir -p "$last/bin" && cp "$0" "$last/bin/python" ;;
     pip) case "$3" in install) sleep "${{INSTALL_SECONDS:-0}}" ;; esac ;;
-    connectors.cli) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" ;;
+    connectors.cli) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" \
+        "${{PYTHONDONTWRITEBYTECODE-unset}}" ;;
 esac
 """
 OLD_PYTHON = f"""#!/bin/sh
@@ -352,9 +353,10 @@ class TestEnvironment:
 
 class TestVerbs:
     def test_demo_sees_the_environment_and_nothing_else(self, ready: Tree) -> None:
-        out, _ = ready.dev("demo", "--json", PYTHONPATH="somewhere", SPARK_HOME="elsewhere")
+        image = {"PYTHONDONTWRITEBYTECODE": "1"}
+        out, _ = ready.dev("demo", "--json", PYTHONPATH="somewhere", SPARK_HOME="elsewhere", **image)
         python = ready.root / ".venv" / "bin" / "python"
-        assert out == f"{ready.javas / 'jdk'} {python} 127.0.0.1 unset unset\n"
+        assert out == f"{ready.javas / 'jdk'} {python} 127.0.0.1 unset unset unset\n"
         assert ready.calls("connectors.cli") == ["python -m connectors.cli demo --json"]
 
     def test_arguments_are_passed_on(self, ready: Tree) -> None:
