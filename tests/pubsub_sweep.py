@@ -144,7 +144,8 @@ def _run_into(rig: PubSubRig, query: StreamingQuery, crash: Crash, flag: Path) -
     end = time.monotonic() + _TIMEOUT
     with contextlib.suppress(ReaderDiedError):
         while time.monotonic() < end and not (crash.role == "fetcher" and flag.exists()):
-            query.run_trigger()
+            if query.run_trigger() is None:
+                time.sleep(query.poll_interval)
             if rig.sink.rows() < len(rig.published):
                 continue
             if left > 0:

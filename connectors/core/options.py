@@ -11,22 +11,22 @@
 The declaration feeds parsing (`parse_options`), lint and error texts, redaction (`redacted_options`) and documentation
 (`option_rows`, `options_json_schema`).
 
-Parsing uses pydantic and happens in driver-side processes. What comes out is the plain dataclass: it pickles, its
-`repr` shows no secret, and a worker that unpickles it imports neither pydantic nor an SDK.
+Parsing happens in driver-side processes; where a value is not plainly right, pydantic judges. What comes out is the
+plain dataclass: it pickles, its `repr` shows no secret, and a worker that unpickles it imports neither pydantic nor an
+SDK.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import SECRET, Kind, Secret
+from connectors.core.option_secrets import resolve_secret
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -49,7 +49,6 @@ SPARK_KEYS: Final = frozenset({"path", "checkpointlocation", "queryname"})
 
 _METADATA_KEY: Final = "option"
 _SHOWN_CHARACTERS: Final = 80
-_SECRET_FILE_BYTES: Final = 1 << 20
 _REQUIRED: Final[Any] = object()
 _HIDDEN: Final = "***"
 
@@ -100,6 +99,19 @@ class Option:
         if self.maximum is not None:
             return f"{self.kind.legal}, at most {self.maximum}"
         return self.kind.legal
+
+    def plain_value(self, text: str) -> Any:
+        """The value of a text that is right beyond doubt.
+
+        Raises:
+            TypeError, ValueError: pydantic has to judge, which may still find it right.
+        """
+        value = self.kind.parse(text)
+        low, high = (None if limit is None else self.kind.parse(limit) for limit in (self.minimum, self.maximum))
+        in_limits = (low is None or low <= value) and (high is None or value <= high)
+        if not (isinstance(value, self.kind.type) and in_limits and text):
+            raise ValueError("not beyond doubt")
+        return value
 
     def hides(self, text: str) -> bool:
         """Whether a value is or may hold a secret: also a URL with a user's name in it may."""
@@ -186,21 +198,9 @@ def parse_options(
     given = _given_texts(options, raw, connector, elsewhere)
     for name, text in given.items():
         if options[name].kind is SECRET:
-            given[name] = _resolve_secret(options[name], text, environ, connector)
-    from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - workers unpickle options and parse none
-
-    try:
-        model = _model(cls).model_validate(given)
-    except ValidationError as error:
-        # Not chained: pydantic's error holds all inputs.
-        raise _option_error(options, given, error.errors(include_url=False)[0], connector) from None
-    values = {name: getattr(model, name) for name in options if name in model.model_fields_set}
-    return cls(
-        **{
-            name: Secret(value.get_secret_value()) if isinstance(value, SecretStr) else value
-            for name, value in values.items()
-        }
-    )
+            given[name] = resolve_secret(options[name].name, text, environ, connector)
+    plain = _plain_values(options, given)
+    return cls(**(_judged_values(cls, given, connector) if plain is None else plain))
 
 
 def redacted_options(cls: type, raw: Mapping[str, str]) -> dict[str, str]:
@@ -304,38 +304,30 @@ def _unknown(options: Mapping[str, Option], key: str, connector: str, elsewhere:
     return OptionError("OPTION_UNKNOWN", f"The option {key[:_SHOWN_CHARACTERS]} is unknown", connector, advice)
 
 
-def _resolve_secret(declared: Option, text: str, environ: Mapping[str, str], connector: str) -> str:
-    """A secret's value: the text itself, or what ``env:NAME`` or ``file:PATH`` names."""
+def _plain_values(options: Mapping[str, Option], given: Mapping[str, str]) -> dict[str, Any] | None:
+    """The values if all is plainly right; None if pydantic has to judge, which a process needs 0.1 s to have ready."""
+    if any(declared.required and field not in given for field, declared in options.items()):
+        return None
+    try:
+        return {field: options[field].plain_value(text) for field, text in given.items()}
+    except (TypeError, ValueError):
+        return None
 
-    def unreadable(what: str, action: str) -> OptionError:
-        return OptionError("OPTION_SECRET_UNREADABLE", f"The secret {declared.name} {what}", connector, action)
 
-    source, _, name = text.partition(":")
-    if source == "env":
-        if not environ.get(name):
-            raise unreadable(
-                f"names the environment variable {name}, which is not set",
-                "Set it for the driver before the Spark session starts.",
-            )
-        return environ[name]
-    if source == "file":
-        path = Path("/" + name.lstrip("/")) if name.startswith("/") else Path(name)
-        advice = "Give file: and the absolute path of a file that the driver can read."
-        if not path.is_absolute():
-            raise unreadable(f"names the file {name}, which is a relative path", advice)
-        try:
-            if not stat.S_ISREG(path.stat().st_mode):
-                raise unreadable(f"names {path}, which is not a regular file", advice)
-            with path.open(encoding="utf-8") as file:
-                secret = file.read(_SECRET_FILE_BYTES).strip()
-        except OSError as error:
-            raise unreadable(f"names the file {path}, which cannot be read ({error.strerror})", advice) from None
-        except UnicodeDecodeError:
-            raise unreadable(f"names the file {path}, which is not UTF-8 text", advice) from None
-        if not secret:
-            raise unreadable(f"names the file {path}, which is empty", advice)
-        return secret
-    return text
+def _judged_values(cls: type, given: Mapping[str, str], connector: str) -> dict[str, Any]:
+    """The values by pydantic, which finds what is wrong with them."""
+    from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - workers unpickle options and parse none
+
+    try:
+        model = _model(cls).model_validate(given)
+    except ValidationError as error:
+        # Not chained: pydantic's error holds all inputs.
+        raise _option_error(declared_options(cls), given, error.errors(include_url=False)[0], connector) from None
+    values = {name: getattr(model, name) for name in given}
+    return {
+        name: Secret(value.get_secret_value()) if isinstance(value, SecretStr) else value
+        for name, value in values.items()
+    }
 
 
 def _option_error(

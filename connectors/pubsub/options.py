@@ -1,8 +1,8 @@
 """The options of the ``pubsub`` format, each declared once, and the schema of its rows.
 
 Parse in the data source's ``schema()`` and again in ``streamReader()``. ``schema()`` is called while ``load()`` runs,
-so a bad option fails there and not when the query starts; it costs that planner process one import of pydantic
-(about 70 ms, once a load). Constructors only keep the raw options: they also run where nothing needs parsing.
+so a bad option fails there and not when the query starts. Constructors only keep the raw options: they also run where
+nothing needs parsing.
 """
 
 from __future__ import annotations

@@ -393,15 +393,16 @@ def test_no_row_is_lost_or_doubled_when_the_query_crashes(
     harness: SourceHarness, workers: InProcessWorkers, step: Step
 ) -> None:
     keys = harness.publish(4)
+    sink = sink_of(harness)
     with query_of(harness, workers, harness.limited_options(4)) as query:
         query.run_batch(harness.patience)
         keys += harness.publish(5)
         crash(harness, query, step)
         keys += harness.publish(2)
         query.restart()
-        query.run_until(lambda _batches: sink_of(harness).rows() >= len(keys), harness.patience)
+        query.run_until(lambda _batches: sink.rows() >= len(keys), harness.patience)
         query.process_available(harness.patience)
-    outcome = sink_of(harness).lost_and_doubled(keys, harness.key)
+    outcome = sink.lost_and_doubled(keys, harness.key)
     assert outcome.lost == []
     assert outcome.doubled == []
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,16 @@ from connectors.core.option_kinds import (
     choice,
     duration_or,
 )
-from connectors.core.options import option, option_rows, options_json_schema, parse_options, redacted_options
+from connectors.core.options import (
+    _judged_values,
+    _plain_values,
+    declared_options,
+    option,
+    option_rows,
+    options_json_schema,
+    parse_options,
+    redacted_options,
+)
 from connectors.kafka.options import parse_read_options as kafka_read
 from connectors.kafka.write_options import parse_write_options as kafka_write
 from connectors.kinesis.options import parse_read_options as kinesis_read
@@ -304,6 +313,23 @@ def test_parsing_any_text_gives_a_value_or_a_value_error(kind: Kind[object], tex
         kind.parse(text)
 
 
+_TEXTS = st.one_of(
+    st.text(),
+    st.integers(-5, 2000).map(str),
+    st.sampled_from(["auto", "true", "FALSE", "fast", "Safe", "/a/b", "file:///a", "1023", "1kb", "0.5", "10m", "32d"]),
+)
+
+
+@given(st.dictionaries(st.sampled_from([field.name for field in fields(ShopOptions)][:-1]), _TEXTS, max_size=4))
+def test_what_is_parsed_without_pydantic_is_what_pydantic_gives(given: dict[str, str]) -> None:
+    given = {"shop_id": "7"} | given
+    plain = _plain_values(declared_options(ShopOptions), given)
+    if plain is not None:
+        judged = _judged_values(ShopOptions, given, "shop")
+        assert plain == judged
+        assert [type(value) for value in plain.values()] == [type(value) for value in judged.values()]
+
+
 @pytest.mark.parametrize(
     ("raw", "parts"),
     [
@@ -460,6 +486,17 @@ def test_json_schema_has_the_names_that_users_write() -> None:
 def test_default_that_is_not_legal_is_refused_where_it_is_declared() -> None:
     with pytest.raises(ValueError, match="not a size"):
         option("size", BYTES, "Size.", default="big")
+
+
+def test_options_that_are_plainly_right_are_parsed_without_pydantic() -> None:
+    given = {"subscriptionId": "projects/shop/subscriptions/orders", "spoolLocation": "/spool", "maxSpoolBytes": "2g"}
+    code = (
+        "import sys\n"
+        "from connectors.pubsub.read_options import parse_read_options\n"
+        f"parse_read_options({given}, {{}})\n"
+        "assert 'pydantic' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_unpickled_options_import_no_pydantic() -> None:

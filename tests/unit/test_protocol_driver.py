@@ -636,6 +636,18 @@ def test_sink_replaces_a_batch_and_counts_lost_and_doubled(tmp_path: Path) -> No
     assert outcome.doubled == [3, 7]
 
 
+def test_sink_counts_a_batch_anew_that_another_one_has_replaced(tmp_path: Path) -> None:
+    sink, other = FolderSink(tmp_path), FolderSink(tmp_path)
+    sink(0, [_table([1, 2])])
+    sink(1, [_table([3])])
+    assert sink.rows() == 3
+    other(0, [_table([1, 2, 4])])
+    other(2, [_table([5])])
+    assert sink.rows() == other.rows() == 5
+    (tmp_path / f"{1:010d}").unlink()
+    assert sink.rows() == 4
+
+
 def test_old_batches_leave_the_checkpoint(traced: Traced) -> None:
     with traced.query(workers=InProcessWorkers()) as query:
         for _ in range(120):
