@@ -1,8 +1,9 @@
 """One side of a Kafka benchmark: a process and a Spark session of its own, so that neither side disturbs the other.
 
-``_kafka_side.py FORMAT``, with ``FORMAT`` ``kafka_py`` or ``kafka``. Each line of standard input is a command, one JSON
-object with ``do`` and what the function of that name takes; each is answered by one JSON object a line. When the input
-ends, this process and all of its group are killed: no query is ever stopped, which Spark's own takes long over.
+``_kafka_side.py FORMAT``, with ``FORMAT`` ``kafka_py``, ``kafka`` or ``ready_rows``. Each line of standard input is a
+command, one JSON object with ``do`` and what the function of that name takes; each is answered by one JSON object a
+line. When the input ends, this process and all of its group are killed: no query is ever stopped, which Spark's own
+takes long over.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from _ready_rows import ReadyRows
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -162,6 +164,7 @@ def _session() -> SparkSession:
         .getOrCreate()
     )
     register(spark)
+    spark.dataSource.register(ReadyRows)
     return spark
 
 

@@ -97,9 +97,8 @@ def time_column(milliseconds: Any, offsets: Any, topic: str, partition: int) -> 
     Raises:
         ConnectorError: a time does not fit; its producer may have sent nanoseconds.
     """
-    wrong = np.flatnonzero((milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS))
-    if len(wrong):
-        first = int(wrong[0])
+    if len(milliseconds) and (milliseconds.max() > _LARGEST_MS or milliseconds.min() < -_LARGEST_MS):
+        first = int(np.flatnonzero((milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS))[0])
         raise ConnectorError(
             "KAFKA_MALFORMED_RECORD_TIMESTAMP",
             f"The record at offset {int(offsets[first])} has the timestamp {int(milliseconds[first])}, which is no "

@@ -53,6 +53,12 @@ _SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_message_headers", _INT, (_POINTER, _POINTER)),
     ("rd_kafka_header_get_all", _INT, (_POINTER, _SIZE, _POINTER, _POINTER, _POINTER)),
 )
+# Of librdkafka since it has share consumers; None where they are missing.
+_NEW_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
+    ("rd_kafka_messages_count", _SIZE, (_POINTER,)),
+    ("rd_kafka_messages_get", _POINTER, (_POINTER, _SIZE)),
+    ("rd_kafka_messages_destroy", None, (_POINTER,)),
+)
 
 
 class _Partition(ctypes.Structure):
@@ -104,6 +110,12 @@ def library() -> Any:
     for name, result, arguments in _FUNCTIONS:
         function = getattr(functions, name)
         function.restype, function.argtypes = result, arguments
+    for name, result, arguments in _NEW_FUNCTIONS:
+        function = getattr(functions, name, None)
+        if function is not None:
+            function.restype, function.argtypes = result, arguments
+        else:
+            setattr(functions, name, None)
     short = ctypes.PyDLL(path)
     for name, result, arguments in _SHORT_FUNCTIONS:
         function = getattr(short, name)

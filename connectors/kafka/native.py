@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import platform
-from collections import deque
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Self
 
 import numpy as np
@@ -28,6 +27,7 @@ from connectors.core.errors import ConnectorError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, malformed_headers, time_column
 from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.give_back import give_back
 from connectors.kafka.librdkafka import library, new_client, partition_at
 from connectors.kafka.offsets import LATEST, TopicPartition
 
@@ -43,6 +43,7 @@ _NO_HEADERS: Final = -156
 _LOOK_SECONDS: Final = 1.0
 _MOST_MS: Final = (1 << 31) - 1
 """A number of C, as which the client takes a time to wait."""
+_ALL: Final = np.uint64((1 << 64) - 1)
 _INLINE_BYTES: Final = 12
 """A view holds so many bytes by itself; longer ones are looked up in their buffer."""
 
@@ -81,10 +82,15 @@ def _addresses(values: Sequence[bytes | None]) -> tuple[Pointers, Numbers]:
     return np.array(places, np.uint64), np.array([len(each or b"") for each in values], np.int64)
 
 
+def _index(addresses: Pointers) -> Numbers:
+    """Where the words that hold some bytes stand in `_memory`."""
+    found: Numbers = (addresses >> np.uint64(3)).view(np.int64) - 1
+    return found
+
+
 def _field(pointers: Pointers, offset: int) -> Numbers:
     """The word at an offset behind each pointer; both are multiples of eight."""
-    index = ((pointers + np.uint64(offset)) >> np.uint64(3)).astype(np.int64) - 1
-    found: Numbers = _memory(np.int64)[index]
+    found: Numbers = _memory(np.int64)[_index(pointers) + offset // _WORD]
     return found
 
 
@@ -110,15 +116,29 @@ def _binary(addresses: Pointers, lengths: Numbers) -> pa.Array:
 
 
 def _fill_inline(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Numbers, short: Any) -> None:
-    """Copy short values into their views: they must stand there."""
-    inside = views.view(np.uint8).reshape(len(views), 16)
-    bytes_of_memory = _memory(np.uint8)
-    for length in np.unique(lengths[short]):
-        if length == 0:
-            continue
-        rows = np.flatnonzero(lengths == length)
-        places = addresses[rows].astype(np.int64)[:, None] - _WORD + np.arange(length)
-        inside[rows[:, None], 4 + np.arange(length)] = bytes_of_memory[places]
+    """Copy short values into their views: they must stand there.
+
+    They are read by whole words, only such that hold a byte of the value: these are there, whatever is around them.
+    """
+    short = short & (lengths > 0)
+    rows: Any = slice(None) if short.all() else np.flatnonzero(short)
+    places, sizes = addresses[rows], lengths[rows].view(np.uint64)
+    if not len(places):
+        return
+    memory, eight = _memory(np.uint64), np.uint64(8)
+    first, last = _index(places), _index(places + sizes - np.uint64(1))
+    shift = (places & np.uint64(7)) * eight
+    back = np.uint64(64) - shift  # numpy makes 0 of what is shifted by all of its bits
+    second = memory[np.minimum(first + 1, last)]
+    low = (memory[first] >> shift) | (second << back)
+    views[rows, 1:] = 0
+    if sizes.max() > _WORD:
+        third = memory[np.minimum(first + 2, last)]
+        high = ((second >> shift) | (third << back)) & ~(_ALL << (np.maximum(sizes, eight) - eight) * eight)
+        views[rows, 3] = high.astype(np.uint32).view(np.int32)
+    low &= ~(_ALL << sizes * eight)
+    views[rows, 1] = low.astype(np.uint32).view(np.int32)
+    views[rows, 2] = (low >> np.uint64(32)).astype(np.uint32).view(np.int32)
 
 
 def _fill_far(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Numbers, far: Any) -> list[pa.Buffer]:
@@ -141,11 +161,13 @@ class NativeRecords(Fetched):
     def __init__(self, pointers: Pointers, events: Sequence[Event] = ()) -> None:
         super().__init__(_field(pointers, _OFFSET), events)
         self._pointers = pointers
+        self._lengths = _field(pointers, _LENGTH)
+        self._key_lengths = _field(pointers, _KEY_LENGTH)
 
     @property
     def size(self) -> int:
         """Bytes of keys and values."""
-        return int(_field(self._pointers, _LENGTH).sum() + _field(self._pointers, _KEY_LENGTH).sum())
+        return int(self._lengths.sum() + self._key_lengths.sum())
 
     def partitions(self) -> list[TopicPartition | None]:
         """Where each is from; an error may be from nowhere."""
@@ -157,19 +179,21 @@ class NativeRecords(Fetched):
 
     def cut(self, first: int, last: int) -> Self:
         """Some of them; all of the others are given back by whoever has them."""
+        if last - first == len(self) and not self.events:
+            return self
         return type(self)(self._pointers[first:last])
 
     def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
         """The rows of several of these."""
         pointers = np.concatenate([part._pointers for part in parts])  # noqa: SLF001 - of this class
+        lengths = np.concatenate([part._lengths for part in parts])  # noqa: SLF001
+        key_lengths = np.concatenate([part._key_lengths for part in parts])  # noqa: SLF001
         offsets = np.concatenate([part.offsets for part in parts])
-        rows = len(pointers)
         times, kinds = _times(pointers)
         columns = [
-            _binary(_field(pointers, _KEY).view(np.uint64), _field(pointers, _KEY_LENGTH)),
-            _binary(_field(pointers, _PAYLOAD).view(np.uint64), _field(pointers, _LENGTH)),
-            pa.repeat(pa.scalar(where.topic, pa.string()), rows),
-            pa.array(np.full(rows, where.partition, np.int32)),
+            _binary(_field(pointers, _KEY).view(np.uint64), key_lengths),
+            _binary(_field(pointers, _PAYLOAD).view(np.uint64), lengths),
+            *_place(where, len(pointers)),
             pa.array(offsets),
             time_column(times, offsets, where.topic, where.partition),
             pa.array(kinds),
@@ -180,8 +204,14 @@ class NativeRecords(Fetched):
 
     def free(self) -> None:
         """Give them back to the client; none may be looked at any more."""
-        deque(map(library().rd_kafka_message_destroy, self._pointers.tolist()), maxlen=0)
+        give_back(self._pointers)
         self._pointers = self._pointers[:0]
+
+
+@lru_cache(maxsize=4)
+def _place(where: TopicPartition, rows: int) -> tuple[pa.Array, pa.Array]:
+    """The columns of topic and partition, which most batches of a range have in common."""
+    return pa.repeat(pa.scalar(where.topic, pa.string()), rows), pa.array(np.full(rows, where.partition, np.int32))
 
 
 def _times(pointers: Pointers) -> tuple[Numbers, npt.NDArray[np.int32]]:

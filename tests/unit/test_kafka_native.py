@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +14,10 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka import consume, produce
+from connectors.kafka import consume, give_back, produce
 from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka.give_back import gives_back_lists
+from connectors.kafka.librdkafka import librdkafka_path
 from connectors.kafka.native import _addresses, _binary, native_reason
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.ranges import OffsetRange
@@ -38,6 +41,30 @@ def test_the_fast_way_can_be_had_from_arrow_19_on() -> None:
 @given(VALUES)
 def test_bytes_are_gathered_from_anywhere(values: list[bytes | None]) -> None:
     assert _binary(*_addresses(values)).to_pylist() == values
+
+
+@needs_native
+def test_short_bytes_are_gathered_at_the_edges_of_what_can_be_read() -> None:
+    page = mmap.PAGESIZE
+    with mmap.mmap(-1, 3 * page) as block:
+        block[page : 2 * page] = bytes(range(256)) * (page // 256)
+        first = ctypes.addressof(pinned := ctypes.c_char.from_buffer(block))
+        protect = ctypes.CDLL(None, use_errno=True).mprotect
+        protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        for closed in (first, first + 2 * page):
+            assert protect(closed, page, 0) == 0, ctypes.get_errno()
+        sizes = [*range(14)] * 16
+        skipped = [each // 14 for each in range(len(sizes))]
+        for places in (
+            [page + skip for skip in skipped],
+            [2 * page - skip - size for skip, size in zip(skipped, sizes, strict=True)],
+        ):
+            expected = [block[place : place + size] for place, size in zip(places, sizes, strict=True)]
+            addresses = np.array([first + place for place in places], np.uint64)
+            assert _binary(addresses, np.array(sizes, np.int64)).to_pylist() == expected
+        for closed in (first, first + 2 * page):
+            assert protect(closed, page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+        del pinned
 
 
 @needs_native
@@ -220,7 +247,43 @@ def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
     assert read == {"a": [b"0", b"2", b"3"], "b": [b"1", b"4"]}
 
 
-def test_an_abandoned_read_gives_its_records_back(mock: MockKafka) -> None:
+@needs_native
+def test_records_go_back_by_one_call_where_the_client_has_it() -> None:
+    assert gives_back_lists() == hasattr(ctypes.CDLL(str(librdkafka_path())), "rd_kafka_messages_destroy")
+
+
+class OtherLists:
+    """A client whose lists of messages are something else than those that are made."""
+
+    rd_kafka_messages_destroy = print
+
+    def __init__(self, count: int, shift: int) -> None:
+        self._count = count
+        self._shift = shift
+
+    def rd_kafka_messages_count(self, _made: int) -> int:
+        return self._count
+
+    def rd_kafka_messages_get(self, made: int, index: int) -> int | None:
+        return ctypes.c_void_p.from_address(made + 8 * (index + self._shift)).value
+
+
+@pytest.mark.parametrize(("count", "shift", "taken"), [(3, 1, True), (2, 1, False), (3, 0, False)])
+def test_a_list_that_the_client_reads_in_another_way_is_never_given_back(
+    monkeypatch: pytest.MonkeyPatch, count: int, shift: int, taken: bool
+) -> None:
+    monkeypatch.setattr(give_back, "library", lambda: OtherLists(count, shift))
+    assert gives_back_lists.__wrapped__() == taken
+
+
+@needs_native
+@pytest.mark.parametrize("lists", [True, False], ids=["by lists", "one by one"])
+def test_an_abandoned_read_gives_its_records_back(
+    mock: MockKafka, monkeypatch: pytest.MonkeyPatch, lists: bool
+) -> None:
+    if lists and not gives_back_lists():
+        pytest.skip("this client takes no lists")
+    monkeypatch.setattr(give_back, "gives_back_lists", lambda: lists)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(25_000):
         producer.produce("t", b"%d" % number, partition=0)
