@@ -1,8 +1,8 @@
 """Messages go back to librdkafka: thousands by one call where the client has such a call, else one by one.
 
 The call is made for lists of messages that share consumers fetch, and there is no function to make such a list of other
-messages. It is a number and as many pointers, in memory of `malloc`. That is not public, but two functions that read a
-list are: one is made, and when they do not find in it what was put there, messages go back one by one.
+messages. It is a number and as many pointers, in memory of `malloc`. That is not public, so it is done for the versions
+of which it is known, and there too only if the two public functions that read a list find in one what was put there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import numpy.typing as npt
 from connectors.kafka.librdkafka import library
 
 __all__ = ["give_back", "gives_back_lists"]
+
+_KNOWN: Final = frozenset({(2, 16)})
+"""The versions of librdkafka, without the last number, whose lists were looked at; any other gets them one by one."""
 
 _TRIED: Final = np.array([8, 1 << 40, 24], np.uint64)
 """No addresses: nobody looks at what stands there."""
@@ -37,6 +40,9 @@ def give_back(pointers: npt.NDArray[np.uint64]) -> None:
 def gives_back_lists() -> bool:
     """Whether the client takes back a list of messages, and reads one that is made here as it is meant."""
     functions = library()
+    version = functions.rd_kafka_version()
+    if (version >> 24, version >> 16 & 0xFF) not in _KNOWN:
+        return False
     if functions.rd_kafka_messages_destroy is None:
         return False
     made = _list_of(_TRIED)

@@ -45,6 +45,7 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_flush", _INT, (_POINTER, _INT)),
     ("rd_kafka_purge", _INT, (_POINTER, _INT)),
     ("rd_kafka_destroy", None, (_POINTER,)),
+    ("rd_kafka_version", _INT, ()),
 )
 # Short, so the interpreter's lock is kept.
 _SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
