@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from connectors.demo.run import DemoPlan, run_demo
 
 ROOT = Path(__file__).parents[2]
@@ -33,9 +31,8 @@ def test_the_demo_strikes_out_copies_and_its_count_sees_a_planted_loss() -> None
     assert "duplicates struck out" in " ".join(shown.split())
 
 
-@pytest.mark.long
 def test_the_demo_on_the_official_emulator_loses_and_doubles_nothing(pubsub_emulator: str, tmp_path: Path) -> None:
-    """Its fetcher dies between durable and ack; the kill of the query is the other test's, and a minute long."""
+    """Its fetcher dies between durable and ack; the kill of the query is the other test's."""
     plan = DemoPlan(tmp_path, messages=MESSAGES, endpoint=pubsub_emulator, kill_at=NEVER)
     result = run_demo(plan, lambda _: None)
     assert (result.published, result.lost, result.doubled) == (MESSAGES, 0, 0)
