@@ -52,6 +52,7 @@ class Followed:
     began: float | None = None
     fresh_as_of: float = -1.0
     quiet_rounds: int = 0
+    spent: float = 0.0
 
 
 class ShardWatch:
@@ -72,7 +73,7 @@ class ShardWatch:
         self._busy: frozenset[ShardKey] = frozenset()
         self._allowed: dict[ShardKey, float] = {}
         self._error: BaseException | None = None
-        self._step_seconds = 0.0
+        self._round_seconds = 0.0
         self.version = 0
         """Grows with everything that is learnt."""
 
@@ -205,6 +206,8 @@ class ShardWatch:
         for key in shards:
             self._spend(key, 1)  # the first call of the task
         self._busy = frozenset(shards)
+        if self._rarest() > self._options.min_fetch_period * _BUSY:
+            return  # so many shards that looks are rarer than those calls: they keep their pace
         for key in (before - self._busy) & self._followed.keys():
             self._jobs.hurry(self._followed[key].job)
 
@@ -261,13 +264,20 @@ class ShardWatch:
                 return self._after_failure(followed, error)
             followed.backoff.reset()
             self._spend(key, calls)
-            self._step_seconds += _SMOOTHING * (time.thread_time() - spent - self._step_seconds)
+            self._count(followed, time.thread_time() - spent)
             self._note(followed, exact=exact)
             if followed.tail.seen.ended:
                 self._jobs.hurry(self._listing_job)  # its children are there now
             return self._pause(followed)
 
         return step
+
+    def _count(self, followed: Followed, seconds: float) -> None:
+        """Note the processor time of a step: a round of a busy shard takes several."""
+        followed.spent += seconds
+        if followed.tail.settled:
+            self._round_seconds += _SMOOTHING * (followed.spent - self._round_seconds)
+            followed.spent = 0.0
 
     def _after_failure(self, followed: Followed, error: ConnectorError) -> float:
         delay = followed.backoff.next_delay_seconds()
@@ -335,8 +345,11 @@ class ShardWatch:
         if not followed.tail.settled:
             return 0.0
         quiet = self._options.min_fetch_period * 2.0 ** min(followed.quiet_rounds, 30)
-        least = len(self._followed) * self._step_seconds / _SHARE_OF_A_CORE
-        return max(least, min(quiet, self._options.idle_fetch_period))
+        return max(self._rarest(), min(quiet, self._options.idle_fetch_period))
+
+    def _rarest(self) -> float:
+        """Seconds between two rounds of a shard, so that the looks at all of them take their share of a core."""
+        return len(self._followed) * self._round_seconds / _SHARE_OF_A_CORE
 
     def stop(self) -> None:
         """End the threads."""

@@ -110,13 +110,56 @@ def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_co
         watch = _watch_of(server)
         watch.refresh(exact=False)
         calls = server.call_counts("orders")["GetRecords"]
-        watch._step_seconds = 3600.0  # as if a look took that long
+        watch._round_seconds = 3600.0  # as if a look took that long
         watch.refresh(exact=False)  # is hurried all the same
         asked = server.call_counts("orders")["GetRecords"]
         assert asked > calls
         time.sleep(0.2)
         assert server.call_counts("orders")["GetRecords"] <= asked + 40, "one round that was under way"
         watch.stop()
+
+
+def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> None:
+    with KinesisServer() as server:
+        server.create_stream("orders", 40)
+        watch = _watch_of(server)
+        watch.refresh(exact=False)
+        shards = list(watch._followed)
+        watch.busy(shards)
+        watch._round_seconds = 3600.0  # as if a look took that long
+        watch.refresh(exact=False)  # after it all looks wait
+        time.sleep(0.2)
+        asked = server.call_counts("orders")["GetRecords"]
+        for _ in range(5):
+            watch.busy([])
+            time.sleep(0.05)
+            watch.busy(shards)
+        assert server.call_counts("orders")["GetRecords"] == asked
+        watch._round_seconds = 0.0
+        watch.busy([])  # few shards: what came during the batch is looked for at once
+        end = time.monotonic() + 10
+        while server.call_counts("orders")["GetRecords"] == asked and time.monotonic() < end:
+            time.sleep(0.01)
+        assert server.call_counts("orders")["GetRecords"] > asked
+        watch.stop()
+
+
+def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_all() -> None:
+    with KinesisServer() as server:
+        server.create_stream("orders", 1)
+        watch = _watch_of(server)
+        watch.refresh(exact=False)
+        watch.stop()
+        (followed,) = watch._followed.values()
+        watch._round_seconds = followed.spent = 0.0
+        for settled in (False, False, True):
+            followed.tail.settled = settled
+            watch._count(followed, 1.0)
+        three = watch._round_seconds
+        watch._round_seconds = 0.0
+        watch._count(followed, 1.0)
+        assert three == pytest.approx(3 * watch._round_seconds)
+        assert watch._round_seconds > 0
 
 
 def _watch_of(server: KinesisServer) -> ShardWatch:
