@@ -100,15 +100,20 @@ class Option:
             return f"{self.kind.legal}, at most {self.maximum}"
         return self.kind.legal
 
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The limits of its value that there are: ``ge`` the smallest, ``le`` the largest, as pydantic calls them."""
+        given = (("ge", self.minimum), ("le", self.maximum))
+        return {key: self.kind.parse(text) for key, text in given if text is not None}
+
     def plain_value(self, text: str) -> Any:
         """The value of a text that is right beyond doubt.
 
         Raises:
             TypeError, ValueError: pydantic has to judge, which may still find it right.
         """
-        value = self.kind.parse(text)
-        low, high = (None if limit is None else self.kind.parse(limit) for limit in (self.minimum, self.maximum))
-        in_limits = (low is None or low <= value) and (high is None or value <= high)
+        value, limits = self.kind.parse(text), self.limits
+        in_limits = ("ge" not in limits or limits["ge"] <= value) and ("le" not in limits or value <= limits["le"])
         if not (isinstance(value, self.kind.type) and in_limits and text):
             raise ValueError("not beyond doubt")
         return value
@@ -358,14 +363,9 @@ def _model(cls: type) -> type[BaseModel]:
         if declared is None:
             continue
         kind = declared.kind
-        limits = {
-            key: kind.parse(text)
-            for key, text in (("ge", declared.minimum), ("le", declared.maximum))
-            if text is not None
-        }
         value: Any = Annotated[SecretStr, Field(min_length=1)]
         if kind is not SECRET:
-            value = Annotated[kind.type, Field(**limits)]
+            value = Annotated[kind.type, Field(**declared.limits)]
         if not declared.required and field.default is None:
             value |= None
         if kind is not SECRET:
