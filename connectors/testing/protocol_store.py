@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -130,8 +129,8 @@ class FolderSink:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._counted: dict[str, tuple[tuple[int, int, int], int]] = {}
-        """By the name of a file: which file it was, and its rows."""
+        self._counted: dict[int, tuple[tuple[int, int, int], int]] = {}
+        """By batch: which file it was, and its rows."""
 
     def __call__(self, batch_id: int, tables: Sequence[pa.Table]) -> None:
         """Write a batch: one record batch in the file for each partition."""
@@ -142,7 +141,7 @@ class FolderSink:
                 writer = writer or stack.enter_context(pa.ipc.new_file(sink, table.schema))
                 whole = table.combine_chunks().to_batches()
                 writer.write_batch(whole[0] if whole else pa.RecordBatch.from_pylist([], schema=table.schema))
-        replace_file(self.folder / f"{batch_id:010d}", bytes(sink.getvalue()))
+        replace_file(self._path(batch_id), bytes(sink.getvalue()))
 
     def batch_ids(self) -> list[int]:
         """The ids of the batches it holds, in order."""
@@ -150,11 +149,14 @@ class FolderSink:
 
     def partitions(self, batch_id: int) -> list[pa.RecordBatch]:
         """The rows of one batch, one record batch for each partition."""
-        content = (self.folder / f"{batch_id:010d}").read_bytes()
+        content = self._path(batch_id).read_bytes()
         if not content:
             return []
         with pa.ipc.open_file(content) as reader:
             return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+
+    def _path(self, batch_id: int) -> Path:
+        return self.folder / f"{batch_id:010d}"
 
     def _all(self) -> Iterator[pa.RecordBatch]:
         for batch_id in self.batch_ids():
@@ -172,15 +174,13 @@ class FolderSink:
     def rows(self) -> int:
         """The number of rows; asked again, it reads only the files that came since or were replaced."""
         counted = {}
-        with os.scandir(self.folder) as entries:
-            for entry in entries:
-                if entry.name.isdecimal():
-                    found = entry.stat()
-                    file = (found.st_ino, found.st_mtime_ns, found.st_size)
-                    known, rows = self._counted.get(entry.name, (None, 0))
-                    if known != file:
-                        rows = sum(batch.num_rows for batch in self.partitions(int(entry.name)))
-                    counted[entry.name] = (file, rows)
+        for batch_id in self.batch_ids():
+            found = self._path(batch_id).stat()
+            file = (found.st_ino, found.st_mtime_ns, found.st_size)
+            known, rows = self._counted.get(batch_id, (None, 0))
+            if known != file:
+                rows = sum(batch.num_rows for batch in self.partitions(batch_id))
+            counted[batch_id] = (file, rows)
         self._counted = counted
         return sum(rows for _, rows in counted.values())
 
