@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
@@ -105,10 +106,7 @@ def _look(server: KinesisServer, period: str) -> tuple[ShardWatch, ShardLook]:
 
 
 def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_core() -> None:
-    with KinesisServer() as server:
-        server.create_stream("orders", 40)
-        watch = _watch_of(server)
-        watch.refresh(exact=False)
+    with _watching(40) as (server, watch):
         calls = server.call_counts("orders")["GetRecords"]
         watch._round_seconds = 3600.0  # as if a look took that long
         watch.refresh(exact=False)  # is hurried all the same
@@ -116,14 +114,10 @@ def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_co
         assert asked > calls
         time.sleep(0.2)
         assert server.call_counts("orders")["GetRecords"] <= asked + 40, "one round that was under way"
-        watch.stop()
 
 
 def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> None:
-    with KinesisServer() as server:
-        server.create_stream("orders", 40)
-        watch = _watch_of(server)
-        watch.refresh(exact=False)
+    with _watching(40) as (server, watch):
         shards = list(watch._followed)
         watch.busy(shards)
         watch._round_seconds = 3600.0  # as if a look took that long
@@ -141,14 +135,10 @@ def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> Non
         while server.call_counts("orders")["GetRecords"] == asked and time.monotonic() < end:
             time.sleep(0.01)
         assert server.call_counts("orders")["GetRecords"] > asked
-        watch.stop()
 
 
 def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_all() -> None:
-    with KinesisServer() as server:
-        server.create_stream("orders", 1)
-        watch = _watch_of(server)
-        watch.refresh(exact=False)
+    with _watching(1) as (_, watch):
         watch.stop()
         (followed,) = watch._followed.values()
         watch._round_seconds = followed.spent = 0.0
@@ -162,14 +152,18 @@ def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_al
         assert watch._round_seconds > 0
 
 
-def _watch_of(server: KinesisServer) -> ShardWatch:
-    """All shards of a stream, looked at every 5 ms."""
-    given = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "secret"}
-    quick = {"minFetchPeriod": "5ms", "idleFetchPeriod": "5ms", "initialPosition": "trim_horizon"}
-    watch = ShardWatch(parse_read_options(given | quick, {}))
-    (listing,) = watch.listings(fresh=True)
-    watch.follow({(listing.arn, shard): NEW for shard in listing.shards}, [listing])
-    return watch
+@contextmanager
+def _watching(shards: int) -> Iterator[tuple[KinesisServer, ShardWatch]]:
+    """All shards of a stream, looked at once and then every 5 ms."""
+    with KinesisServer() as server:
+        server.create_stream("orders", shards)
+        quick = {"minFetchPeriod": "5ms", "idleFetchPeriod": "5ms"}
+        watch = ShardWatch(parse_read_options(GIVEN | quick | {"endpointUrl": server.url}, {}))
+        (listing,) = watch.listings(fresh=True)
+        watch.follow({(listing.arn, shard): NEW for shard in listing.shards}, [listing])
+        watch.refresh(exact=False)
+        yield server, watch
+        watch.stop()
 
 
 def test_14_the_end_of_a_batch_is_found_as_often_as_takes_a_part_of_a_core() -> None:
