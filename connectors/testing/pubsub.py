@@ -9,6 +9,9 @@
 ``python -m connectors.testing.pubsub --port N`` runs it as a program, and `PubSubControl` reaches its knobs there.
 `start_server_process` does both.
 
+Start Spark before the first server, or set ``GRPC_ENABLE_FORK_SUPPORT=0`` before gRPC is imported: in a process that
+has used gRPC, some four of a hundred starts of a JVM die in gRPC's handlers of fork() (JAVA_GATEWAY_EXITED).
+
 It speaks google.pubsub.v1 (Publisher and Subscriber) to real clients and keeps everything in memory. What it does not
 have is refused with UNIMPLEMENTED, never taken and ignored: retry policies, push, schemas, and acks on a stream with
 exactly-once delivery. It has message ordering, exactly-once delivery, filters, dead letters, seek and snapshots as the

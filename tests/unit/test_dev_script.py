@@ -32,7 +32,7 @@ case "$2" in
     venv | virtualenv) mkdir -p "$last/bin" && cp "$0" "$last/bin/python" ;;
     pip) case "$3" in install) sleep "${{INSTALL_SECONDS:-0}}" ;; esac ;;
     connectors.cli) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" \
-        "${{PYTHONDONTWRITEBYTECODE-unset}}" ;;
+        "${{PYTHONDONTWRITEBYTECODE-unset}} $GRPC_ENABLE_FORK_SUPPORT" ;;
 esac
 """
 OLD_PYTHON = f"""#!/bin/sh
@@ -356,7 +356,7 @@ class TestVerbs:
         image = {"PYTHONDONTWRITEBYTECODE": "1"}
         out, _ = ready.dev("demo", "--json", PYTHONPATH="somewhere", SPARK_HOME="elsewhere", **image)
         python = ready.root / ".venv" / "bin" / "python"
-        assert out == f"{ready.javas / 'jdk'} {python} 127.0.0.1 unset unset unset\n"
+        assert out == f"{ready.javas / 'jdk'} {python} 127.0.0.1 unset unset unset 0\n"
         assert ready.calls("connectors.cli") == ["python -m connectors.cli demo --json"]
 
     def test_arguments_are_passed_on(self, ready: Tree) -> None:

@@ -1044,6 +1044,14 @@ class TestProcess:
             assert time.monotonic() < give_up_at
             time.sleep(0.02)
 
+    def test_children_that_are_forked_as_spark_forks_its_jvm_start_beside_a_server(self) -> None:
+        with PubSubServer() as server, PubSubControl(server.endpoint) as control:
+            for _ in range(120):
+                control.jump(1)
+                # With a preexec_fn as pyspark.java_gateway has one: subprocess takes fork() then, not vfork().
+                child = subprocess.Popen(["true"], preexec_fn=os.getpid)  # noqa: PLW1509
+                assert child.wait(30) == 0
+
     def test_program_that_cannot_listen_says_why(self) -> None:
         with PubSubServer() as server:
             port = int(server.endpoint.partition(":")[2])
