@@ -87,10 +87,15 @@ class Costs:
 
 
 def compare(
-    benchmark: Benchmark, case: str, sides: Mapping[str, Callable[[], float]], costs: Costs, rounds: int
+    benchmark: Benchmark,
+    case: str,
+    sides: Mapping[str, Callable[[], float]],
+    costs: Costs,
+    rounds: int,
+    warm_up: int = 1,
 ) -> None:
     """Run both sides of a case in turn after a warm-up; compare their rows a second, and their processor time."""
-    for warm in sides.values():
+    for warm in [*sides.values()] * warm_up:
         warm()
     benchmark.compare(case, *interleaved(sides, rounds), "rows/s")
     ours, theirs = (costs.side(name, rounds) for name in sides)

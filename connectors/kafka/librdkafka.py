@@ -49,6 +49,7 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
 )
 # Short, so the interpreter's lock is kept.
 _SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
+    ("rd_kafka_outq_len", _INT, (_POINTER,)),
     ("rd_kafka_message_destroy", None, (_POINTER,)),
     ("rd_kafka_message_timestamp", ctypes.c_int64, (_POINTER, _POINTER)),
     ("rd_kafka_message_headers", _INT, (_POINTER, _POINTER)),

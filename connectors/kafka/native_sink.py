@@ -1,12 +1,13 @@
 """A producer that takes whole Arrow batches: their keys and values go to librdkafka by address, without Python objects.
 
-`rd_kafka_produce_batch` copies them into its queue. It knows neither headers nor times; these go the plain way
-(`connectors.kafka.sink`), which is the reference.
+`rd_kafka_produce_batch` takes them where they stand, so that batches are kept until all that was sent is acknowledged.
+It knows neither headers nor times; these go the plain way (`connectors.kafka.sink`), which is the reference.
 """
 
 from __future__ import annotations
 
 import ctypes
+import itertools
 import threading
 import time
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client_errors import gone, named_error
 from connectors.kafka.librdkafka import library, new_client
+from connectors.kafka.pace import LINGER_SETTINGS, pace_of
 from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
 
 if TYPE_CHECKING:
@@ -28,12 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["NativeSink"]
 
 _PRODUCER: Final = 0
-_COPY, _BLOCK, _PARTITION = 2, 4, 8
+_BLOCK, _PARTITION = 4, 8
 _ANY_PARTITION: Final = -1
 _TIMED_OUT, _TRANSPORT = -185, -195
 _PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
 _LOOK_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.001
+_PAUSES: Final = 20
+"""After so many, batches that are not full are sent too."""
+_PUSH_MS: Final = 5
+_HELD_BYTES: Final = 64 << 20
+"""Batches of so many bytes are kept; then they have to be acknowledged before the next one."""
 _WORDS: Final = 9
 """Of ``rd_kafka_message_t``."""
 # Words of it.
@@ -59,9 +67,16 @@ class NativeSink:
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), _PROBLEM(self._note)
         own = {"delivery.report.only.error": "true", "log.connection.close": "false"}
-        self._client = new_client(_PRODUCER, settings.revealed() | own, self._report, self._problem)
+        given = settings.revealed()
+        self._pace = pace_of(given)
+        own["linger.ms"] = str(self._pace.linger_ms)
+        own = {name: value for name, value in given.items() if name not in LINGER_SETTINGS} | own
+        self._client = new_client(_PRODUCER, own, self._report, self._problem)
         self._topics: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
+        self._held: list[pa.RecordBatch | pa.Array] = []
+        """Whose memory the client may read: that of a record until it is no more under way."""
+        self._held_bytes = 0
         self._stopped = threading.Event()
         # Reports of errors keep their place in the queue until they are taken, and sending waits for a place.
         self._thread = threading.Thread(target=self._poll, name="kafka-reports", daemon=True)
@@ -102,29 +117,57 @@ class NativeSink:
         Raises:
             ConnectorError: one of these, or of those before, could not be written, or has no topic.
         """
+        if self._held_bytes >= _HELD_BYTES:
+            self.finish()
+        # All of it: a column keeps the memory of the batch that it came with.
+        self._held_bytes += batch.get_total_buffer_size()
         for topic, part in _by_topic(batch, columns):
             self._send(topic, part, columns)
         self._check()
 
     def _send(self, topic: str, batch: pa.RecordBatch, columns: Columns) -> None:
-        messages = np.zeros((batch.num_rows, _WORDS), np.int64)
+        messages = np.empty((batch.num_rows, _WORDS), np.int64)
         value = binary_column(batch, "value")
-        messages[:, _VALUE_WORD], messages[:, _VALUE_WORD + 1] = _places(value)
         key = binary_column(batch, "key") if columns.key else None
-        if key is not None:
-            messages[:, _KEY_WORD], messages[:, _KEY_WORD + 1] = _places(key)
+        for column, word in ((value, _VALUE_WORD), (key, _KEY_WORD)):
+            messages[:, word], messages[:, word + 1] = (0, 0) if column is None else _places(column)
+        self._held += [value] if key is None else [value, key]
         partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
         if columns.partition:
             partitions = partition_column(batch).to_numpy().astype(np.int64)
             self._look_for(topic, int(partitions.max(initial=_ANY_PARTITION)))
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
+        row_bytes = max(1, int(messages[:, [_VALUE_WORD + 1, _KEY_WORD + 1]].sum()) // max(1, len(messages)))
+        portion = max(1, self._pace.batch_bytes // row_bytes)
+        for first in range(0, len(messages), portion):
+            self._wait_for_room(topic, row_bytes)
+            self._produce(topic, messages[first : first + portion])
+
+    def _produce(self, topic: str, messages: npt.NDArray[np.int64]) -> None:
+        """Hand messages to the client."""
         queued = self._library.rd_kafka_produce_batch(
-            self._topic(topic), _ANY_PARTITION, _COPY | _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
+            self._topic(topic), _ANY_PARTITION, _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
         )
         if queued < len(messages):
-            errors = (messages[:, 0] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32)
+            errors, partitions = (
+                (messages[:, word] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32) for word in (0, _PARTITION_WORD)
+            )
             first = int(np.flatnonzero(errors)[0])
             raise self._named(int(errors[first]), f"{topic}-{int(partitions[first])}")
+
+    def _wait_for_room(self, topic: str, row_bytes: int) -> None:
+        """Wait while so much is under way that more would only wait in the client."""
+        for pause in itertools.count(1):
+            under_way = self._library.rd_kafka_outq_len(self._client)
+            if under_way < self._pace.room(0, row_bytes):
+                return
+            if under_way < self._pace.room(self._partition_count(topic), row_bytes):
+                return
+            self._check()
+            if pause % _PAUSES:
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                self._library.rd_kafka_flush(self._client, _PUSH_MS)
 
     def _topic(self, name: str) -> int:
         """The handle of a topic."""
@@ -146,11 +189,15 @@ class NativeSink:
         if partition < self._partitions.get(topic, 0):
             return
         found = self._ask_partitions(topic)
-        if found is None:
-            return  # no answer yet: records wait for one, as long as kafka.delivery.timeout.ms allows
-        self._partitions[topic] = found
-        if partition >= found:
+        # No answer yet: records wait for one, as long as kafka.delivery.timeout.ms allows.
+        if found is not None and partition >= found:
             raise gone(f"{topic}-{partition}")
+
+    def _partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if that is not known. Asked for once."""
+        if topic not in self._partitions:
+            self._partitions[topic] = self._ask_partitions(topic) or 0
+        return self._partitions[topic]
 
     def _ask_partitions(self, topic: str) -> int | None:
         """How many partitions a topic has; the client learns it too. None if that is not known."""
@@ -166,6 +213,8 @@ class NativeSink:
         topics = ctypes.c_void_p.from_address(place + 24).value if _number_at(place + 16) else None
         found = None if topics is None or _number_at(topics + 24) else _number_at(topics + 8)
         self._library.rd_kafka_metadata_destroy(answer)
+        if found is not None:
+            self._partitions[topic] = found
         return found
 
     def _check(self) -> None:
@@ -178,8 +227,12 @@ class NativeSink:
         Raises:
             ConnectorError: one was not.
         """
-        while self._library.rd_kafka_flush(self._client, _SLICE_MS) == _TIMED_OUT:
+        # The client looks every 10 ms only whether it has finished.
+        wait = 1
+        while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
             self._check()
+            wait = min(2 * wait, _SLICE_MS)
+        self._held, self._held_bytes = [], 0
         self._check()
 
     def discard(self) -> None:

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from connectors.core.errors import OptionError
 from connectors.core.extras import extra_imports
-from connectors.core.worker import settle_worker
+from connectors.core.worker import settle_sink, settle_worker
 
 with extra_imports("kafka", "the format kafka_py"):
     from connectors.kafka.produce import produce_batches
@@ -63,6 +63,7 @@ def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool)
             "kafka_py sink",
             "Use mode('append').",
         )
+    settle_worker()
     options = _parse(raw, streaming=False)
     columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
     return KafkaBatchWriter(options, columns)
@@ -74,6 +75,7 @@ def stream_writer(raw: Mapping[str, str], schema: StructType) -> KafkaStreamWrit
     Raises:
         OptionError: an option or a column is not legal.
     """
+    settle_worker()
     options = _parse(raw, streaming=True)
     columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
     return KafkaStreamWriter(options, columns)
@@ -96,7 +98,7 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
-        settle_worker()
+        settle_sink()
         return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, native=self._native))
 
 
@@ -126,7 +128,7 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
-        settle_worker()
+        settle_sink()
         if self._exactly_once is not None:
             task = stream_task()
             written = self._exactly_once.write(iterator, task)

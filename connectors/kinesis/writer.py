@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from connectors.core.errors import OptionError
 from connectors.core.extras import extra_imports
+from connectors.core.worker import settle_sink
 
 with extra_imports("kinesis", "the format kinesis"):
     from connectors.kinesis.entries import Columns, check_columns
@@ -133,6 +134,7 @@ class KinesisBatchWriter(DataSourceArrowWriter):
     @extra_imports("kinesis", "the format kinesis")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
         """Write the rows of a task."""
+        settle_sink()
         return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
 
 
@@ -146,6 +148,7 @@ class KinesisStreamWriter(DataSourceStreamArrowWriter):
     @extra_imports("kinesis", "the format kinesis")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
         """Write the rows of a task."""
+        settle_sink()
         return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from connectors.core.errors import OptionError
 from connectors.core.extras import extra_imports
 from connectors.core.task import current_partition, stream_task
-from connectors.core.worker import settle_worker
+from connectors.core.worker import settle_sink
 
 with extra_imports("pubsub", "the format pubsub"):
     from connectors.pubsub.publish import publish_batches
@@ -89,7 +89,7 @@ class PubSubBatchWriter(DataSourceArrowWriter):
     @extra_imports("pubsub", "the format pubsub")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PubSubCommitMessage:
         """Publish the rows of a task."""
-        settle_worker()
+        settle_sink()
         partition = current_partition()
         stamp = RowStamp(self._options.id_attribute, f"{self._run}/0/{partition}/", partition)
         return PubSubCommitMessage(publish_batches(iterator, self._columns, self._options, stamp))
@@ -105,7 +105,7 @@ class PubSubStreamWriter(DataSourceStreamArrowWriter):
     @extra_imports("pubsub", "the format pubsub")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> PubSubCommitMessage:
         """Publish the rows of a task."""
-        settle_worker()
+        settle_sink()
         if self._options.id_attribute:
             task = stream_task(
                 "PUBSUB_NO_BATCH_ID", "idAttribute", "Set idAttribute=none, and report the version of Spark."

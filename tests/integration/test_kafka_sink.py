@@ -351,3 +351,26 @@ def test_nothing_is_left_in_a_queue_when_a_task_fails(kafka: KafkaRig) -> None:
     seen = kafka.end(topic)
     close_sinks()
     assert kafka.end(topic) == seen
+
+
+def test_rows_arrive_as_they_were_though_their_memory_is_used_again(
+    kafka: KafkaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fast way hands the client addresses: a batch must live until the broker has its rows."""
+    topic, count, size = kafka.topic(3), 2000, 1000
+    memory = bytearray(count * size)
+    schema = struct("value")
+
+    def batches() -> Any:
+        offsets = pa.array(range(0, count * size + 1, size), pa.int32()).buffers()[1]
+        for number in range(4):
+            memory[:] = bytes([number]) * len(memory)
+            held = pa.py_buffer(bytes(memory))
+            value = pa.Array.from_buffers(pa.binary(), count, [None, offsets, held])
+            yield pa.RecordBatch.from_arrays([value], schema=arrow_schema(schema))
+
+    monkeypatch.setattr("connectors.kafka.native_sink._HELD_BYTES", 3 * len(memory))
+    writer = KafkaDataSource(options(kafka, topic=topic, kafka__linger__ms="500")).writer(schema, overwrite=False)
+    assert writer.write(batches()).rows == 4 * count
+    found = [message.value() for message in kafka.read_committed(topic, 3)]
+    assert sorted(found) == [bytes([number]) * size for number in range(4) for _ in range(count)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
+
+import pytest
 
 PROGRAM = """
 import gc
@@ -20,3 +23,41 @@ print(first > 0, gc.get_freeze_count() == first, gc.collect() > 0)
 def test_a_worker_is_settled_once_and_what_its_tasks_leave_is_still_collected() -> None:
     ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
     assert ran.stdout.split() == ["True", "True", "True"]
+
+
+SINK = """
+import os, socket, sys
+from connectors.core.worker import _connections, settle_sink
+theirs = int(sys.argv[1])
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
+settle_sink()
+settle_sink()
+blocks = [bytes(10 << 20) for _ in range(3)]
+for number, block in enumerate(blocks):
+    blocks[number] = bytearray(block)
+before = resident()
+del blocks, block
+print(theirs in _connections(), len(_connections()), before - resident() < 5, flush=True)
+connection = socket.socket(fileno=theirs)
+connection.sendall(connection.recv(5))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_sink_s_worker_keeps_its_connections_and_its_memory() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        jvm = socket.create_connection(server.getsockname())
+        worker, _ = server.accept()
+        program = subprocess.Popen(
+            [sys.executable, "-c", SINK, str(worker.fileno())],
+            pass_fds=[worker.fileno(), server.fileno()],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        worker.close()
+        with jvm, program:
+            jvm.sendall(b"rows\n")
+            assert jvm.recv(5) == b"rows\n"
+            jvm.shutdown(socket.SHUT_WR)
+            assert jvm.recv(1) == b"", "nothing else holds the connection open"
+            assert program.communicate(timeout=60)[0].split() == ["True", "1", "True"]
