@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import gc
 import os
 import socket
+import stat
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -50,9 +52,9 @@ def settle_sink() -> None:
 def _keep_memory() -> None:
     """Keep up to 128 MiB of freed memory for what is allocated next; the second call in a process does nothing.
 
-    Each Arrow batch that comes from Spark is some megabytes, which the C library otherwise gives back
-    to the system, and gets again page by page, each filled with zeros. Measured for a sink of rows of 1 KB: half of
-    what the kernel does for the worker. Does nothing where the C library has no such setting. See mallopt(3).
+    Each Arrow batch that comes from Spark is some megabytes, which the C library otherwise gives back to the system,
+    and gets again page by page, each filled with zeros. Measured for a sink of rows of 1 KB: half of what the kernel
+    does for the worker. Does nothing where the C library has no such setting. See mallopt(3).
     """
     set_option = getattr(ctypes.CDLL(None), "mallopt", None)
     if set_option is not None:
@@ -70,7 +72,7 @@ def _acknowledge_at_once() -> None:
     if _ACK_AT_ONCE is None:
         return
     for descriptor in _connections():
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as connection:
+        with contextlib.suppress(OSError), _socket_at(descriptor) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, _ACK_AT_ONCE, 1)
 
 
@@ -79,8 +81,15 @@ def _connections() -> tuple[int, ...]:
     """The connections of this process before it opens some of its own; that to the JVM is among them."""
     found = []
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as each:
+        with contextlib.suppress(OSError), _socket_at(descriptor) as each:
             if each.family in {socket.AF_INET, socket.AF_INET6} and each.type == socket.SOCK_STREAM:
                 each.getpeername()
                 found.append(descriptor)
     return tuple(found)
+
+
+def _socket_at(descriptor: int) -> socket.socket:
+    """A socket of this process under a second descriptor, which can be closed; raises OSError if it is none."""
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK))
+    return socket.socket(fileno=os.dup(descriptor))

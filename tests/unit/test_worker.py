@@ -29,15 +29,17 @@ SINK = """
 import os, socket, sys
 from connectors.core.worker import _connections, settle_sink
 theirs = int(sys.argv[1])
+before = len(os.listdir("/proc/self/fd"))
 resident = lambda: int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGESIZE") >> 20
 settle_sink()
 settle_sink()
+leaked = len(os.listdir("/proc/self/fd")) - before
 blocks = [bytes(10 << 20) for _ in range(3)]
 for number, block in enumerate(blocks):
     blocks[number] = bytearray(block)
 before = resident()
 del blocks, block
-print(theirs in _connections(), len(_connections()), before - resident() < 5, flush=True)
+print(theirs in _connections(), len(_connections()), before - resident() < 5, leaked, flush=True)
 connection = socket.socket(fileno=theirs)
 connection.sendall(connection.recv(5))
 """
@@ -60,4 +62,4 @@ def test_a_sink_s_worker_keeps_its_connections_and_its_memory() -> None:
             assert jvm.recv(5) == b"rows\n"
             jvm.shutdown(socket.SHUT_WR)
             assert jvm.recv(1) == b"", "nothing else holds the connection open"
-            assert program.communicate(timeout=60)[0].split() == ["True", "1", "True"]
+            assert program.communicate(timeout=60)[0].split() == ["True", "1", "True", "0"]
