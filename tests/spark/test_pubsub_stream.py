@@ -295,10 +295,11 @@ def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(
             .start()
         )
 
-    # No answer comes: each task publishes its first rows again and again, until it is killed.
-    stream.server.fail("Publish", times=None, after_effect=True)
+    # Two requests of a thousand rows take effect, unanswered, and none after them: tasks try until they are killed.
+    stream.server.fail("Publish", times=2, after_effect=True)
+    stream.server.fail("Publish", times=None)
     query = start()
-    wait_for(lambda: stream.server.backlog(stream.subscription) > 0, query)
+    wait_for(lambda: stream.server.backlog(stream.subscription) == 2000, query)
     for pid in descendants(os.getpid()):
         if b"pyspark.daemon" in _command(pid) and b"pyspark.daemon" in _command(_parent(pid)):
             os.kill(pid, signal.SIGKILL)
@@ -314,7 +315,7 @@ def test_a_stream_write_whose_workers_are_killed_publishes_the_same_names_again(
         assert names.setdefault(uid, message.data) == message.data
         assert uid.startswith(f"{query.id}/0/")
     assert sorted(names.values()) == sorted(f"{file}-{line}".encode() for file in range(2) for line in range(3000))
-    assert stream.server.backlog(stream.subscription) >= 6000 + before
+    assert stream.server.backlog(stream.subscription) == 6000 + before
     # Our own source has each row once.
     stream.server.expire_leases(stream.subscription)
     rows: list[bytes] = []
