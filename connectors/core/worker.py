@@ -1,4 +1,4 @@
-"""What a reader's task does once in the Python process that Spark gives it.
+"""What a task does first in the Python process that Spark gives it.
 
 Spark uses its Python workers again for the next task, and after each task the worker collects all garbage
 (``pyspark.daemon``), which looks at every object of every module that was imported. Those objects stay for ever, so

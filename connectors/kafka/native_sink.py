@@ -66,15 +66,18 @@ class NativeSink:
         self._error: ConnectorError | None = None
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), _PROBLEM(self._note)
-        own = {"delivery.report.only.error": "true", "log.connection.close": "false"}
         given = settings.revealed()
         self._pace = pace_of(given)
-        own["linger.ms"] = str(self._pace.linger_ms)
-        own = {name: value for name, value in given.items() if name not in LINGER_SETTINGS} | own
-        self._client = new_client(_PRODUCER, own, self._report, self._problem)
+        own = {
+            "delivery.report.only.error": "true",
+            "log.connection.close": "false",
+            "linger.ms": str(self._pace.linger_ms),
+        }
+        others = {name: value for name, value in given.items() if name not in LINGER_SETTINGS}
+        self._client = new_client(_PRODUCER, others | own, self._report, self._problem)
         self._topics: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
-        self._held: list[pa.RecordBatch | pa.Array] = []
+        self._held: list[pa.Array] = []
         """Whose memory the client may read: that of a record until it is no more under way."""
         self._held_bytes = 0
         self._stopped = threading.Event()
@@ -160,7 +163,7 @@ class NativeSink:
         for pause in itertools.count(1):
             under_way = self._library.rd_kafka_outq_len(self._client)
             if under_way < self._pace.room(0, row_bytes):
-                return
+                return  # the least; how many partitions there are does not matter yet
             if under_way < self._pace.room(self._partition_count(topic), row_bytes):
                 return
             self._check()
@@ -196,8 +199,8 @@ class NativeSink:
     def _partition_count(self, topic: str) -> int:
         """How many partitions a topic has; 0 if that is not known. Asked for once."""
         if topic not in self._partitions:
-            self._partitions[topic] = self._ask_partitions(topic) or 0
-        return self._partitions[topic]
+            self._ask_partitions(topic)
+        return self._partitions.setdefault(topic, 0)
 
     def _ask_partitions(self, topic: str) -> int | None:
         """How many partitions a topic has; the client learns it too. None if that is not known."""

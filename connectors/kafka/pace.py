@@ -9,6 +9,7 @@ they are full: for up to 50 ms, or until the task ends, which sends all that is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -58,14 +59,12 @@ class Pace:
 
 def pace_of(settings: Mapping[str, str]) -> Pace:
     """The pace that goes with some settings of a producer."""
-    linger = max([_LINGER_MS, *(_number(settings, name, 0) for name in LINGER_SETTINGS)])
-    timeouts = [timeout for name in _TIMEOUT_SETTINGS if (timeout := _number(settings, name, 0)) > 0]
-    if timeouts and linger >= min(timeouts):
-        # The client refuses to wait for longer than a record may take. What it refuses by itself stays so.
-        given = max(_number(settings, name, 0) for name in LINGER_SETTINGS)
-        linger = max(given, min(timeouts) / 2)
+    given = max(_number(settings, name, 0) for name in LINGER_SETTINGS)
+    shortest = min((each for name in _TIMEOUT_SETTINGS if (each := _number(settings, name, 0)) > 0), default=math.inf)
+    # The client refuses to wait for longer than a record may take. What it refuses by itself stays so.
+    own = _LINGER_MS if shortest > _LINGER_MS else shortest / 2
     return Pace(
-        linger_ms=linger,
+        linger_ms=max(given, own),
         batch_bytes=int(_number(settings, "batch.size", _BATCH_BYTES)),
         queue_bytes=int(_number(settings, "queue.buffering.max.kbytes", _QUEUE_KILOBYTES)) * 1024,
         queue_records=int(_number(settings, "queue.buffering.max.messages", _QUEUE_RECORDS)),
