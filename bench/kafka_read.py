@@ -21,7 +21,8 @@ from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
 from _program import Program
 from _ready_rows import READY
 
-from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka.consume import ReadSettings, read_range
+from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.settings import ClientSettings
 

@@ -7,7 +7,6 @@ compaction has taken away (as in risingwave's issues 25121 and 25258).
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from typing import Final
@@ -18,26 +17,15 @@ import pyarrow as pa
 from connectors.core.errors import ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.kept_consumers import BATCH_BYTES, MOST_RECORDS, KeptConsumer, borrow, give_back
 from connectors.kafka.losses import report_loss
-from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
+from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.read_settings import ReadSettings, open_source
+from connectors.kafka.read_settings import ReadSettings
 from connectors.kafka.watermarks import watermarks
 
-__all__ = ["ReadSettings", "close_readers", "read_range"]
+__all__ = ["ReadSettings", "read_range"]
 
-_IDLE_SECONDS: Final = 30.0
-"""A consumer that nobody wanted for so long is closed: as long as it is open, it asks the brokers for more."""
-_KEPT: Final = 2
-"""Consumers that a worker keeps for a query; each may hold queued.max.messages.kbytes."""
-_QUERIES: Final = 4
-"""Queries, by their settings, that a worker keeps consumers for: those of a session take turns."""
-_PASSED_OVER: Final = 20_000
-"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
-_FETCH_SECONDS: Final = 0.01
-"""How long one fetch gathers records: it ends early only when it has all it asked for."""
-_MOST_RECORDS: Final = 10_000
-_BATCH_BYTES: Final = 16 << 20
 _WATERMARK_SECONDS: Final = 10.0
 _PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_STATE"})
 _OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
@@ -48,122 +36,6 @@ _MOST_DOUBTS: Final = 3
 _END: Final = "_PARTITION_EOF"
 
 
-class _Reader:
-    """A consumer, where it stands, and what it has fetched beyond the range it was asked for."""
-
-    def __init__(self, settings: ReadSettings) -> None:
-        self.settings = settings
-        self.source = open_source(settings)
-        self.where: TopicPartition | None = None
-        self.position = -1
-        self.end_of_partition = -1
-        """Where the partition was said to end; said once, and of a range that is read later too."""
-        self.ahead: Fetched | None = None
-        self.idle_since = 0.0
-        self._record_bytes = 1000
-        self._client_position = -1
-
-    def stands_at(self, where: TopicPartition, position: int) -> bool:
-        """Whether the next record it gives is the one at a position."""
-        return (self.where, self.position) == (where, position)
-
-    def go(self, where: TopicPartition, position: int) -> None:
-        """Stand at a position, or a little before it; what was fetched ahead is kept.
-
-        Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
-        """
-        over = position - self.position
-        if self.where != where or not 0 <= over <= min(_PASSED_OVER, _BATCH_BYTES // self._record_bytes):
-            self.jump(where, position)
-
-    def jump(self, where: TopicPartition, position: int) -> None:
-        """Stand at a position, and fetch from there."""
-        self._drop_ahead()
-        self.where, self.position, self.end_of_partition = where, position, -1
-        self.source.assign(where, position)
-
-    def _drop_ahead(self) -> None:
-        if self.ahead is not None:
-            self.ahead.free()
-        self.ahead = None
-
-    def fetch(self, end: int) -> Fetched:
-        """The next records before an offset, and events; they were fetched ahead, or come now."""
-        if self.ahead is not None:
-            found, self.ahead = self.ahead, None
-            self.position = int(found.offsets[-1]) + 1
-            return found
-        # Bytes are what memory is made of: few large records at a time.
-        most = min(max(1, end - self.position), _MOST_RECORDS, max(1, _BATCH_BYTES // self._record_bytes))
-        found = self.source.fetch(most, _FETCH_SECONDS)
-        if len(found):
-            self._record_bytes = max(1, found.size // len(found))
-            self.position = int(found.offsets[-1]) + 1
-        return found
-
-    def has_moved(self) -> bool:
-        """Whether the client has gone on since it was asked last, also without a record."""
-        position = -1 if self.where is None else self.source.position(self.where)
-        before, self._client_position = self._client_position, position
-        return position > before
-
-    def close(self) -> None:
-        """Give back what was fetched ahead, and close the connections."""
-        self._drop_ahead()
-        self.source.close()
-
-
-_readers: dict[ReadSettings, list[_Reader]] = {}
-"""The consumers that this worker keeps, by their settings; what was used last stands last, in both."""
-_lock = threading.Lock()
-_reapers: list[threading.Thread] = []
-
-
-def _borrow(settings: ReadSettings, where: TopicPartition, position: int) -> _Reader:
-    """A consumer: one that stands there already, or elsewhere in the partition; a new one; or the one used longest ago.
-
-    Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
-    """
-    with _lock:
-        kept = _readers[settings] = _readers.pop(settings, [])
-        others = [reader for other in [*_readers][:-_QUERIES] for reader in _readers.pop(other)]
-        fitting = [reader for reader in kept if reader.stands_at(where, position)]
-        fitting += [reader for reader in kept if reader.where == where]
-        fitting += kept[:1] if len(kept) >= _KEPT else []
-        if fitting:
-            kept.remove(fitting[0])
-    for reader in others:
-        reader.close()
-    return fitting[0] if fitting else _Reader(settings)
-
-
-def _give_back(reader: _Reader) -> None:
-    """Keep a consumer for the next range, for a while."""
-    reader.idle_since = time.monotonic()
-    with _lock:
-        _readers.setdefault(reader.settings, []).append(reader)
-        if not _reapers:
-            _reapers.append(threading.Thread(target=_reap, name="kafka-idle", daemon=True))
-            _reapers[0].start()
-
-
-def _reap() -> None:
-    """Close consumers that nobody wants; ends with the last one."""
-    while True:
-        time.sleep(_IDLE_SECONDS / 4)
-        since = time.monotonic() - _IDLE_SECONDS
-        with _lock:
-            idle = [reader for kept in _readers.values() for reader in kept if reader.idle_since < since]
-            for reader in idle:
-                _readers[reader.settings].remove(reader)
-            if last := not any(_readers.values()):
-                _reapers.clear()
-        for reader in idle:
-            reader.close()
-        if last:
-            return
-
-
 def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
     """The rows of a range, in order; words at its ends are looked up now.
 
@@ -171,7 +43,7 @@ def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordB
         DataLossError: records are gone, and ``fail_on_data_loss`` is set.
         ServiceUnavailableError: nothing came for ``poll_timeout``.
     """
-    reader = _borrow(settings, part.topic_partition, part.start)
+    reader = borrow(settings, part.topic_partition, part.start)
     run = _Run(reader, part)
     try:
         yield from run.batches()
@@ -179,13 +51,13 @@ def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordB
         run.free()
         reader.close()
         raise
-    _give_back(reader)
+    give_back(reader)
 
 
 class _Run:
     """Reads one range."""
 
-    def __init__(self, reader: _Reader, part: OffsetRange) -> None:
+    def __init__(self, reader: KeptConsumer, part: OffsetRange) -> None:
         self._reader = reader
         self._settings = reader.settings
         self._where = part.topic_partition
@@ -212,7 +84,7 @@ class _Run:
             self._pass_to_end_of_partition()
             if part is not None:
                 rows, size = rows + len(part), size + part.size
-            if rows >= _MOST_RECORDS or size >= _BATCH_BYTES:
+            if rows >= MOST_RECORDS or size >= BATCH_BYTES:
                 yield self._take_batch()
                 rows = size = 0
                 progress = time.monotonic()
@@ -341,12 +213,3 @@ class _Run:
             str(self._part),
             "Check the brokers, or raise kafkaConsumer.pollTimeoutMs.",
         )
-
-
-def close_readers() -> None:
-    """Close the consumers that this worker keeps."""
-    with _lock:
-        kept = [reader for readers in _readers.values() for reader in readers]
-        _readers.clear()
-    for reader in kept:
-        reader.close()

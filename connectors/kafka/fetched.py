@@ -80,6 +80,9 @@ class RecordSource(Protocol):
     def assign(self, where: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""
 
+    def unassign(self) -> None:
+        """Read nothing until the next `assign`; no record of the client is out."""
+
     def fetch(self, most: int, seconds: float) -> Fetched:
         """The next records and events; returns when there are ``most`` of them, or late."""
 

@@ -289,6 +289,10 @@ class NativeSource:
         self._library.rd_kafka_assign(self._client, partitions)
         self._library.rd_kafka_topic_partition_list_destroy(partitions)
 
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._library.rd_kafka_assign(self._client, None)
+
     def _partitions(self, where: TopicPartition, offset: int) -> int:
         """A list of one partition with an offset; whoever asked for it destroys it."""
         functions, topic = self._library, where.topic.encode()

@@ -71,6 +71,10 @@ class PlainSource:
                 self._known |= {TopicPartition(where.topic, number) for number in topic.partitions}
         self._consumer.assign([sdk().TopicPartition(where.topic, where.partition, position)])
 
+    def unassign(self) -> None:
+        """Read nothing."""
+        self._consumer.unassign()
+
     def fetch(self, most: int, seconds: float) -> PlainRecords:
         """The next records and events."""
         found = self._consumer.consume(most, timeout=seconds)

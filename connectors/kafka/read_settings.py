@@ -16,7 +16,9 @@ _DEFAULTS: Final = {
     # With its own defaults the client holds few records, and rests for a second whenever it holds enough.
     "fetch.queue.backoff.ms": "5",
     "queued.min.messages": "200000",
-    "queued.max.messages.kbytes": "65536",
+    # What is fetched beyond the end of a range is wasted if another worker reads the next one: no more than an Arrow
+    # batch of it. Measured: as fast as with 64 MB, and of the rows of 1 KB of a stream a fifth faster.
+    "queued.max.messages.kbytes": "16384",
     "fetch.message.max.bytes": "4194304",
     # A consumer that turns to another partition waits for the answer that is under way, as long as this.
     "fetch.wait.max.ms": "10",

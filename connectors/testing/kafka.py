@@ -59,6 +59,11 @@ def _library() -> Any:
         ("rd_kafka_mock_cluster_bootstraps", text, [pointer]),
         ("rd_kafka_mock_topic_create", ctypes.c_int, [pointer, text, ctypes.c_int, ctypes.c_int]),
         ("rd_kafka_mock_push_request_errors_array", None, [pointer, ctypes.c_int16, ctypes.c_size_t, pointer]),
+        ("rd_kafka_mock_start_request_tracking", None, [pointer]),
+        ("rd_kafka_mock_clear_requests", None, [pointer]),
+        ("rd_kafka_mock_get_requests", pointer, [pointer, pointer]),
+        ("rd_kafka_mock_request_api_key", ctypes.c_int16, [pointer]),
+        ("rd_kafka_mock_request_destroy_array", None, [pointer, ctypes.c_size_t]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -115,6 +120,24 @@ class MockKafka:
         self._library.rd_kafka_mock_push_request_errors_array(
             self._cluster, _REQUESTS[request], len(errors), ctypes.addressof(array)
         )
+
+    def count_requests(self) -> None:
+        """Begin to count requests, or begin anew."""
+        self._library.rd_kafka_mock_start_request_tracking(self._cluster)
+        self._library.rd_kafka_mock_clear_requests(self._cluster)
+
+    def requests(self, request: str) -> int:
+        """How many requests of a kind have come since the last `count_requests`.
+
+        Args:
+            request: such as ``Fetch``.
+        """
+        count = ctypes.c_size_t()
+        found = self._library.rd_kafka_mock_get_requests(self._cluster, ctypes.addressof(count))
+        each: list[int] = [*(ctypes.c_void_p * count.value).from_address(found)] if found else []
+        kinds = [self._library.rd_kafka_mock_request_api_key(one) for one in each]
+        self._library.rd_kafka_mock_request_destroy_array(found, count.value)
+        return kinds.count(_REQUESTS[request])
 
     def stop(self) -> None:
         """End it; does nothing the second time."""

@@ -13,7 +13,7 @@ from threading import Thread
 
 import pytest
 
-from connectors.kafka.consume import close_readers
+from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.produce import close_sinks
 from connectors.testing.emulator import Emulator, find_emulator
 from connectors.testing.kafka_broker import KafkaBroker, find_broker

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consume import close_readers
+from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options import parse_read_options
 from connectors.kafka.stream import KafkaStream

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.errors import AccessDeniedError, DataLossError, ServiceUnavailableError
-from connectors.kafka import consume
-from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka import kept_consumers
+from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.fetched import Event, Fetched
+from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.settings import ClientSettings
@@ -75,7 +76,7 @@ def test_an_error_beside_records_fails_the_task_with_every_record_given_back(
     part: OffsetRange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = RefusingSource()
-    monkeypatch.setattr(consume, "open_source", lambda _: source)
+    monkeypatch.setattr(kept_consumers, "open_source", lambda _: source)
     with pytest.raises(AccessDeniedError):
         list(read_range(part, SETTINGS))
     assert source.out_when_closed == set()
@@ -112,6 +113,9 @@ class ScriptedSource:
     def assign(self, where: TopicPartition, position: int) -> None:
         self.assigned.append((where, position))
 
+    def unassign(self) -> None:
+        pass
+
     def fetch(self, *_: Any) -> Held:
         time.sleep(self._seconds)
         offsets, events = self._fetches.pop(0) if self._fetches else ((), ())
@@ -133,7 +137,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Scripted
 
     def make(*fetches: tuple[Sequence[int], Sequence[Event]], **more: Any) -> ScriptedSource:
         source = ScriptedSource(fetches, **more)
-        monkeypatch.setattr(consume, "open_source", lambda _: source)
+        monkeypatch.setattr(kept_consumers, "open_source", lambda _: source)
         return source
 
     yield make

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,9 +16,10 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.kafka import consume, give_back, produce
-from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka import give_back, kept_consumers, produce
+from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.give_back import gives_back_lists
+from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.native import _addresses, _binary, native_reason
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.ranges import OffsetRange
@@ -147,17 +149,49 @@ def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka, na
 
 def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     close_readers()
-    monkeypatch.setattr(consume, "_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(kept_consumers, "_IDLE_SECONDS", 0.2)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     producer.produce("t", b"v", partition=0)
     producer.flush(10)
-    for thread in [*consume._reapers]:
+    for thread in [*kept_consumers._reapers]:
         thread.join(60)
     assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
-    (reaper,) = consume._reapers
+    (reaper,) = kept_consumers._reapers
     reaper.join(60)
-    assert not any(consume._readers.values())
+    assert not any(kept_consumers._readers.values())
     assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
+    mock: MockKafka, monkeypatch: pytest.MonkeyPatch, native: bool
+) -> None:
+    close_readers()
+    monkeypatch.setattr(kept_consumers, "_REST_SECONDS", 0.2)
+    for thread in [*kept_consumers._reapers]:
+        thread.join(60)
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for number in range(100):
+        producer.produce("t", b"%d" % number, partition=0)
+    producer.flush(10)
+    mock.count_requests()
+    assert len(rows(mock, OffsetRange("t", 0, 0, 10), native=native)) == 10
+    (reader,) = (each for readers in kept_consumers._readers.values() for each in readers)
+    assert mock.requests("Fetch") > 0
+    end = time.monotonic() + 60
+    while reader.where is not None:
+        assert time.monotonic() < end, "it does not rest"
+        time.sleep(0.02)
+    counts = [-1]
+    while counts[-1] != 0:  # what was under way when it began to rest comes to its end
+        assert time.monotonic() < end, f"it goes on asking: {counts}"
+        mock.count_requests()
+        time.sleep(0.3)
+        counts.append(mock.requests("Fetch"))
+    # The same consumer goes on, where it stood and elsewhere.
+    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 10, 20), native=native)] == [*range(10, 20)]
+    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 5, 7), native=native)] == [5, 6]
+    assert [each for readers in kept_consumers._readers.values() for each in readers] == [reader]
 
 
 def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafka) -> None:
@@ -170,13 +204,13 @@ def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafk
     for start in range(0, 100, 10):
         for group in ("query-a", "query-b", "query-c"):
             assert len(rows(mock, OffsetRange("t", 0, start, start + 10), native=True, group=group)) == 10
-        kept.append([reader for readers in consume._readers.values() for reader in readers])
+        kept.append([reader for readers in kept_consumers._readers.values() for reader in readers])
     assert len(kept[0]) == 3
     assert all(readers == kept[0] for readers in kept)
     for number in range(6):
         rows(mock, OffsetRange("t", 0, 0, 10), native=True, group=f"other-{number}")
-    assert sum(map(len, consume._readers.values())) == 4
-    assert len(consume._readers) == 4
+    assert sum(map(len, kept_consumers._readers.values())) == 4
+    assert len(kept_consumers._readers) == 4
 
 
 def kept_sinks() -> dict[Any, Any]:

@@ -12,8 +12,9 @@ import pytest
 from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kafka.consume import ReadSettings, close_readers, read_range
+from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.fetched import Event
+from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.librdkafka import library, librdkafka_path, new_client
 from connectors.kafka.native import native_reason
 from connectors.kafka.offsets import TopicPartition

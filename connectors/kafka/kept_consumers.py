@@ -1,0 +1,173 @@
+"""Consumers that a worker keeps from task to task, with what they have fetched beyond the range of the last one.
+
+A consumer that is not wanted soon rests: else it would go on asking the brokers, a hundred times a second, for records
+that this worker may never be asked for. One that is not wanted for long is closed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from connectors.kafka.fetched import Fetched
+from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.read_settings import ReadSettings, open_source
+
+__all__ = ["BATCH_BYTES", "MOST_RECORDS", "KeptConsumer", "borrow", "close_readers", "give_back"]
+
+BATCH_BYTES: Final = 16 << 20
+"""Of keys and values in one Arrow batch, about."""
+MOST_RECORDS: Final = 10_000
+"""In one Arrow batch."""
+_REST_SECONDS: Final = 2.0
+"""After so long a consumer that nobody wanted stops fetching; the batches of a busy stream come sooner."""
+_IDLE_SECONDS: Final = 30.0
+"""After so long it is closed."""
+_KEPT: Final = 2
+"""Consumers that a worker keeps for a query; each may hold queued.max.messages.kbytes."""
+_QUERIES: Final = 4
+"""Queries, by their settings, that a worker keeps consumers for: those of a session take turns."""
+_PASSED_OVER: Final = 20_000
+"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
+_FETCH_SECONDS: Final = 0.01
+"""How long one fetch gathers records: it ends early only when it has all it asked for."""
+
+
+class KeptConsumer:
+    """A consumer, where it stands, and what it has fetched beyond the range it was asked for."""
+
+    def __init__(self, settings: ReadSettings) -> None:
+        self.settings = settings
+        self.source = open_source(settings)
+        self.where: TopicPartition | None = None
+        self.position = -1
+        self.end_of_partition = -1
+        """Where the partition was said to end; said once, and of a range that is read later too."""
+        self.ahead: Fetched | None = None
+        self.idle_since = 0.0
+        self._record_bytes = 1000
+        self._client_position = -1
+        self._fetches = False
+
+    def stands_at(self, where: TopicPartition, position: int) -> bool:
+        """Whether the next record it gives is the one at a position."""
+        return (self.where, self.position) == (where, position)
+
+    def go(self, where: TopicPartition, position: int) -> None:
+        """Stand at a position, or a little before it; what was fetched ahead is kept.
+
+        Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
+        """
+        over = position - self.position
+        if self.where != where or not 0 <= over <= min(_PASSED_OVER, BATCH_BYTES // self._record_bytes):
+            self.jump(where, position)
+
+    def jump(self, where: TopicPartition, position: int) -> None:
+        """Stand at a position, and fetch from there."""
+        self._drop_ahead()
+        self.where, self.position, self.end_of_partition = where, position, -1
+        self._fetches = True
+        self.source.assign(where, position)
+
+    def _drop_ahead(self) -> None:
+        if self.ahead is not None:
+            self.ahead.free()
+        self.ahead = None
+
+    def fetch(self, end: int) -> Fetched:
+        """The next records before an offset, and events; they were fetched ahead, or come now."""
+        if self.ahead is not None:
+            found, self.ahead = self.ahead, None
+            self.position = int(found.offsets[-1]) + 1
+            return found
+        # Bytes are what memory is made of: few large records at a time.
+        most = min(max(1, end - self.position), MOST_RECORDS, max(1, BATCH_BYTES // self._record_bytes))
+        found = self.source.fetch(most, _FETCH_SECONDS)
+        if len(found):
+            self._record_bytes = max(1, found.size // len(found))
+            self.position = int(found.offsets[-1]) + 1
+        return found
+
+    def has_moved(self) -> bool:
+        """Whether the client has gone on since it was asked last, also without a record."""
+        position = -1 if self.where is None else self.source.position(self.where)
+        before, self._client_position = self._client_position, position
+        return position > before
+
+    def rest(self) -> None:
+        """Fetch nothing until it is wanted again; what was fetched ahead is given back."""
+        if self._fetches:
+            self._drop_ahead()
+            self.where, self._fetches = None, False
+            self.source.unassign()
+
+    def close(self) -> None:
+        """Give back what was fetched ahead, and close the connections."""
+        self._drop_ahead()
+        self.source.close()
+
+
+_readers: dict[ReadSettings, list[KeptConsumer]] = {}
+"""The consumers that this worker keeps, by their settings; what was used last stands last, in both."""
+_lock = threading.Lock()
+_reapers: list[threading.Thread] = []
+
+
+def borrow(settings: ReadSettings, where: TopicPartition, position: int) -> KeptConsumer:
+    """A consumer: one that stands there already, or elsewhere in the partition, or rests; a new one; or the oldest.
+
+    Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
+    """
+    with _lock:
+        kept = _readers[settings] = _readers.pop(settings, [])
+        others = [reader for other in [*_readers][:-_QUERIES] for reader in _readers.pop(other)]
+        fitting = [reader for reader in kept if reader.stands_at(where, position)]
+        fitting += [reader for reader in kept if reader.where == where]
+        fitting += [reader for reader in kept if reader.where is None]
+        fitting += kept[:1] if len(kept) >= _KEPT else []
+        if fitting:
+            kept.remove(fitting[0])
+    for reader in others:
+        reader.close()
+    return fitting[0] if fitting else KeptConsumer(settings)
+
+
+def give_back(reader: KeptConsumer) -> None:
+    """Keep a consumer for the next range, for a while."""
+    reader.idle_since = time.monotonic()
+    with _lock:
+        _readers.setdefault(reader.settings, []).append(reader)
+        if not _reapers:
+            _reapers.append(threading.Thread(target=_reap, name="kafka-idle", daemon=True))
+            _reapers[0].start()
+
+
+def _reap() -> None:
+    """Let consumers rest that nobody wants, and close them later; ends with the last one."""
+    while True:
+        time.sleep(min(_REST_SECONDS, _IDLE_SECONDS) / 4)
+        now = time.monotonic()
+        with _lock:
+            kept = [reader for readers in _readers.values() for reader in readers]
+            for reader in kept:
+                if reader.idle_since < now - _REST_SECONDS:
+                    reader.rest()
+            idle = [reader for reader in kept if reader.idle_since < now - _IDLE_SECONDS]
+            for reader in idle:
+                _readers[reader.settings].remove(reader)
+            if last := not any(_readers.values()):
+                _reapers.clear()
+        for reader in idle:
+            reader.close()
+        if last:
+            return
+
+
+def close_readers() -> None:
+    """Close the consumers that this worker keeps."""
+    with _lock:
+        kept = [reader for readers in _readers.values() for reader in readers]
+        _readers.clear()
+    for reader in kept:
+        reader.close()
