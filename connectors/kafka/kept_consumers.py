@@ -1,7 +1,9 @@
 """Consumers that a worker keeps from task to task, with what they have fetched beyond the range of the last one.
 
 A consumer that is not wanted soon rests: else it would go on asking the brokers, a hundred times a second, for records
-that this worker may never be asked for. One that is not wanted for long is closed.
+that this worker may never be asked for. So does at once one whose records are never the ones that are wanted next: with
+many workers a partition comes to another one each time, and all of them would fetch all of it. One that is not wanted
+for long is closed.
 """
 
 from __future__ import annotations
@@ -22,6 +24,8 @@ MOST_RECORDS: Final = 10_000
 """In one Arrow batch."""
 _REST_SECONDS: Final = 2.0
 """After so long a consumer that nobody wanted stops fetching; the batches of a busy stream come sooner."""
+_MISSES: Final = 3
+"""After so many ranges in a row that did not go on where the last one ended, a consumer fetches for its range only."""
 _IDLE_SECONDS: Final = 30.0
 """After so long it is closed."""
 _KEPT: Final = 2
@@ -49,10 +53,12 @@ class KeptConsumer:
         self._record_bytes = 1000
         self._client_position = -1
         self._fetches = False
+        self._left: tuple[TopicPartition | None, int] = None, -1
+        self._misses = -1  # its first range goes on from none
 
-    def stands_at(self, where: TopicPartition, position: int) -> bool:
-        """Whether the next record it gives is the one at a position."""
-        return (self.where, self.position) == (where, position)
+    def stood_at(self, where: TopicPartition, position: int) -> bool:
+        """Whether its last range ended at a position."""
+        return self._left == (where, position)
 
     def go(self, where: TopicPartition, position: int) -> None:
         """Stand at a position, or a little before it; what was fetched ahead is kept.
@@ -95,6 +101,17 @@ class KeptConsumer:
         before, self._client_position = self._client_position, position
         return position > before
 
+    def begin(self, where: TopicPartition, position: int) -> None:
+        """Take note of a range that begins."""
+        self._misses = 0 if self._left == (where, position) else self._misses + 1
+
+    def end(self) -> None:
+        """Take note that the range has ended."""
+        self._left = self.where, self.position
+        self.idle_since = time.monotonic()
+        if self._misses >= _MISSES:
+            self.rest()
+
     def rest(self) -> None:
         """Fetch nothing until it is wanted again; what was fetched ahead is given back."""
         if self._fetches:
@@ -115,14 +132,14 @@ _reapers: list[threading.Thread] = []
 
 
 def borrow(settings: ReadSettings, where: TopicPartition, position: int) -> KeptConsumer:
-    """A consumer: one that stands there already, or elsewhere in the partition, or rests; a new one; or the oldest.
+    """A consumer: one that stands or stood there, or elsewhere in the partition, or rests; a new one; or the oldest.
 
     Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
     """
     with _lock:
         kept = _readers[settings] = _readers.pop(settings, [])
         others = [reader for other in [*_readers][:-_QUERIES] for reader in _readers.pop(other)]
-        fitting = [reader for reader in kept if reader.stands_at(where, position)]
+        fitting = [reader for reader in kept if reader.stood_at(where, position)]
         fitting += [reader for reader in kept if reader.where == where]
         fitting += [reader for reader in kept if reader.where is None]
         fitting += kept[:1] if len(kept) >= _KEPT else []
@@ -130,12 +147,14 @@ def borrow(settings: ReadSettings, where: TopicPartition, position: int) -> Kept
             kept.remove(fitting[0])
     for reader in others:
         reader.close()
-    return fitting[0] if fitting else KeptConsumer(settings)
+    reader = fitting[0] if fitting else KeptConsumer(settings)
+    reader.begin(where, position)
+    return reader
 
 
 def give_back(reader: KeptConsumer) -> None:
     """Keep a consumer for the next range, for a while."""
-    reader.idle_since = time.monotonic()
+    reader.end()
     with _lock:
         _readers.setdefault(reader.settings, []).append(reader)
         if not _reapers:

@@ -72,8 +72,9 @@ class PlainSource:
         self._consumer.assign([sdk().TopicPartition(where.topic, where.partition, position)])
 
     def unassign(self) -> None:
-        """Read nothing."""
-        self._consumer.unassign()
+        """Read nothing; a client that refuses has ended anyway."""
+        with contextlib.suppress(client_exception()):
+            self._consumer.unassign()
 
     def fetch(self, most: int, seconds: float) -> PlainRecords:
         """The next records and events."""

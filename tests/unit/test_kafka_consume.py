@@ -109,12 +109,13 @@ class ScriptedSource:
         self._positions = list(positions)
         self._record_bytes = record_bytes
         self.assigned: list[tuple[TopicPartition, int]] = []
+        self.rests = 0
 
     def assign(self, where: TopicPartition, position: int) -> None:
         self.assigned.append((where, position))
 
     def unassign(self) -> None:
-        pass
+        self.rests += 1
 
     def fetch(self, *_: Any) -> Held:
         time.sleep(self._seconds)
@@ -214,6 +215,23 @@ def test_few_bytes_are_passed_over_and_not_many(
     source = scripted((range(2), []), (range(100, 102), []), record_bytes=record_bytes)
     assert offsets(0, 2) + offsets(100, 102) == [0, 1, 100, 101]
     assert len(source.assigned) == 1 + jumps
+
+
+def test_a_consumer_whose_records_are_never_wanted_next_fetches_for_its_ranges_only(
+    scripted: Callable[..., ScriptedSource],
+) -> None:
+    starts = [0, 20, 40, 60, 80]  # other workers read what is between
+    source = scripted(*[(range(start, start + 10), []) for start in (*starts, 90, 100)])
+    rests = []
+    for start in starts:
+        assert offsets(start, start + 10) == [*range(start, start + 10)]
+        rests.append(source.rests)
+    assert rests == [0, 0, 0, 1, 2]
+    assert [at for _, at in source.assigned] == [0, 80]  # before it rested, little was passed over
+    # The next ranges go on where the last one ended: it fetches ahead again.
+    assert offsets(90, 100) + offsets(100, 110) == [*range(90, 110)]
+    assert source.rests == 2
+    assert [at for _, at in source.assigned] == [0, 80, 90]
 
 
 def test_records_that_are_passed_over_are_progress(scripted: Callable[..., ScriptedSource]) -> None:
