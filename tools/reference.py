@@ -126,8 +126,8 @@ _KAFKA_SINK_COLUMNS = (
     ("key", "string or binary", "null: the partitioner is free"),
     ("topic", "string", "unless the option `topic` is given, which wins"),
     ("partition", "int", "null: the partitioner says"),
-    ("headers", "array<struct<key:string,value:binary>>", ""),
-    ("timestamp", "timestamp", "with `writeTimestamps`"),
+    ("headers", "array<struct<key:string,value:binary>>", "its fields in any case; no null in it, nor as a key"),
+    ("timestamp", "timestamp", "with `writeTimestamps`; after 1970-01-01T00:00:00Z, null: now"),
 )
 
 

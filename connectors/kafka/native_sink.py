@@ -120,6 +120,8 @@ class NativeSink:
         Raises:
             ConnectorError: one of these, or of those before, could not be written, or has no topic.
         """
+        if not batch.num_rows:
+            return  # its columns may have no memory to look into
         if self._held_bytes >= _HELD_BYTES:
             self.finish()
         # All of it: a column keeps the memory of the batch that it came with.

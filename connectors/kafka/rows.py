@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,8 @@ __all__ = ["Columns", "Record", "check_columns", "records"]
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
+_MICROSECONDS: Final = 1000
+"""Of a millisecond."""
 _TOPIC_BYTES: Final = 512
 """The longest name that librdkafka takes; brokers take 249."""
 
@@ -48,6 +50,8 @@ class Columns:
 def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) -> Columns:
     """Find the columns of a sink; others are not looked at. Names count in their case.
 
+    Fields of headers may have theirs in any case, as in Spark's own sink.
+
     Args:
         schema: of the rows.
         topic: the option.
@@ -74,7 +78,7 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
         ("partition", ("int",)),
         *((("timestamp", ("timestamp",)),) if timestamps else ()),
     ):
-        if name in types and types[name] not in legal:
+        if name in types and types[name].lower() not in legal:
             wanted = " or ".join(legal)
             raise _illegal(
                 f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
@@ -153,8 +157,8 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
     """The rows of a batch as the client takes them.
 
     Raises:
-        ConnectorError: a row has no topic or an illegal one, a partition below 0, a time at 1970-01-01T00:00:00Z, or a
-            header without a key.
+        ConnectorError: a row has no topic or an illegal one, a partition below 0, a time before the first millisecond
+            after 1970-01-01T00:00:00Z, or a header that is null, has no key, or a key with a NUL.
     """
     rows = batch.num_rows
     topics = [columns.topic] * rows
@@ -169,28 +173,46 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
 
 
 def _times(batch: pa.RecordBatch) -> list[int]:
+    """The column of times in milliseconds; 0 where there is none.
+
+    Raises:
+        ConnectorError: one is 0 or below, which would be written as another time or as none.
+    """
     microseconds = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
-    times = [None if time is None else time // 1000 for time in microseconds.to_pylist()]
-    if _NOW in times:
+    least = pc.min_max(microseconds)["min"].as_py()
+    if least is not None and least < _MICROSECONDS:
         raise ConnectorError(
             "KAFKA_TIMESTAMP",
-            "A row has the timestamp 1970-01-01T00:00:00Z, which means now to the client",
+            f"A row has the timestamp {least // _MICROSECONDS} ms since 1970-01-01T00:00:00Z. Kafka has no times "
+            "below 0, and 0 means now to the client",
             _SINK,
-            "Use null for now, or another time.",
+            "Use null for now, or a later time.",
         )
-    return [_NOW if time is None else time for time in times]
+    return [_NOW if time is None else time // _MICROSECONDS for time in microseconds.to_pylist()]
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
-    return [
-        None if each is None else [(_header_key(pair["key"]), pair["value"]) for pair in each if pair is not None]
-        for each in column.to_pylist()
-    ]
+    return [None if each is None else [_header(pair) for pair in each] for each in column.to_pylist()]
 
 
-def _header_key(key: str | None) -> str:
+def _header(pair: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    """Key and value of a header, by their places: their names may be in any case.
+
+    Raises:
+        ConnectorError: it is null, has no key, or one that the client would cut.
+    """
+    if pair is None:
+        raise _illegal_header("A header of a row is null", "Leave it out of the array.")
+    key, value = pair.values()
     if key is None:
-        raise ConnectorError(
-            "KAFKA_HEADER_KEY", "A header of a row has no key", _SINK, "Fill it, or leave the header out."
+        raise _illegal_header("A header of a row has no key", "Fill it, or leave the header out.")
+    if "\0" in key:
+        raise _illegal_header(
+            f"A header of a row has the key {key[:100]!r}, which has a NUL: the client would cut it there",
+            "Correct the column.",
         )
-    return key
+    return key, value
+
+
+def _illegal_header(what: str, action: str) -> ConnectorError:
+    return ConnectorError("KAFKA_HEADER_KEY", what, _SINK, action)

@@ -196,6 +196,15 @@ def test_47_headers_keep_order_duplicates_and_null(kafka: KafkaRig) -> None:
     assert [row["headers"] for row in back] == [headers, None]
 
 
+def test_47_the_fields_of_headers_may_be_named_in_any_case(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1)
+    fields = StructType([StructField("Key", StringType()), StructField("VALUE", BinaryType())])
+    headers = [{"Key": "b", "VALUE": b"1"}, {"Key": "a", "VALUE": None}]
+    schema = struct("value", headers=ArrayType(fields))
+    write(options(kafka, topic=topic), schema, [{"value": b"v", "headers": headers}])
+    assert [message.headers() for message in kafka.read_committed(topic)] == [[("b", b"1"), ("a", None)]]
+
+
 def test_48_a_topic_that_is_not_there_fails_the_job(kafka: KafkaRig) -> None:
     with pytest.raises(ConnectorError, match=r"\[KAFKA_UNKNOWN_TOPIC_OR_PARTITION\].*no-such-topic"):
         write(options(kafka, topic="no-such-topic"), struct("value"), [{"value": b"v"}])

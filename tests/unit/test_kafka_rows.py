@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kafka.decode import HEADERS
-from connectors.kafka.produce import produce_batches
-from connectors.kafka.rows import Columns, check_columns
+from connectors.kafka.produce import close_sinks, produce_batches
+from connectors.kafka.rows import Columns, check_columns, records
 from connectors.kafka.settings import ClientSettings
 
 NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"), ("message.timeout.ms", "1000")))
@@ -21,7 +20,7 @@ NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0
 def refused(name: str, column: Any, *, native: bool = True) -> str:
     """The error of a row with this column."""
     columns = Columns("t", False, name == "partition", name == "headers", name == "timestamp")
-    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"]), name: column})
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"] * len(column)), name: column})
     with pytest.raises(ConnectorError) as caught:
         produce_batches([batch], columns, NOWHERE, native=native)
     return str(caught.value)
@@ -34,13 +33,43 @@ def test_a_partition_below_0_is_refused_in_the_words_of_the_jvm_client(partition
     assert f"Invalid partition: {partition}. Partition number should always be non-negative or null" in said
 
 
-def test_a_header_without_a_key_is_refused() -> None:
-    assert "[KAFKA_HEADER_KEY]" in refused("headers", pa.array([[{"key": None, "value": b"x"}]], HEADERS))
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        (None, "A header of a row is null"),
+        ({"key": None, "value": b"x"}, "A header of a row has no key"),
+        ({"key": "a\0b", "value": b"x"}, r"A header of a row has the key 'a\x00b', which has a NUL"),
+    ],
+    ids=["null", "no key", "NUL"],
+)
+def test_a_header_that_would_be_left_out_or_cut_is_refused(header: dict[str, Any] | None, text: str) -> None:
+    good = {"key": "k", "value": None}
+    said = refused("headers", pa.array([[good, header]], HEADERS))
+    assert f"[KAFKA_HEADER_KEY] {text}" in said
 
 
-def test_the_one_time_that_means_now_to_the_client_is_refused() -> None:
-    epoch = pa.array([dt.datetime(1970, 1, 1, tzinfo=dt.UTC)], pa.timestamp("us", "UTC"))
-    assert "[KAFKA_TIMESTAMP]" in refused("timestamp", epoch)
+@pytest.mark.parametrize("microseconds", [-(10**15), -1_000_000, -1000, -1, 0, 999])
+def test_a_time_that_kafka_has_not_or_that_means_now_to_the_client_is_refused(microseconds: int) -> None:
+    said = refused("timestamp", pa.array([10**15, microseconds, None], pa.timestamp("us", "UTC")))
+    assert f"[KAFKA_TIMESTAMP] A row has the timestamp {microseconds // 1000} ms since 1970" in said
+
+
+def test_times_from_the_first_millisecond_of_1970_on_are_taken_and_null_is_now() -> None:
+    times = pa.array([1000, 1999, None], pa.timestamp("us", "UTC"))
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"] * 3), "timestamp": times})
+    taken = [time for *_, time, _ in records(batch, Columns("t", False, False, False, True))]
+    assert taken == [1, 1, 0]
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_batch_without_rows_may_be_without_offsets_too(native: bool) -> None:
+    nothing = pa.py_buffer(b"")
+    empty = pa.Array.from_buffers(pa.binary(), 0, [None, nothing, nothing])
+    batch = pa.RecordBatch.from_arrays([empty, empty], ["key", "value"])
+    try:
+        assert produce_batches([batch], Columns("t", True, False, False, False), NOWHERE, native=native) == 0
+    finally:
+        close_sinks()
 
 
 def schema(*names: str) -> StructType:
@@ -56,3 +85,25 @@ def test_a_column_that_is_there_twice_is_refused_by_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["topic", "timestamp", "other"])
 def test_a_column_that_is_not_read_may_be_there_twice(name: str) -> None:
     assert check_columns(schema("value", name, name), "t", timestamps=False).topic == "t"
+
+
+def with_headers(first: str, second: str, value: DataType | None = None) -> StructType:
+    """The columns value and headers, with fields of these names."""
+    fields = [StructField(first, StringType()), StructField(second, value or BinaryType())]
+    return schema("value").add("headers", ArrayType(StructType(fields)))
+
+
+def test_the_fields_of_headers_may_be_named_in_any_case() -> None:
+    columns = check_columns(with_headers("KEY", "Value"), "t", timestamps=False)
+    kind = pa.list_(pa.struct([("KEY", pa.string()), ("Value", pa.binary())]))
+    headers = pa.array([[{"KEY": "k", "Value": b"v"}, {"KEY": "k", "Value": None}], [], None], kind)
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"x"] * 3), "headers": headers})
+    assert [found for *_, found in records(batch, columns)] == [[("k", b"v"), ("k", None)], [], None]
+
+
+@pytest.mark.parametrize(
+    "wrong", [with_headers("value", "key"), with_headers("k", "value"), with_headers("key", "value", StringType())]
+)
+def test_headers_with_other_fields_are_refused(wrong: StructType) -> None:
+    with pytest.raises(OptionError, match=r"\[KAFKA_SINK_COLUMNS\] headers attribute unsupported type array<struct<"):
+        check_columns(wrong, "t", timestamps=False)
