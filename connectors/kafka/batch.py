@@ -11,7 +11,7 @@ from connectors.kafka.lookup import PatientLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, describe
 from connectors.kafka.options import NoMatch
 from connectors.kafka.positions import Latest
-from connectors.kafka.ranges import OffsetRange, keep_words, split_ranges
+from connectors.kafka.ranges import OffsetRange, keep_words, split_ranges, start_behind_end
 from connectors.kafka.resolve import resolve_words, unresolved
 
 if TYPE_CHECKING:
@@ -87,9 +87,4 @@ def _check(start: Offsets, end: Offsets, stage: str) -> None:
         each for each in start if start[each] > end[each] and end[each] not in {EARLIEST, LATEST}
     ]
     for each in sorted(behind):
-        raise OffsetError(
-            f"KAFKA_{stage}_START_OFFSET_GREATER_THAN_END_OFFSET",
-            f"The start offset {start[each]} of {each} is greater than its end offset {end[each]}",
-            "startingOffsets, endingOffsets",
-            "Begin at or before the end.",
-        )
+        raise start_behind_end(stage, each, start[each], end[each])

@@ -20,7 +20,7 @@ from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.kept_consumers import BATCH_BYTES, MOST_RECORDS, KeptConsumer, borrow, give_back
 from connectors.kafka.losses import report_loss
 from connectors.kafka.offsets import EARLIEST, LATEST
-from connectors.kafka.ranges import OffsetRange
+from connectors.kafka.ranges import OffsetRange, start_behind_end
 from connectors.kafka.read_settings import ReadSettings
 from connectors.kafka.watermarks import watermarks
 
@@ -41,8 +41,11 @@ def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordB
 
     Raises:
         DataLossError: records are gone, and ``fail_on_data_loss`` is set.
+        OffsetError: a batch read begins behind the end of its partition.
         ServiceUnavailableError: nothing came for ``poll_timeout``.
     """
+    if 0 <= part.end <= part.start:
+        return
     reader = borrow(settings, part.topic_partition, part.start)
     run = _Run(reader, part)
     try:
@@ -118,6 +121,9 @@ class _Run:
         words = {EARLIEST: low, LATEST: high}
         self._position = words.get(self._position, self._position)
         self._end = words.get(self._end, self._end)
+        # An earliest offset behind the end is what retention makes of a range, or of a part of one.
+        if self._part.start >= 0 and self._position > self._end:
+            raise start_behind_end("RESOLVED", self._where, self._position, self._end)
 
     def _accept(self, found: Fetched) -> Fetched | None:
         """Gather the records of the range; those behind it are kept for the next one. Moves the position."""

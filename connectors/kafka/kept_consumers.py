@@ -43,6 +43,7 @@ class KeptConsumer:
 
     def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings
+        self._run = settings.run
         self.source = open_source(settings)
         self.where: TopicPartition | None = None
         self.position = -1
@@ -101,8 +102,11 @@ class KeptConsumer:
         before, self._client_position = self._client_position, position
         return position > before
 
-    def begin(self, where: TopicPartition, position: int) -> None:
-        """Take note of a range that begins."""
+    def begin(self, where: TopicPartition, position: int, run: str) -> None:
+        """Take note of a range that begins; what was fetched ahead in another run is of no use."""
+        if self._run != run:
+            self.rest()
+            self._run = run
         self._misses = 0 if self._left == (where, position) else self._misses + 1
 
     def end(self) -> None:
@@ -148,7 +152,7 @@ def borrow(settings: ReadSettings, where: TopicPartition, position: int) -> Kept
     for reader in others:
         reader.close()
     reader = fitting[0] if fitting else KeptConsumer(settings)
-    reader.begin(where, position)
+    reader.begin(where, position, settings.run)
     return reader
 
 

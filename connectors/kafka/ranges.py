@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from connectors.core.errors import OffsetError
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
 
-__all__ = ["OffsetRange", "keep_words", "split_ranges"]
+__all__ = ["OffsetRange", "keep_words", "split_ranges", "start_behind_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +98,20 @@ def keep_words(parts: Iterable[OffsetRange], words: Mapping[TopicPartition, tupl
         if each in last and end == LATEST:
             found[last[each]] = replace(found[last[each]], end=LATEST)
     return found
+
+
+def start_behind_end(stage: str, where: TopicPartition, start: int, end: int) -> OffsetError:
+    """The error for a batch read that would begin behind its end.
+
+    Args:
+        stage: ``UNRESOLVED`` as the options say it, ``RESOLVED`` as words and times were found.
+        where: the partition.
+        start: where it would begin.
+        end: where it would end.
+    """
+    return OffsetError(
+        f"KAFKA_{stage}_START_OFFSET_GREATER_THAN_END_OFFSET",
+        f"The start offset {start} of {where} is greater than its end offset {end}",
+        "startingOffsets, endingOffsets",
+        "Begin at or before the end. If the topic was deleted and made anew, its offsets begin at 0 again.",
+    )

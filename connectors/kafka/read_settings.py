@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from connectors.kafka.fetched import RecordSource
@@ -38,6 +38,8 @@ class ReadSettings:
         fail_on_data_loss: as the option.
         poll_timeout: seconds without any progress after which a task fails.
         native: as the option ``nativeReads``.
+        run: names the run of the stream, or the action that reads a batch. What was fetched for one is not for another:
+            the topic may have been made anew since.
     """
 
     client: ClientSettings
@@ -46,6 +48,7 @@ class ReadSettings:
     fail_on_data_loss: bool
     poll_timeout: float
     native: bool
+    run: str = field(default="", compare=False)
 
 
 def open_source(settings: ReadSettings) -> RecordSource:

@@ -7,6 +7,7 @@ constructors keep the raw options and nothing else.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -93,6 +94,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = dict(options)
+        self._run = ""
         self._parsed: KafkaReadOptions | None = None
         self._stream: KafkaStream | None = None
 
@@ -118,7 +120,9 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The partitions of a batch: a function of the two offsets and of Kafka."""
-        return _partitions(self._open().partitions(start, end), self._parse(), streaming=True)
+        ranges = self._open().partitions(start, end)
+        settings = _settings(self._parse(), self._run, streaming=True)
+        return [KafkaPartition(part, settings) for part in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
@@ -134,7 +138,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._stream.stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_parsed": None, "_stream": None}
+        return {"_options": self._options, "_run": "", "_parsed": None, "_stream": None}
 
     def _parse(self) -> KafkaReadOptions:
         if self._parsed is None:
@@ -147,6 +151,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             from connectors.kafka.stream import KafkaStream  # noqa: PLC0415 - only the source process needs it
 
             self._stream = KafkaStream(self._parse())
+            self._run = secrets.token_hex(8)
         return self._stream
 
 
@@ -168,7 +173,10 @@ class KafkaBatchReader(DataSourceReader):
         from connectors.kafka.filters import bounds_of  # noqa: PLC0415
 
         options = _parse(self._options, streaming=False)
-        return _partitions(plan_batch(options, bounds_of(self._filters)), options, streaming=False)
+        settings = _settings(options, secrets.token_hex(8), streaming=False)
+        # With no partition at all, PySpark hands read() one that is not ours.
+        ranges = plan_batch(options, bounds_of(self._filters)) or [OffsetRange("", 0, 0, 0)]
+        return [KafkaPartition(part, settings) for part in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
@@ -198,16 +206,16 @@ def _parse(raw: Mapping[str, str], *, streaming: bool | None) -> KafkaReadOption
     return parse_read_options(raw, os.environ, streaming=streaming)
 
 
-def _partitions(ranges: Iterable[OffsetRange], options: KafkaReadOptions, *, streaming: bool) -> list[KafkaPartition]:
-    settings = ReadSettings(
+def _settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSettings:
+    return ReadSettings(
         client=options.client,
         group=options.client.get("group.id") or f"{options.group_prefix(streaming=streaming)}-executor",
         headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout=options.poll_timeout_ms / 1000,
         native=options.native_reads,
+        run=run,
     )
-    return [KafkaPartition(part, settings) for part in ranges]
 
 
 def _schema(options: KafkaReadOptions) -> StructType:

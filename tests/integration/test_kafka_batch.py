@@ -122,12 +122,44 @@ def test_41_offsets_must_fit_the_partitions_and_each_other(
         kafka.batch(kafka.options(topic, **named))
 
 
-def test_41_a_start_behind_a_resolved_end_is_an_error(kafka: KafkaRig) -> None:
+@pytest.mark.parametrize("splits", [{}, {"minPartitions": "2"}])
+@pytest.mark.parametrize("loss", ["true", "false"])
+def test_41_a_start_behind_a_resolved_end_is_an_error(kafka: KafkaRig, splits: dict[str, str], loss: str) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, range(3))
-    options = kafka.options(topic, startingOffsets={topic: {"0": 8}}, minPartitions="2")
+    options = kafka.options(topic, startingOffsets={topic: {"0": 8}}, failOnDataLoss=loss, **splits)
     with pytest.raises(TaskFailedError, match="KAFKA_RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET"):
         kafka.batch(options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subscribe": None, "subscribePattern": "no-such-topic-.*"},
+        {"minPartitions": "5"},
+        {"startingOffsets": "here", "endingOffsets": "here"},
+    ],
+    ids=["no topic", "an empty topic in parts", "a start that is the end"],
+)
+def test_a_batch_read_that_finds_nothing_to_read_has_no_rows(kafka: KafkaRig, options: dict[str, Any]) -> None:
+    topic = kafka.topic(1)
+    if "startingOffsets" in options:
+        kafka.send(topic, range(3))
+        options = {key: {topic: {"0": 2}} for key in options}
+    assert kafka.batch(kafka.options(topic, **options)) == []
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_a_batch_read_has_no_rows_that_another_one_has_fetched(kafka: KafkaRig, native: str) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(10))
+    first = kafka.options(topic, nativeReads=native, startingOffsets={topic: {"0": 0}}, endingOffsets={topic: {"0": 5}})
+    assert numbers(kafka.batch(first)) == [*range(5)]  # and what is behind them may have been fetched ahead
+    kafka.delete_topic(topic)
+    kafka.topic(1, topic)
+    kafka.send(topic, range(20, 30))
+    then = kafka.options(topic, nativeReads=native, startingOffsets={topic: {"0": 5}}, endingOffsets={topic: {"0": 10}})
+    assert numbers(kafka.batch(then)) == [*range(25, 30)]
 
 
 def test_42_a_split_keeps_earliest_and_latest_at_its_outer_ends(kafka: KafkaRig) -> None:
@@ -172,6 +204,12 @@ def test_large_records_come_whole(kafka: KafkaRig) -> None:
 # Filters
 
 
+def test_filters_that_leave_no_range_leave_no_rows(kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    (nothing,) = planned(kafka.options(topic), EqualTo(("partition",), 9))
+    assert [*KafkaBatchReader({}).read(nothing)] == []
+
+
 def test_filters_on_topic_and_partition_leave_tasks_out(kafka: KafkaRig) -> None:
     first, second = kafka.topic(3), kafka.topic(1)
     options = kafka.options(f"{first},{second}")
@@ -192,7 +230,8 @@ def test_filters_on_offset_and_timestamp_cut_ranges(kafka: KafkaRig) -> None:
     (part,) = [each.part for each in planned(options, GreaterThanOrEqual(("timestamp",), since))]
     assert (part.partition, part.start, part.end) == (0, 6, 10)
     later = dt.datetime.fromtimestamp(60, dt.UTC)
-    assert planned(options, GreaterThanOrEqual(("timestamp",), later)) == []
+    (part,) = [each.part for each in planned(options, GreaterThanOrEqual(("timestamp",), later))]
+    assert part.size == 0
 
 
 # Log-in and encryption
