@@ -86,6 +86,10 @@ class KafkaRig:
         """Take away the records before an offset, as retention does."""
         self._done(self.admin.delete_records([Partition(name, partition, before)]))
 
+    def delete_groups(self, *names: str) -> None:
+        """Take away consumer groups with their offsets, as time does."""
+        self._done(self.admin.delete_consumer_groups([*names]))
+
     def allow(
         self, user: str, name: str, *operations: str, kind: str = "TOPIC", names_that_begin: bool = False
     ) -> None:

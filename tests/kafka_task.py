@@ -56,7 +56,7 @@ def run_task(plan: TaskPlan) -> str:
     """Run a task here; returns ``written``, ``skipped``, or the code of its error."""
     try:
         task = StreamTask(plan.query, plan.batch, plan.partition)
-        written = exactly_once(plan.options).write(batches(plan.values), task)
+        written = exactly_once(plan.options).write(batches(plan.values), task, plan.run)
     except ConnectorError as error:
         return error.code
     return "skipped" if written.skipped else "written"

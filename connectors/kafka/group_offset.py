@@ -89,13 +89,13 @@ class GroupOffset:
         return denied or next((each for each in told if isinstance(each, CredentialsError)), None)
 
 
-def set_group_offset(admin: Any, group: str, topic: str, offset: int) -> None:
-    """Set the offset of a group, for partition 0 of a topic.
+def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:
+    """Set the offset of a group and its metadata, for partition 0 of a topic.
 
     Raises:
         ConnectorError: Kafka does not take it.
     """
-    asked = sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(topic, 0, offset)])
+    asked = sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(topic, 0, offset, metadata)])
 
     def ask() -> None:
         (future,) = admin.alter_consumer_group_offsets([asked], request_timeout=CALL_SECONDS).values()

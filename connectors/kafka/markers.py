@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from connectors.kafka.rows import Record
     from connectors.kafka.settings import ClientSettings
 
-__all__ = ["Digest", "Marker", "MarkerNames", "Markers"]
+__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers"]
 
 _VERSION: Final = 1
 _DIGEST_BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
+_ASKED_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,39 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
+class Finished:
+    """What the driver notes when a batch ends.
+
+    Attributes:
+        width: the highest number of partitions of a finished batch; 0 if that is not known.
+        run: names the run of the query that finished the last one; empty if that is not known.
+        batch: the number of that batch; -1 if that is not known.
+    """
+
+    width: int
+    run: str = ""
+    batch: int = -1
+
+    def metadata(self) -> str:
+        """All but the width, as text for the metadata of an offset."""
+        return json.dumps({"v": _VERSION, "run": self.run, "batch": self.batch}, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, offset: int, metadata: str | None) -> Self:
+        """From an offset of its group; without what was not noted."""
+        width = max(0, offset)
+        try:
+            value = json.loads(metadata or "")
+            return cls(width, str(value["run"]), int(value["batch"]))
+        except (ValueError, KeyError, TypeError):
+            return cls(width)
+
+    def comes_before(self, run: str, batch: int) -> bool:
+        """Whether a batch is no repetition: only the first batch of a run can be one."""
+        return bool(run) and (self.run, self.batch) == (run, batch - 1)
+
+
+@dataclass(frozen=True, slots=True)
 class MarkerNames:
     """How the groups of a query are called.
 
@@ -95,7 +130,7 @@ class MarkerNames:
 
     @property
     def width(self) -> str:
-        """The group whose offset is the highest number of partitions of a finished batch."""
+        """The group of what the driver notes (`Finished`), whose offset is the width."""
         return f"{self.prefix}-{self.query}-width"
 
     def partition(self, group: str) -> int | None:
@@ -157,20 +192,22 @@ class Markers:
 
     def of(self, partitions: Iterable[int]) -> dict[int, Marker]:
         """The markers of some partitions, where there are any."""
-        found = {each: self._read(self._names.of(each)) for each in partitions}
-        return {each: marker for each, marker in found.items() if marker is not None}
+        wanted = list(partitions)
+        with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+            found = list(pool.map(lambda each: self._read(self._names.of(each)), wanted))
+        return {each: marker for each, marker in zip(wanted, found, strict=True) if marker is not None}
 
     def _read(self, name: str) -> Marker | None:
         with self._group(name) as group:
             return Marker.read(*group.read(), name)
 
-    def width(self) -> int:
-        """The highest number of partitions of a finished batch; 0 if that is not known."""
-        return max(0, self._width.read()[0])
+    def finished(self) -> Finished:
+        """What was noted when the last batch ended."""
+        return Finished.read(*self._width.read())
 
-    def keep_width(self, width: int) -> None:
-        """Note the number of partitions of a finished batch. It is noted with every batch, else it would expire."""
-        set_group_offset(self._admin, self._names.width, self._names.topic, width)
+    def note(self, finished: Finished) -> None:
+        """Note that a batch has ended. It is noted with every batch, else it would expire."""
+        set_group_offset(self._admin, self._names.width, self._names.topic, finished.width, finished.metadata())
 
     def partitions(self) -> list[int]:
         """Every partition that has ever written a marker that is still there."""

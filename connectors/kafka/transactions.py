@@ -21,7 +21,7 @@ from connectors.core.failpoints import failpoint
 from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client_errors import connector_error
 from connectors.kafka.group_offset import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS, consumer_settings
-from connectors.kafka.markers import Digest, Marker, MarkerNames, Markers
+from connectors.kafka.markers import Digest, Finished, Marker, MarkerNames, Markers
 from connectors.kafka.produce import with_dedup_headers
 from connectors.kafka.rows import Columns, Record, records
 from connectors.kafka.sink import RecordSink
@@ -71,22 +71,28 @@ class ExactlyOnce:
         """How the groups of a query are called."""
         return MarkerNames(self.prefix, query, self.marker_topic)
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, run: str = "") -> Written:
         """Write the rows of a task, unless an earlier attempt has.
+
+        Args:
+            batches: the rows.
+            task: which query, batch and partition.
+            run: names the run of the query; empty if that is not known.
 
         Raises:
             DataLossError: it has, with other rows.
             OffsetError: the marker does not fit the batch.
             ConnectorError: something could not be written; nothing of it will be seen.
         """
-        return _Task(self, task).write(batches)
+        return _Task(self, task, run).write(batches)
 
 
 class _Task:
     """One attempt of a task."""
 
-    def __init__(self, how: ExactlyOnce, task: StreamTask) -> None:
+    def __init__(self, how: ExactlyOnce, task: StreamTask, run: str) -> None:
         self._how = how
+        self._run = run
         self._task = task
         self._names = how.names(task.query)
         self._id = self._names.of(task.partition)
@@ -137,9 +143,12 @@ class _Task:
         if self._task.batch == 0:
             return self._task.partition + 1
         with Markers(self._how.client, self._names) as markers:
-            width = markers.width()
+            finished = markers.finished()
+        width = finished.width
         if self._task.partition >= width > 0:
             return self._task.partition + 1  # more partitions than ever before
+        if finished.comes_before(self._run, self._task.batch):
+            return width  # the marker expired, since no batch had so many partitions for long
         what = (
             f"Partition {self._task.partition} of batch {self._task.batch} finds no marker of an earlier batch, so it "
             "cannot tell whether this batch was written already"
@@ -263,13 +272,6 @@ def _counted(found: Iterable[Record], digest: Digest) -> Iterator[Record]:
         yield record
 
 
-_widths: dict[str, tuple[str, int]] = {}
-"""Of each query, the run and the number of partitions of the last batch that this process has committed.
-
-Within a run, batches that were committed are not repeated; the next run may repeat one, also in the same process.
-"""
-
-
 def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run: str) -> None:
     """The driver's part, before Spark logs a batch: no partition beyond the present ones has written it too.
 
@@ -285,11 +287,10 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run:
     """
     names = how.names(query)
     with Markers(how.client, names) as markers:
-        width = markers.width()
-        if not run or _widths.get(query) != (run, partitions):
+        finished = markers.finished()
+        if not finished.comes_before(run, batch):
             _check_beyond(markers, names, batch, partitions)
-        markers.keep_width(max(width, partitions))
-    _widths[query] = run, partitions
+        markers.note(Finished(max(finished.width, partitions), run, batch))
 
 
 def _check_beyond(markers: Markers, names: MarkerNames, batch: int, partitions: int) -> None:

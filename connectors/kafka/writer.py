@@ -130,9 +130,9 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
         """Write the rows of a task."""
         settle_sink()
         if self._exactly_once is not None:
-            task = stream_task()
-            written = self._exactly_once.write(iterator, task)
-            return KafkaCommitMessage(written.rows, task.query, written.skipped, query_run())
+            task, run = stream_task(), query_run()
+            written = self._exactly_once.write(iterator, task, run)
+            return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
         rows = produce_batches(
             iterator, self._columns, self._client, stream_task() if self._dedup_headers else None, native=self._native
         )

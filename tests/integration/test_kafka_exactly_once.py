@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -217,9 +218,9 @@ def test_fewer_partitions_in_a_replay_are_caught_when_a_partition_beyond_them_wa
     assert sink.task(batch, 6, "lost") == "written"
     for partition in range(4):
         assert sink.task(batch, partition, f"b{partition}") == "written"
-    assert sink.commit(batch, 4) == "KAFKA_LAYOUT_CHANGED"
-    assert sink.commit(batch, 4) == "KAFKA_LAYOUT_CHANGED", "again and again, until somebody looks"
-    assert sink.commit(batch, 8) == "committed"
+    assert sink.commit(batch, 4, "restarted") == "KAFKA_LAYOUT_CHANGED"
+    assert sink.commit(batch, 4, "restarted") == "KAFKA_LAYOUT_CHANGED", "again and again, until somebody looks"
+    assert sink.commit(batch, 8, "restarted") == "committed"
 
 
 @pytest.mark.parametrize("runs", [("first", "second"), ("", "")], ids=["known", "unknown"])
@@ -250,6 +251,31 @@ def test_a_missing_marker_is_an_error_only_below_the_width(kafka: KafkaRig) -> N
     sink.options["onMissingMarker"] = "write"
     assert sink.task(5, 0, "c") == "written"
     assert sink.seen() == ["a", "b", "c"]
+
+
+def test_a_marker_that_expired_while_the_query_ran_is_missed_only_by_the_first_batch_of_a_run(
+    kafka: KafkaRig, sink: Sink
+) -> None:
+    for partition in range(4):
+        assert sink.task(0, partition, f"a{partition}") == "written"
+    assert sink.commit(0, 4) == "committed"
+    for batch in (1, 2):  # for long there is one partition only
+        assert sink.task(batch, 0, f"b{batch}") == "written"
+        assert sink.commit(batch, 1) == "committed"
+    kafka.delete_groups(*(f"kafka_py-{sink.query}-{partition}" for partition in (1, 2, 3)))
+    assert sink.task(3, 2, "c") == "written", "the batch before ended in this run"
+    assert sink.task(3, 2, "c") == "skipped"
+    assert run_task(replace(sink.plan(3, 3, "d"), run="after a restart")) == "KAFKA_MARKER_MISSING"
+    assert sink.commit(3, 4) == "committed"
+    assert sink.task(5, 3, "e") == "KAFKA_MARKER_MISSING", "nothing says that batch 4 ended"
+
+
+def test_within_a_run_the_driver_looks_for_a_larger_layout_at_the_first_batch_only(sink: Sink) -> None:
+    assert sink.task(0, 0, "a") == "written"
+    assert sink.commit(0, 1, "one") == "committed"
+    assert sink.task(1, 3, "what no run of Spark would write") == "written"
+    assert sink.commit(1, 2, "one") == "committed"
+    assert sink.commit(1, 2, "two") == "KAFKA_LAYOUT_CHANGED"
 
 
 def test_an_older_copy_of_a_checkpoint_is_caught(sink: Sink) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.kafka.markers import MarkerNames, Markers
+from connectors.kafka.markers import Finished, MarkerNames, Markers
 from connectors.kafka.write_options import parse_write_options
 from connectors.testing.kafka import MockKafka
 
@@ -38,7 +38,18 @@ def test_a_coordinator_that_is_not_ready_is_waited_for(kafka: MockKafka, request
     for width in (3, 4):
         with Markers(settings, names) as markers:
             kafka.fail(request_name, [error])
-            assert markers.width() == (0 if width == 3 else 3)
+            assert markers.finished() == (Finished(0) if width == 3 else Finished(3, "run", 2))
             kafka.fail(request_name, [error])
-            markers.keep_width(width)
-            assert markers.width() == width
+            markers.note(Finished(width, "run", width - 1))
+            assert markers.finished() == Finished(width, "run", width - 1)
+
+
+def test_what_an_older_version_noted_says_the_width_alone() -> None:
+    assert Finished.read(7, "") == Finished(7)
+    assert Finished.read(7, None) == Finished(7)
+    assert Finished.read(7, "{}") == Finished(7)
+    assert Finished.read(-1001, None) == Finished(0)
+    assert not Finished(7).comes_before("", 0)
+    assert not Finished(7, "run", 3).comes_before("other", 4)
+    assert not Finished(7, "run", 3).comes_before("run", 3)
+    assert Finished(7, "run", 3).comes_before("run", 4)
