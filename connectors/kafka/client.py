@@ -21,7 +21,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.kafka.client_errors import connector_error, gone, setting_refused
+from connectors.kafka.client_errors import LastWord, connector_error, gone, setting_refused
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.strategy import Assign, Strategy, Subscribe
 from connectors.kafka.tokens import TokenCallback
@@ -69,6 +69,7 @@ class KafkaLookup:
         self._parent = os.getppid()
         self._problem: ConnectorError | None = None
         self._group_problem: ConnectorError | None = None
+        self._last_word = LastWord()
         self._admin = open_admin(settings)
         own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._note}
         self._consumer = open_consumer(settings, own)
@@ -119,13 +120,14 @@ class KafkaLookup:
                 return question()
             except ConnectorError as error:
                 if not error.transient or time.monotonic() > deadline:
-                    raise
+                    raise self._last_word.explain(error) from None
                 self._check()
                 time.sleep(_PAUSE_SECONDS)
 
     def _note(self, error: Any) -> None:
         """Keep an error of the connection that no later attempt mends: librdkafka goes on trying."""
         problem = connector_error(error, "kafka.bootstrap.servers")
+        self._last_word.note(problem, error.str())
         if isinstance(problem, CredentialsError):
             self._problem = problem
 

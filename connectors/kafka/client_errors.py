@@ -13,7 +13,17 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 
-__all__ = ["ENDED", "LOG_IN", "connector_error", "error_name", "gone", "named_error", "setting_refused"]
+__all__ = [
+    "ENDED",
+    "LOG_IN",
+    "LastWord",
+    "connector_error",
+    "error_name",
+    "gone",
+    "named_error",
+    "record_place",
+    "setting_refused",
+]
 
 ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})
 """What librdkafka says of calls and records when a producer has ended; why it has, it says elsewhere, and once."""
@@ -21,12 +31,17 @@ _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
 LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
-_OF_PROVIDER: Final = "callback raised exception"
-"""What the client makes of any error of a tokenProvider; the old token may live for long."""
+_MAY_PASS: Final = (
+    "callback raised exception",  # what the client makes of any error of a tokenProvider; the old token may live on
+    "Local: Broker transport failure",  # the connection broke off in the middle of the log-in
+    "Local: Timed out",
+)
+"""What the client says in the name of a log-in that nobody has refused."""
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 _LATER: Final = frozenset(
     {
         "_ALL_BROKERS_DOWN",
+        "_MSG_TIMED_OUT",
         "_RESOLVE",
         "_TIMED_OUT",
         "_TIMED_OUT_QUEUE",
@@ -51,6 +66,35 @@ _LATER: Final = frozenset(
         "UNSTABLE_OFFSET_COMMIT",
     }
 )
+
+
+class LastWord:
+    """What the client has said last of its connections: why there is none, which calls and records do not say."""
+
+    def __init__(self) -> None:
+        self._text = ""
+
+    def note(self, problem: ConnectorError, text: str) -> None:
+        """Keep what the client says, if it is of a connection that may come later.
+
+        Args:
+            problem: our error for it.
+            text: of the client.
+        """
+        if isinstance(problem, ServiceUnavailableError) and not text.endswith("brokers are down"):
+            self._text = text
+
+    def explain(self, problem: ConnectorError) -> ConnectorError:
+        """An error with it, if that is what the error is about."""
+        if not self._text or not isinstance(problem, ServiceUnavailableError):
+            return problem
+        what = f"{problem.what}; the client said last: {self._text}"
+        return type(problem)(problem.code, what, problem.where, problem.action)
+
+
+def record_place(topic: str, partition: int | None) -> str:
+    """Where a record was to go; it may have had no partition yet."""
+    return topic if partition is None or partition < 0 else f"{topic}-{partition}"
 
 
 def error_name(error: Any) -> str:
@@ -79,8 +123,8 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
     """
     if name in _GONE:
         return gone(where)
-    not_renewed = name == "_AUTHENTICATION" and text.endswith(_OF_PROVIDER)
-    if name in LOG_IN and not not_renewed:
+    not_refused = name == "_AUTHENTICATION" and any(each in text for each in _MAY_PASS)
+    if name in LOG_IN and not not_refused:
         return CredentialsError(
             "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
         )
@@ -95,7 +139,7 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
         )
     if name in _FENCED or name in ENDED:
         return _ended(name, where)
-    if name in _LATER or retriable or not_renewed:
+    if name in _LATER or retriable or not_refused:
         return ServiceUnavailableError(
             "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
         )
@@ -108,7 +152,9 @@ def _refused(name: str, text: str, where: str) -> ConnectorError:
             "KAFKA_RECORD_TOO_LARGE",
             f"A record is larger than the client or the topic allows: {text}",
             where,
-            "Raise kafka.max.request.size for the client, and max.message.bytes of the topic; or write smaller rows.",
+            "Raise kafka.max.request.size and kafka.buffer.memory for the client, and max.message.bytes of the topic; "
+            "or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
+            "kafka.batch.size less than that limit, such as 16384.",
         )
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.kafka.client_errors import gone, named_error
+from connectors.kafka.client_errors import LastWord, gone, named_error, record_place
 from connectors.kafka.librdkafka import library, new_client
 from connectors.kafka.pace import LINGER_SETTINGS, pace_of
 from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
@@ -64,6 +64,7 @@ class NativeSink:
     def __init__(self, settings: ClientSettings) -> None:
         self._library = library()
         self._error: ConnectorError | None = None
+        self._last_word = LastWord()
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), _PROBLEM(self._note)
         given = settings.revealed()
@@ -101,12 +102,13 @@ class NativeSink:
         )
         if error and self._error is None:
             name = self._library.rd_kafka_topic_name(topic).decode()
-            self._error = self._named(error, f"{name}-{partition}")
+            self._error = self._last_word.explain(self._named(error, record_place(name, partition)))
 
     def _note(self, _client: int, error: int, text: bytes, _opaque: int) -> None:
         """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
-        name = self._library.rd_kafka_err2name(error).decode()
-        problem = named_error(name, text.decode(errors="replace"), "kafka.bootstrap.servers", retriable=False)
+        name, words = self._library.rd_kafka_err2name(error).decode(), text.decode(errors="replace")
+        problem = named_error(name, words, "kafka.bootstrap.servers", retriable=False)
+        self._last_word.note(problem, words)
         if isinstance(problem, CredentialsError) and self._error is None:
             self._error = problem
 
@@ -158,7 +160,7 @@ class NativeSink:
                 (messages[:, word] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32) for word in (0, _PARTITION_WORD)
             )
             first = int(np.flatnonzero(errors)[0])
-            raise self._named(int(errors[first]), f"{topic}-{int(partitions[first])}")
+            raise self._named(int(errors[first]), record_place(topic, int(partitions[first])))
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
         """Wait while so much is under way that more would only wait in the client."""

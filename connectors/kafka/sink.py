@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client import client_exception, open_producer
-from connectors.kafka.client_errors import ENDED, connector_error, error_name, named_error
+from connectors.kafka.client_errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
 
 if TYPE_CHECKING:
     from connectors.kafka.rows import Record
@@ -31,6 +31,7 @@ class RecordSink:
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, Any] | None = None) -> None:
         self._error: ConnectorError | None = None
+        self._last_word = LastWord()
         # Reports come for what failed only: a callback for each record costs as much as sending it.
         fixed = {
             "delivery.report.only.error": True,
@@ -42,11 +43,13 @@ class RecordSink:
 
     def _delivered(self, error: Any, message: Any) -> None:
         if error is not None and self._error is None:
-            self._error = connector_error(error, f"{message.topic()}-{message.partition()}")
+            place = record_place(message.topic(), message.partition())
+            self._error = self._last_word.explain(connector_error(error, place))
 
     def _note(self, error: Any) -> None:
         """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
         problem = connector_error(error, "kafka.bootstrap.servers")
+        self._last_word.note(problem, error.str())
         if isinstance(problem, CredentialsError) and self._error is None:
             self._error = problem
 
@@ -75,7 +78,7 @@ class RecordSink:
                     self._serve(0.1)
                 except refused as error:
                     if looked or not self._has_come(error.args[0], topic, partition):
-                        raise self.refusal(error.args[0], f"{topic}-{partition}") from None
+                        raise self.refusal(error.args[0], record_place(topic, partition)) from None
                     looked = True
                 else:
                     break

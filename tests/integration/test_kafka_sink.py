@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import pickle
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -241,6 +242,36 @@ def test_a_record_that_is_too_large_fails_the_task_and_the_next_one_works(kafka:
         write(given, struct("value"), [{"value": b"small"}, {"value": os.urandom(50_000)}])
     assert write(given, struct("value"), [{"value": b"next"}]) == 1
     assert text(message.value() for message in kafka.read_committed(topic))[-1] == "next"
+
+
+def test_a_record_larger_than_the_queue_is_refused_instead_of_waiting_for_room(kafka: KafkaRig) -> None:
+    topic = kafka.topic(1, max_message_bytes="10000000")
+    given = options(kafka, topic=topic, kafka__buffer__memory="1048576", kafka__max__request__size="5000000")
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_TOO_LARGE\].*kafka.buffer.memory"):
+        write(given, struct("value"), [{"value": b"x" * 2_000_000}])
+    assert write(given, struct("value"), [{"value": b"x" * 1_000_000}] * 5) == 5  # one after the other
+    assert len(kafka.read_committed(topic)) == 5
+
+
+def test_a_batch_that_is_larger_than_the_topic_allows_is_an_error_that_says_how_to_write_smaller_ones(
+    kafka: KafkaRig,
+) -> None:
+    topic = kafka.topic(1, max_message_bytes="20000")
+    given, rows = options(kafka, topic=topic), [{"value": os.urandom(1000)}] * 200
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_RECORD_TOO_LARGE\].*kafka.batch.size less than that limit"):
+        write(given, struct("value"), rows)
+    other = kafka.topic(1, max_message_bytes="20000")
+    assert write(given | {"topic": other, "kafka.batch.size": "16384"}, struct("value"), rows) == 200
+    assert len(kafka.read_committed(other)) == 200
+
+
+def test_round_robin_spreads_rows_over_all_partitions(kafka: KafkaRig) -> None:
+    topic = kafka.topic(4)
+    given = options(kafka, topic=topic, kafka__partitioner__class="o.a.k.clients.producer.RoundRobinPartitioner")
+    write(given, struct("value"), [{"value": b"v"}] * 2000)
+    counts = Counter(message.partition() for message in kafka.read_committed(topic, 4))
+    assert sum(counts.values()) == 2000
+    assert all(counts[partition] > 350 for partition in range(4)), counts
 
 
 def test_a_record_may_be_as_large_as_with_the_jvm_client_and_the_error_of_a_larger_one_names_the_option(

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, StructField, StructType
 
-from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
+from connectors.kafka.client_errors import named_error
 from connectors.kafka.decode import HEADERS
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.rows import Columns, check_columns, records
@@ -70,6 +71,32 @@ def test_a_batch_without_rows_may_be_without_offsets_too(native: bool) -> None:
         assert produce_batches([batch], Columns("t", True, False, False, False), NOWHERE, native=native) == 0
     finally:
         close_sinks()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_broker_that_is_away_is_named_with_what_the_client_says_of_it(native: bool) -> None:
+    batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])})
+    with pytest.raises(ServiceUnavailableError) as caught:
+        produce_batches([batch], Columns("t", False, False, False, False), NOWHERE, native=native)
+    assert str(caught.value).startswith("[KAFKA_UNAVAILABLE] Kafka does not answer: Local: Message timed out; the cl")
+    assert "Connection refused" in caught.value.what
+    assert caught.value.where == "t"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "kind"),
+    [
+        ("_AUTHENTICATION", "SASL PLAIN mechanism handshake failed: Local: Broker transport failure: broker's", False),
+        ("_AUTHENTICATION", "SASL handshake failed: Local: Timed out", False),
+        ("_AUTHENTICATION", "SASL authentication error: Authentication failed: Invalid username or password", True),
+        ("SASL_AUTHENTICATION_FAILED", "Broker: SASL Authentication failed", True),
+        ("_SSL", "SSL handshake failed: certificate verify failed", True),
+    ],
+)
+def test_a_log_in_counts_as_refused_only_if_a_broker_has_refused_it(name: str, text: str, kind: bool) -> None:
+    problem = named_error(name, text, "kafka.bootstrap.servers", retriable=False)
+    assert isinstance(problem, CredentialsError) == kind
+    assert problem.transient == (not kind)
 
 
 def schema(*names: str) -> StructType:

@@ -211,6 +211,49 @@ def test_a_record_may_be_as_large_as_with_the_jvm_client_unless_a_size_is_given(
     assert written({"message.max.bytes": "500000"}).get("message.max.bytes") == "500000"
 
 
+@pytest.mark.parametrize("size", ["max.request.size", "message.max.bytes"])
+@pytest.mark.parametrize("queue", [{"buffer.memory": "2048000"}, {"queue.buffering.max.kbytes": "2000"}], ids=str)
+def test_no_record_may_be_larger_than_the_queue(size: str, queue: dict[str, str]) -> None:
+    assert written({size: "5000000", **queue}).get("message.max.bytes") == "2048000"
+    assert written({size: "1500000", **queue}).get("message.max.bytes") == "1500000"
+
+
+@pytest.mark.parametrize(
+    ("given", "stays"),
+    [
+        ({}, "1"),
+        ({"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}, "0"),
+        ({"partitioner.class": "x.RoundRobinPartitioner", "sticky.partitioning.linger.ms": "7"}, "7"),
+        ({"sticky.partitioning.linger.ms": "20"}, "20"),
+    ],
+    ids=str,
+)
+def test_rows_without_a_key_go_to_one_partition_for_a_short_time(given: dict[str, str], stays: str) -> None:
+    assert written(given).get("sticky.partitioning.linger.ms") == stays
+
+
+@pytest.mark.parametrize(
+    ("given", "milliseconds"),
+    [
+        ({}, "120000"),
+        ({"linger.ms": "200000"}, "230000"),
+        ({"delivery.timeout.ms": "5000"}, "5000"),
+        ({"message.timeout.ms": "5000"}, None),
+    ],
+    ids=str,
+)
+def test_a_record_may_take_as_long_as_with_the_jvm_client(given: dict[str, str], milliseconds: str | None) -> None:
+    settings = written(given)
+    assert settings.get("delivery.timeout.ms") == milliseconds
+    open_producer(settings, {})
+
+
+def test_in_a_transaction_a_record_may_take_as_long_as_the_transaction() -> None:
+    settings = written({"transaction.timeout.ms": "20000"}, deliveryGuarantee="exactly_once")
+    assert settings.get("delivery.timeout.ms") is None
+    open_producer(settings, {"transactional.id": "t"})
+
+
 @pytest.mark.parametrize(
     "name", ["error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "on_delivery", "logger"]
 )
