@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import Secret
+from connectors.kafka.jvm_values import nearest_value
 from connectors.kafka.positions import illegal
 
 if TYPE_CHECKING:
@@ -121,6 +122,8 @@ _BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
 _LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _EXTENSION: Final = "extension_"
+_UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
+_UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim"
 _OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
 
@@ -169,8 +172,10 @@ def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
             f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}",
             "Give read_uncommitted or read_committed.",
         )
+    # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
+    used = {name: value for name, value in given.items() if name not in {"session.timeout.ms", "heartbeat.interval.ms"}}
     # librdkafka's own default is read_committed; the JVM client's is not.
-    return common_settings(options, {**given, "isolation.level": isolation})
+    return common_settings(options, {**used, "isolation.level": isolation})
 
 
 def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
@@ -190,8 +195,9 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     for name, value in others.items():
         if name in _REFUSED or name.startswith("metrics."):
             raise illegal(f"The option kafka.{name} is not supported", _REFUSED.get(name, "Leave it out."))
+        known = _RENAMED.get(name, name)
         # The system's own size is -1 to the JVM client, and 0 to librdkafka.
-        plain[_RENAMED.get(name, name)] = "0" if name in _BUFFERS and value == "-1" else value
+        plain[known] = "0" if name in _BUFFERS and value == "-1" else nearest_value(known, value)
     plain |= _stores(stores)
     if options.sasl_jaas_config is not None:
         _log_in(options.sasl_jaas_config.reveal(), plain, secret)
@@ -200,7 +206,19 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
         raise illegal("The option tokenProvider names no class", "Give module:Class.")
     if plain.get("ssl.endpoint.identification.algorithm") == "":
         plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
+    _check_tokens(plain, options.token_provider)
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+
+
+def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
+    """Refuse a log-in by tokens that come from nowhere: the client would wait for them without a word."""
+    mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", ""))
+    own = plain.get(_UNSECURED, "").lower() == "true" or plain.get("sasl.oauthbearer.method") == "oidc"
+    if mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
+        raise illegal(
+            "The log-in OAUTHBEARER has nothing that gives tokens",
+            "Give tokenProvider=module:Class, or kafka.sasl.oauthbearer.method=oidc with a token endpoint.",
+        )
 
 
 def _split_stores(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
@@ -270,6 +288,9 @@ def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None
 
 def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
     plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
+    if (name := values.get(f"{_UNSECURED_CLAIM}_sub")) is not None:  # as OAuthBearerUnsecuredLoginCallbackHandler
+        plain.setdefault(_UNSECURED, "true")
+        plain.setdefault("sasl.oauthbearer.config", f"principal={name}")
     for name, target in (("clientId", "client.id"), ("scope", "scope")):
         if name in values:
             plain.setdefault(f"sasl.oauthbearer.{target}", values[name])

@@ -261,3 +261,52 @@ def test_in_a_transaction_a_record_may_take_as_long_as_the_transaction() -> None
 def test_a_callback_is_refused_by_name(parse: Callable[[dict[str, str]], ClientSettings], name: str) -> None:
     with pytest.raises(OptionError, match=f"kafka.{name} is not supported"):
         parse({name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"batch.size": "0"}, {"batch.size": "1"}),
+        ({"connections.max.idle.ms": "-1"}, {"connections.max.idle.ms": "0"}),
+        ({"request.timeout.ms": "1000000"}, {"request.timeout.ms": "900000"}),
+        ({"max.request.size": "500"}, {"message.max.bytes": "1000"}),
+        ({"retry.backoff.ms": "0"}, {"retry.backoff.ms": "1"}),
+        ({"metadata.max.age.ms": "0"}, {"metadata.max.age.ms": "1"}),
+        ({"linger.ms": "1000000"}, {"linger.ms": "900000"}),
+        ({"max.request.size": "2147483647", "buffer.memory": "4294967296"}, {"message.max.bytes": "1000000000"}),
+    ],
+    ids=str,
+)
+def test_a_value_that_only_the_jvm_client_takes_is_the_nearest_one(
+    given: dict[str, str], taken: dict[str, str]
+) -> None:
+    settings = written(given)
+    assert {name: settings.get(name) for name in taken} == taken
+    open_producer(settings, {})
+
+
+@pytest.mark.parametrize(
+    "given", [{"batch.size": "-1"}, {"linger.ms": "-5"}, {"retry.backoff.ms": "x"}, {"max.request.size": "-1"}], ids=str
+)
+def test_a_value_that_the_jvm_client_refuses_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError):
+        open_producer(written(given), {})
+
+
+@pytest.mark.parametrize(
+    "given", [{"session.timeout.ms": "600000"}, {"fetch.min.bytes": "0"}, {"fetch.max.wait.ms": "400000"}], ids=str
+)
+def test_the_source_takes_what_its_group_would_need_and_never_joins(given: dict[str, str]) -> None:
+    check_settings(read(given))
+
+
+def test_an_unsecured_log_in_by_tokens_is_that_of_the_jvm_client() -> None:
+    login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    settings = read(given | {"sasl.jaas.config": login + 'unsecuredLoginStringClaim_sub="shop";'})
+    assert settings.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
+    assert settings.get("sasl.oauthbearer.config") == "principal=shop"
+    check_settings(settings)
+    for more in ({}, {"sasl.jaas.config": login + ";"}):
+        with pytest.raises(OptionError, match="OAUTHBEARER has nothing that gives tokens"):
+            read(given | more)
