@@ -119,9 +119,11 @@ class KafkaLookup:
             try:
                 return question()
             except ConnectorError as error:
-                if not error.transient or time.monotonic() > deadline:
-                    raise self._last_word.explain(error) from None
+                if not error.transient:
+                    raise
                 self._check()
+                if time.monotonic() > deadline:
+                    raise self._last_word.explain(error) from None
                 time.sleep(_PAUSE_SECONDS)
 
     def _note(self, error: Any) -> None:

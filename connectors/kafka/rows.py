@@ -21,6 +21,7 @@ _ANY_PARTITION: Final = -1
 _NOW: Final = 0
 _MICROSECONDS: Final = 1000
 """Of a millisecond."""
+_REPLACEMENT: Final = "\ufffd"
 _TOPIC_BYTES: Final = 512
 """The longest name that librdkafka takes; brokers take 249."""
 
@@ -123,9 +124,10 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
             _SINK,
             "Give the option topic, or fill the column.",
         )
-    names: list[str] = pc.unique(column).to_pylist()
+    # Spark's strings are bytes, which may be no UTF-8.
+    names: list[str] = [text.decode(errors="replace") for text in pc.unique(column).cast(pa.binary()).to_pylist()]
     for name in names:
-        if not name or "\0" in name or len(name.encode()) > _TOPIC_BYTES:
+        if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > _TOPIC_BYTES:
             raise ConnectorError(
                 "KAFKA_TOPIC_NAME",
                 f"A row's topic {name[:100]!r} cannot be the name of a topic",
@@ -192,7 +194,20 @@ def _times(batch: pa.RecordBatch) -> list[int]:
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
-    return [None if each is None else [_header(pair) for pair in each] for each in column.to_pylist()]
+    return [None if each is None else [_header(pair) for pair in each] for each in _header_lists(column)]
+
+
+def _header_lists(column: pa.Array) -> list[list[dict[str, Any] | None] | None]:
+    """Headers with their keys as text; what is not UTF-8 in one is replaced, as Java does it."""
+    try:
+        found: list[list[dict[str, Any] | None] | None] = column.to_pylist()
+    except UnicodeDecodeError:
+        key, value = (field.name for field in column.type.value_type)
+        fields = pa.struct([(key, pa.binary()), (value, pa.binary())])
+        found = column.cast(pa.list_(fields)).to_pylist()
+        for pair in (pair for each in found if each is not None for pair in each if pair is not None):
+            pair[key] = None if pair[key] is None else pair[key].decode(errors="replace")
+    return found
 
 
 def _header(pair: dict[str, Any] | None) -> tuple[str, bytes | None]:

@@ -73,6 +73,26 @@ def test_a_batch_without_rows_may_be_without_offsets_too(native: bool) -> None:
         close_sinks()
 
 
+NO_UTF8 = pa.array([b"a\xff"], pa.binary()).view(pa.string())
+"""What Spark makes of ``CAST(X'61FF' AS STRING)``."""
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_topic_that_is_not_utf8_is_named(native: bool) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([b"v"]), NO_UTF8], ["value", "topic"])
+    with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\] A row's topic 'a\ufffd' cannot be"):
+        produce_batches([batch], Columns(None, False, False, False, False), NOWHERE, native=native)
+
+
+def test_what_is_not_utf8_in_the_key_of_a_header_is_replaced() -> None:
+    pairs = pa.StructArray.from_arrays([NO_UTF8, pa.array([b"1"])], ["key", "value"])
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"v"]), pa.ListArray.from_arrays([0, 1], pairs)], ["value", "headers"]
+    )
+    ((*_, headers),) = records(batch, Columns("t", False, False, True, False))
+    assert headers == [("a\ufffd", b"1")]
+
+
 @pytest.mark.parametrize("native", [True, False])
 def test_a_broker_that_is_away_is_named_with_what_the_client_says_of_it(native: bool) -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])})
