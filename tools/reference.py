@@ -126,7 +126,11 @@ _KAFKA_SINK_COLUMNS = (
     ("key", "string or binary", "null: the partitioner is free"),
     ("topic", "string", "unless the option `topic` is given, which wins"),
     ("partition", "int", "null: the partitioner says"),
-    ("headers", "array<struct<key:string,value:binary>>", "its fields in any case; no null in it, nor as a key"),
+    (
+        "headers",
+        "array<struct<key:string,value:binary>>",
+        "its fields in any case; no header and no key may be null",
+    ),
     ("timestamp", "timestamp", "with `writeTimestamps`; after 1970-01-01T00:00:00Z, null: now"),
 )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import Any, Final
 
 from connectors.core.errors import (
@@ -31,12 +33,12 @@ _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
 LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
-_MAY_PASS: Final = (
-    "callback raised exception",  # what the client makes of any error of a tokenProvider; the old token may live on
-    "Local: Broker transport failure",  # the connection broke off in the middle of the log-in
-    "Local: Timed out",
+_MAY_PASS: Final = re.compile(
+    r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may live on
+    r"|handshake failed: Local: (?:Broker transport failure|Timed out)"  # the connection broke off in the log-in
 )
 """What the client says in the name of a log-in that nobody has refused."""
+_FRESH_SECONDS: Final = 300.0
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 _LATER: Final = frozenset(
     {
@@ -69,10 +71,11 @@ _LATER: Final = frozenset(
 
 
 class LastWord:
-    """What the client has said last of its connections: why there is none, which calls and records do not say."""
+    """What the client has said of its connections lately: why there is none, which calls and records do not say."""
 
     def __init__(self) -> None:
         self._text = ""
+        self._said_at = 0.0
 
     def note(self, problem: ConnectorError, text: str) -> None:
         """Keep what the client says, if it is of a connection that may come later.
@@ -82,11 +85,12 @@ class LastWord:
             text: of the client.
         """
         if isinstance(problem, ServiceUnavailableError) and not text.endswith("brokers are down"):
-            self._text = text
+            self._text, self._said_at = text, time.monotonic()
 
     def explain(self, problem: ConnectorError) -> ConnectorError:
         """An error with it, if that is what the error is about."""
-        if not self._text or not isinstance(problem, ServiceUnavailableError):
+        lately = time.monotonic() - self._said_at < _FRESH_SECONDS
+        if not self._text or not lately or not isinstance(problem, ServiceUnavailableError):
             return problem
         what = f"{problem.what}; the client said last: {self._text}"
         return type(problem)(problem.code, what, problem.where, problem.action)
@@ -123,7 +127,7 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
     """
     if name in _GONE:
         return gone(where)
-    not_refused = name == "_AUTHENTICATION" and any(each in text for each in _MAY_PASS)
+    not_refused = name == "_AUTHENTICATION" and _MAY_PASS.search(text) is not None
     if name in LOG_IN and not not_refused:
         return CredentialsError(
             "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
@@ -141,7 +145,10 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
         return _ended(name, where)
     if name in _LATER or retriable or not_refused:
         return ServiceUnavailableError(
-            "KAFKA_UNAVAILABLE", f"Kafka does not answer: {text}", where, "Check kafka.bootstrap.servers and brokers."
+            "KAFKA_UNAVAILABLE",
+            f"Kafka does not answer: {text}",
+            where,
+            "Check kafka.bootstrap.servers, kafka.security.protocol and brokers.",
         )
     return _refused(name, text, where)
 

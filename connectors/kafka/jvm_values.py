@@ -1,7 +1,8 @@
 """Values that the JVM client takes and librdkafka does not: the nearest one that it does take stands for them.
 
-Ranges of librdkafka are those of its CONFIGURATION.md, of the JVM client those of ``ProducerConfig`` and
-``ConsumerConfig``. What the JVM client refuses too is left as it is, for librdkafka to refuse by name.
+One setting at a time: what librdkafka refuses for another setting's sake stays refused. Ranges of librdkafka are those
+of its CONFIGURATION.md, of the JVM client those of ``ProducerConfig`` and ``ConsumerConfig``. What the JVM client
+refuses too is left as it is, for librdkafka to refuse by name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _MOST: Final = (1 << 31) - 1
 _RANGES: Final[dict[str, tuple[int, int, int]]] = {
     "batch.size": (0, 1, _MOST),
     "connections.max.idle.ms": (-(1 << 63), 0, _MOST),
-    "fetch.max.bytes": (0, 0, 2_147_483_135),
+    "fetch.max.bytes": (0, 1_000_000, 2_147_483_135),
     "fetch.message.max.bytes": (0, 1, 1_000_000_000),
     "fetch.min.bytes": (0, 1, 100_000_000),
     "fetch.wait.max.ms": (0, 0, 300_000),
@@ -28,7 +29,10 @@ _RANGES: Final[dict[str, tuple[int, int, int]]] = {
     "retry.backoff.max.ms": (0, 1, 300_000),
     "retry.backoff.ms": (0, 1, 300_000),
 }
-"""By the name in librdkafka: the least that the JVM client takes, and the least and the most that librdkafka does."""
+"""By the name in librdkafka: the least that the JVM client takes, and the least and the most that librdkafka does.
+
+That of ``fetch.max.bytes`` is the default of its ``message.max.bytes``, which it may not be below.
+"""
 
 
 def nearest_value(name: str, value: str) -> str:

@@ -43,7 +43,7 @@ class KeptConsumer:
 
     def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings
-        self._run = settings.run
+        self.run = settings.run
         self.source = open_source(settings)
         self.where: TopicPartition | None = None
         self.position = -1
@@ -104,9 +104,9 @@ class KeptConsumer:
 
     def begin(self, where: TopicPartition, position: int, run: str) -> None:
         """Take note of a range that begins; what was fetched ahead in another run is of no use."""
-        if self._run != run:
+        if self.run != run:
             self.rest()
-            self._run = run
+            self.run = run
         self._misses = 0 if self._left == (where, position) else self._misses + 1
 
     def end(self) -> None:
@@ -143,8 +143,9 @@ def borrow(settings: ReadSettings, where: TopicPartition, position: int) -> Kept
     with _lock:
         kept = _readers[settings] = _readers.pop(settings, [])
         others = [reader for other in [*_readers][:-_QUERIES] for reader in _readers.pop(other)]
-        fitting = [reader for reader in kept if reader.stood_at(where, position)]
-        fitting += [reader for reader in kept if reader.where == where]
+        own = [reader for reader in kept if reader.run == settings.run]
+        fitting = [reader for reader in own if reader.stood_at(where, position)]
+        fitting += [reader for reader in own if reader.where == where]
         fitting += [reader for reader in kept if reader.where is None]
         fitting += kept[:1] if len(kept) >= _KEPT else []
         if fitting:

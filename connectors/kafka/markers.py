@@ -83,17 +83,20 @@ class Finished:
 
     Attributes:
         width: the highest number of partitions of a finished batch; 0 if that is not known.
-        run: names the run of the query that finished the last one; empty if that is not known.
+        query_run: names the run of the query that finished the last one; empty if that is not known.
         batch: the number of that batch; -1 if that is not known.
+        partitions: how many that batch had.
     """
 
     width: int
-    run: str = ""
+    query_run: str = ""
     batch: int = -1
+    partitions: int = 0
 
     def metadata(self) -> str:
         """All but the width, as text for the metadata of an offset."""
-        return json.dumps({"v": _VERSION, "run": self.run, "batch": self.batch}, separators=(",", ":"))
+        value = {"v": _VERSION, "run": self.query_run, "batch": self.batch, "partitions": self.partitions}
+        return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Self:
@@ -101,13 +104,13 @@ class Finished:
         width = max(0, offset)
         try:
             value = json.loads(metadata or "")
-            return cls(width, str(value["run"]), int(value["batch"]))
+            return cls(width, str(value["run"]), int(value["batch"]), int(value["partitions"]))
         except (ValueError, KeyError, TypeError):
             return cls(width)
 
-    def comes_before(self, run: str, batch: int) -> bool:
-        """Whether a batch is no repetition: only the first batch of a run can be one."""
-        return bool(run) and (self.run, self.batch) == (run, batch - 1)
+    def comes_before(self, query_run: str, batch: int) -> bool:
+        """Whether a batch is no repetition: with one driver, only the first batch of a run can be one."""
+        return bool(query_run) and (self.query_run, self.batch) == (query_run, batch - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +173,7 @@ def _framed(parts: Iterable[bytes | None]) -> bytes:
 
 
 class Markers:
-    """Reads the markers of a query, and keeps its width; for the driver, and for tasks that miss their own.
+    """Reads the markers of a query, and what its driver notes; for the driver, and for tasks that miss their own.
 
     A context manager that closes its connections; those of the admin client go with the last reference to it.
     """

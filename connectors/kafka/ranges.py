@@ -113,5 +113,6 @@ def start_behind_end(stage: str, where: TopicPartition, start: int, end: int) ->
         f"KAFKA_{stage}_START_OFFSET_GREATER_THAN_END_OFFSET",
         f"The start offset {start} of {where} is greater than its end offset {end}",
         "startingOffsets, endingOffsets",
-        "Begin at or before the end. If the topic was deleted and made anew, its offsets begin at 0 again.",
+        "Begin at or before the end. If the topic was deleted and made anew, its offsets begin at 0 again; with "
+        "kafka.isolation.level=read_committed the end lies before the first open transaction.",
     )

@@ -123,6 +123,7 @@ _LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|opt
 _LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _EXTENSION: Final = "extension_"
 _UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
+_TRUE: Final = frozenset({"true", "t", "1"})
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim"
 _OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
@@ -213,8 +214,10 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     """Refuse a log-in by tokens that come from nowhere: the client would wait for them without a word."""
     mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", ""))
-    own = plain.get(_UNSECURED, "").lower() == "true" or plain.get("sasl.oauthbearer.method") == "oidc"
-    if mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
+    unsecured = plain.get(_UNSECURED, "").strip().lower() in _TRUE
+    own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
+    logs_in = plain.get("security.protocol", "").strip().upper().startswith("SASL")
+    if logs_in and mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
         raise illegal(
             "The log-in OAUTHBEARER has nothing that gives tokens",
             "Give tokenProvider=module:Class, or kafka.sasl.oauthbearer.method=oidc with a token endpoint.",
@@ -289,6 +292,8 @@ def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None
 def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
     plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
     if (name := values.get(f"{_UNSECURED_CLAIM}_sub")) is not None:  # as OAuthBearerUnsecuredLoginCallbackHandler
+        if not re.fullmatch(r"[^\s,]+", name):
+            raise illegal("unsecuredLoginStringClaim_sub cannot have spaces or commas here", "Give another name.")
         plain.setdefault(_UNSECURED, "true")
         plain.setdefault("sasl.oauthbearer.config", f"principal={name}")
     for name, target in (("clientId", "client.id"), ("scope", "scope")):

@@ -71,28 +71,28 @@ class ExactlyOnce:
         """How the groups of a query are called."""
         return MarkerNames(self.prefix, query, self.marker_topic)
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, run: str = "") -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, query_run: str = "") -> Written:
         """Write the rows of a task, unless an earlier attempt has.
 
         Args:
             batches: the rows.
             task: which query, batch and partition.
-            run: names the run of the query; empty if that is not known.
+            query_run: names the run of the query; empty if that is not known.
 
         Raises:
             DataLossError: it has, with other rows.
             OffsetError: the marker does not fit the batch.
             ConnectorError: something could not be written; nothing of it will be seen.
         """
-        return _Task(self, task, run).write(batches)
+        return _Task(self, task, query_run).write(batches)
 
 
 class _Task:
     """One attempt of a task."""
 
-    def __init__(self, how: ExactlyOnce, task: StreamTask, run: str) -> None:
+    def __init__(self, how: ExactlyOnce, task: StreamTask, query_run: str) -> None:
         self._how = how
-        self._run = run
+        self._query_run = query_run
         self._task = task
         self._names = how.names(task.query)
         self._id = self._names.of(task.partition)
@@ -147,7 +147,7 @@ class _Task:
         width = finished.width
         if self._task.partition >= width > 0:
             return self._task.partition + 1  # more partitions than ever before
-        if finished.comes_before(self._run, self._task.batch):
+        if finished.comes_before(self._query_run, self._task.batch):
             return width  # the marker expired, since no batch had so many partitions for long
         what = (
             f"Partition {self._task.partition} of batch {self._task.batch} finds no marker of an earlier batch, so it "
@@ -272,7 +272,7 @@ def _counted(found: Iterable[Record], digest: Digest) -> Iterator[Record]:
         yield record
 
 
-def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run: str) -> None:
+def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
     """The driver's part, before Spark logs a batch: no partition beyond the present ones has written it too.
 
     Args:
@@ -280,7 +280,7 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run:
         query: the id of the query.
         batch: the number of the batch.
         partitions: how many it had.
-        run: names the run of the query; empty if that is not known.
+        query_run: names the run of the query; empty if that is not known.
 
     Raises:
         DataLossError: an earlier run of this batch had more partitions, and one of these was written.
@@ -288,9 +288,10 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, run:
     names = how.names(query)
     with Markers(how.client, names) as markers:
         finished = markers.finished()
-        if not finished.comes_before(run, batch):
+        # A change within a run is no repetition either, unless another driver was at work meanwhile.
+        if not finished.comes_before(query_run, batch) or partitions != finished.partitions:
             _check_beyond(markers, names, batch, partitions)
-        markers.note(Finished(max(finished.width, partitions), run, batch))
+        markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
 
 
 def _check_beyond(markers: Markers, names: MarkerNames, batch: int, partitions: int) -> None:

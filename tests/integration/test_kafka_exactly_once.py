@@ -270,11 +270,12 @@ def test_a_marker_that_expired_while_the_query_ran_is_missed_only_by_the_first_b
     assert sink.task(5, 3, "e") == "KAFKA_MARKER_MISSING", "nothing says that batch 4 ended"
 
 
-def test_within_a_run_the_driver_looks_for_a_larger_layout_at_the_first_batch_only(sink: Sink) -> None:
+def test_the_driver_looks_for_a_larger_layout_when_a_run_begins_and_when_the_layout_changes(sink: Sink) -> None:
     assert sink.task(0, 0, "a") == "written"
-    assert sink.commit(0, 1, "one") == "committed"
-    assert sink.task(1, 3, "what no run of Spark would write") == "written"
-    assert sink.commit(1, 2, "one") == "committed"
+    assert sink.commit(0, 2, "one") == "committed"
+    assert sink.task(1, 3, "what another driver has written") == "written"
+    assert sink.commit(1, 1, "one") == "KAFKA_LAYOUT_CHANGED"
+    assert sink.commit(1, 2, "one") == "committed", "one look for each batch would cost more than it gives"
     assert sink.commit(1, 2, "two") == "KAFKA_LAYOUT_CHANGED"
 
 

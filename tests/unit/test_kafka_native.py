@@ -168,6 +168,7 @@ def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
 ) -> None:
     close_readers()
     monkeypatch.setattr(kept_consumers, "_REST_SECONDS", 0.2)
+    monkeypatch.setattr(kept_consumers, "_IDLE_SECONDS", 600.0)
     for thread in [*kept_consumers._reapers]:
         thread.join(60)
     producer = Producer({"bootstrap.servers": mock.endpoint})

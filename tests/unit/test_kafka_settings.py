@@ -239,6 +239,11 @@ def test_rows_without_a_key_go_to_one_partition_for_a_short_time(given: dict[str
         ({"linger.ms": "200000"}, "230000"),
         ({"delivery.timeout.ms": "5000"}, "5000"),
         ({"message.timeout.ms": "5000"}, None),
+        ({"queue.buffering.max.ms": "200000"}, "230000"),
+        ({"linger.ms": "200000.5"}, "230001"),
+        ({"linger.ms": "2147483647"}, "930000"),
+        ({"request.timeout.ms": "300000"}, "300000"),
+        ({"linger.ms": "5000", "request.timeout.ms": "1000000"}, "905000"),
     ],
     ids=str,
 )
@@ -294,7 +299,14 @@ def test_a_value_that_the_jvm_client_refuses_is_refused(given: dict[str, str]) -
 
 
 @pytest.mark.parametrize(
-    "given", [{"session.timeout.ms": "600000"}, {"fetch.min.bytes": "0"}, {"fetch.max.wait.ms": "400000"}], ids=str
+    "given",
+    [
+        {"session.timeout.ms": "600000"},
+        {"fetch.min.bytes": "0"},
+        {"fetch.max.wait.ms": "400000"},
+        {"fetch.max.bytes": "500000"},
+    ],
+    ids=str,
 )
 def test_the_source_takes_what_its_group_would_need_and_never_joins(given: dict[str, str]) -> None:
     check_settings(read(given))
@@ -307,6 +319,21 @@ def test_an_unsecured_log_in_by_tokens_is_that_of_the_jvm_client() -> None:
     assert settings.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
     assert settings.get("sasl.oauthbearer.config") == "principal=shop"
     check_settings(settings)
+    with pytest.raises(OptionError, match="cannot have spaces"):
+        read(given | {"sasl.jaas.config": login + 'unsecuredLoginStringClaim_sub="my shop";'})
     for more in ({}, {"sasl.jaas.config": login + ";"}):
         with pytest.raises(OptionError, match="OAUTHBEARER has nothing that gives tokens"):
             read(given | more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"sasl.oauthbearer.method": "OIDC", "sasl.oauthbearer.client.id": "c"},
+        {"enable.sasl.oauthbearer.unsecure.jwt": "1"},
+        {"security.protocol": "PLAINTEXT"},
+    ],
+    ids=str,
+)
+def test_a_log_in_by_tokens_that_come_from_somewhere_is_taken(more: dict[str, str]) -> None:
+    assert refusal(read, {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"} | more) is None
