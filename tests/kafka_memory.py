@@ -16,7 +16,7 @@ import pyspark.sql.worker.plan_data_source_read  # noqa: F401 - part of a worker
 
 from connectors.kafka.options import parse_read_options
 from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.reader import KafkaStreamReader, _partitions
+from connectors.kafka.reader import KafkaPartition, KafkaStreamReader, _settings
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,8 @@ def peak_bytes() -> int:
 def run(reading: Reading) -> tuple[int, int]:
     """Read; returns the highest resident size, and the number of records."""
     options = parse_read_options(reading.options, {}, streaming=True)
-    parts = _partitions([OffsetRange(*each) for each in reading.ranges], options, streaming=True)
+    settings = _settings(options, "run", streaming=True)
+    parts = [KafkaPartition(OffsetRange(*each), settings) for each in reading.ranges]
     end = time.monotonic() + reading.seconds
     records = 0
     while True:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consume import _Reader, _Run
+from connectors.kafka.consume import _Run
+from connectors.kafka.kept_consumers import KeptConsumer
 from connectors.kafka.options import parse_read_options
 from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.reader import _partitions
+from connectors.kafka.reader import _settings
 from connectors.testing.kafka_broker import USER
 from connectors.testing.protocol import TaskFailedError
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
@@ -48,11 +49,12 @@ def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_
     kafka.allow(USER, topic, "DESCRIBE", "READ")
     kafka.send(topic, range(5))
     options = parse_read_options(as_user(kafka, topic, nativeReads=native), {}, streaming=True)
-    (task,) = _partitions([OffsetRange(topic, 0, 0, 6)], options, streaming=True)
-    reader = _Reader(task.settings)
+    reader = KeptConsumer(_settings(options, "run", streaming=True))
     reader.source = source = Telling(reader.source)
     with ThreadPoolExecutor(1) as pool:
-        reading = pool.submit(lambda: sum(batch.num_rows for batch in _Run(reader, task.part).batches()))
+        reading = pool.submit(
+            lambda: sum(batch.num_rows for batch in _Run(reader, OffsetRange(topic, 0, 0, 6)).batches())
+        )
         end = time.monotonic() + PATIENCE
         while "GROUP_AUTHORIZATION_FAILED" not in source.events and not reading.done():
             assert time.monotonic() < end, source.events

@@ -25,7 +25,8 @@ def test_raised_enospc_at_a_call_of_each_kind_loses_and_doubles_nothing(tmp_path
     sys.stdout.write(f"seed {seed}\n")
     choose = random.Random(seed)
     kinds: dict[tuple[str, str], list[int]] = {}
-    for place, (kind, path) in enumerate(live_on_full_disk(tmp_path / "room", None, 0).taking):
+    # Another life may have some calls fewer: the last ones of this one are left out.
+    for place, (kind, path) in enumerate(live_on_full_disk(tmp_path / "room", None, 0).taking[:-10]):
         kinds.setdefault((kind, path.split("/")[1] if "/" in path else ""), []).append(place)
     assert {("link", "inbox"), ("link", "ledger"), ("link", "ids"), ("write", "tmp")} <= kinds.keys()
     for number, places in enumerate(kinds.values()):
