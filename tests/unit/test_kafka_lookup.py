@@ -197,13 +197,10 @@ def test_a_closed_lookup_leaves_no_thread_and_no_connection(mock: MockKafka) -> 
     assert threads() <= before, "fewer, if what an earlier test had left ends meanwhile"
 
 
-@pytest.mark.parametrize(
-    ("servers", "cause"), [("127.0.0.1:1", "Connection refused"), ("no-host.invalid:9092", "Failed to resolve")]
-)
-def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them(servers: str, cause: str) -> None:
-    settings = parse_read_options({"kafka.bootstrap.servers": servers, "subscribe": "t"}, {}, streaming=True).client
+def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them() -> None:
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     with (
-        KafkaLookup(settings, call_seconds=1.0) as asked,
-        pytest.raises(ServiceUnavailableError, match=rf"\[KAFKA_UNAVAILABLE\].*the client said last: .*{cause}"),
+        KafkaLookup(parse_read_options(given, {}, streaming=True).client, call_seconds=1.0) as asked,
+        pytest.raises(ServiceUnavailableError, match=r"\[KAFKA_UNAVAILABLE\].*said last: .*Connection refused"),
     ):
         asked.partitions(Subscribe(("t",)))
