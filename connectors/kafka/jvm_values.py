@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["nearest_value"]
+__all__ = ["nearest_value", "whole_number"]
 
 _MOST: Final = (1 << 31) - 1
 _RANGES: Final[dict[str, tuple[int, int, int]]] = {
@@ -35,6 +35,11 @@ That of ``fetch.max.bytes`` is the default of its ``message.max.bytes``, which i
 """
 
 
+def whole_number(text: str) -> int | None:
+    """A setting as a whole number; None for anything else, which librdkafka refuses by name."""
+    return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
+
+
 def nearest_value(name: str, value: str) -> str:
     """The value of a setting as librdkafka takes it.
 
@@ -42,8 +47,8 @@ def nearest_value(name: str, value: str) -> str:
         name: of librdkafka.
         value: as it was given.
     """
-    if name not in _RANGES or not re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
+    number = whole_number(value)
+    if name not in _RANGES or number is None:
         return value
     allowed, least, most = _RANGES[name]
-    number = int(value)
     return value if number < allowed or least <= number <= most else str(min(max(number, least), most))

@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["LINGER_SETTINGS", "Pace", "pace_of"]
+__all__ = ["LINGER_SETTINGS", "TIMEOUT_SETTINGS", "Pace", "pace_of"]
 
 LINGER_SETTINGS: Final = ("linger.ms", "queue.buffering.max.ms")
 """One setting by two names."""
+TIMEOUT_SETTINGS: Final = ("delivery.timeout.ms", "message.timeout.ms")
+"""One setting by two names."""
 
-_TIMEOUT_SETTINGS: Final = ("delivery.timeout.ms", "message.timeout.ms")
 _LINGER_MS: Final = 50.0
 _BATCHES: Final = 3
 _LEAST_BYTES: Final = 4 << 20
@@ -60,7 +61,7 @@ class Pace:
 def pace_of(settings: Mapping[str, str]) -> Pace:
     """The pace that goes with some settings of a producer."""
     given = max(_number(settings, name, 0) for name in LINGER_SETTINGS)
-    shortest = min((each for name in _TIMEOUT_SETTINGS if (each := _number(settings, name, 0)) > 0), default=math.inf)
+    shortest = min((each for name in TIMEOUT_SETTINGS if (each := _number(settings, name, 0)) > 0), default=math.inf)
     # The client refuses to wait for longer than a record may take. What it refuses by itself stays so.
     own = _LINGER_MS if shortest > _LINGER_MS else shortest / 2
     return Pace(

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from connectors.kafka.jvm_values import nearest_value
-from connectors.kafka.pace import LINGER_SETTINGS
+from connectors.kafka.jvm_values import nearest_value, whole_number
+from connectors.kafka.pace import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.positions import illegal
-from connectors.kafka.settings import ClientSettings, common_settings
+from connectors.kafka.settings import ClientSettings, common_settings, is_true
 
 if TYPE_CHECKING:
     from connectors.kafka.options import KafkaClientOptions
@@ -47,26 +47,18 @@ _DEFAULTS: Final = {
 """What the JVM's producer does by itself, and librdkafka does not: keys land where the JVM client puts them."""
 _DELIVERY_MS: Final = 120_000
 _REQUEST_MS: Final = 30_000
-_TIMEOUTS: Final = ("delivery.timeout.ms", "message.timeout.ms")
-"""One setting by two names."""
 _TRANSACTION_DEFAULTS: Final = {"transaction.timeout.ms": "900000"}
 """The longest that brokers allow by default: a transaction lives as long as its task."""
-_TRUE: Final = frozenset({"true", "t", "1"})
 _ALL: Final = frozenset({"all", "-1"})
 _MOST_IN_FLIGHT: Final = 5
 _HIGHEST_LEVEL: Final = 12
 _COMPRESSION_LEVEL: Final = re.compile(r"compression\.(gzip|lz4|zstd)\.level")
 
 
-def _number(text: str) -> int | None:
-    """A whole number; None for anything else, which librdkafka refuses by name."""
-    return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
-
-
 _NEEDS: Final[tuple[tuple[tuple[str, ...], Callable[[str], bool], str], ...]] = (
     (
         ("retries", "message.send.max.retries"),
-        lambda text: _number(text) != 0,
+        lambda text: whole_number(text) != 0,
         "Must set retries to non-zero when using the idempotent producer",
     ),
     (
@@ -76,7 +68,7 @@ _NEEDS: Final[tuple[tuple[tuple[str, ...], Callable[[str], bool], str], ...]] = 
     ),
     (
         ("max.in.flight.requests.per.connection", "max.in.flight"),
-        lambda text: (_number(text) or 0) <= _MOST_IN_FLIGHT,
+        lambda text: (whole_number(text) or 0) <= _MOST_IN_FLIGHT,
         "Must set max.in.flight.requests.per.connection to at most 5 to use the idempotent producer",
     ),
 )
@@ -128,8 +120,8 @@ def producer_settings(
     if "max.request.size" in changed:
         changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     _fit_records_to_queue(changed)
-    if not transactions and not any(name in changed for name in _TIMEOUTS):
-        changed[_TIMEOUTS[0]] = str(_delivery_ms(changed))
+    if not transactions and not any(name in changed for name in TIMEOUT_SETTINGS):
+        changed[TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
     defaults = _DEFAULTS | (_TRANSACTION_DEFAULTS if transactions else {})
     if not _idempotent(given):
         defaults = defaults | {"enable.idempotence": "false"}
@@ -158,7 +150,7 @@ def _idempotent(given: Mapping[str, str]) -> bool:
 
 
 def _wanted(given: Mapping[str, str], default: str) -> bool:
-    return given.get("enable.idempotence", default).strip().lower() in _TRUE
+    return is_true(given.get("enable.idempotence", default))
 
 
 def _conflict(given: Mapping[str, str]) -> tuple[str, str] | None:
@@ -195,8 +187,8 @@ def _choose_partitioner(changed: dict[str, str]) -> None:
 
 def _fit_records_to_queue(changed: dict[str, str]) -> None:
     """Have the client refuse a record for which its queue can never have room: it would wait for that without end."""
-    queue = _number(changed.get("queue.buffering.max.kbytes", _DEFAULTS["queue.buffering.max.kbytes"]))
-    largest = _number(changed.get("message.max.bytes", _DEFAULTS["message.max.bytes"]))
+    queue = whole_number(changed.get("queue.buffering.max.kbytes", _DEFAULTS["queue.buffering.max.kbytes"]))
+    largest = whole_number(changed.get("message.max.bytes", _DEFAULTS["message.max.bytes"]))
     if queue is not None and largest is not None and 0 < queue * 1024 < largest:
         changed["message.max.bytes"] = str(queue * 1024)
 
@@ -225,7 +217,7 @@ def _choose_compression_level(changed: dict[str, str]) -> None:
     codec = changed.get("compression.type", changed.get("compression.codec", "none")).strip().lower()
     if codec not in levels:
         return
-    level = _number(levels[codec])
+    level = whole_number(levels[codec])
     if level is None or not -1 <= level <= _HIGHEST_LEVEL:
         raise illegal(
             f"The option kafka.compression.{codec}.level cannot be {levels[codec][:200]!r}",

@@ -19,7 +19,7 @@ from connectors.kafka.positions import illegal
 if TYPE_CHECKING:
     from connectors.kafka.options import KafkaClientOptions
 
-__all__ = ["PREFIX", "ClientSettings", "common_settings", "reader_settings"]
+__all__ = ["PREFIX", "ClientSettings", "common_settings", "is_true", "reader_settings"]
 
 PREFIX: Final = "kafka."
 _SHORT: Final = 200
@@ -123,7 +123,6 @@ _LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|opt
 _LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _EXTENSION: Final = "extension_"
 _UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
-_TRUE: Final = frozenset({"true", "t", "1"})
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim"
 _OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
@@ -211,10 +210,15 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
 
 
+def is_true(value: str) -> bool:
+    """Whether librdkafka takes a value for true."""
+    return value.strip().lower() in {"true", "t", "1"}
+
+
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     """Refuse a log-in by tokens that come from nowhere: the client would wait for them without a word."""
     mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", ""))
-    unsecured = plain.get(_UNSECURED, "").strip().lower() in _TRUE
+    unsecured = is_true(plain.get(_UNSECURED, ""))
     own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
     logs_in = plain.get("security.protocol", "").strip().upper().startswith("SASL")
     if logs_in and mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
