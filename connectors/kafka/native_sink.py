@@ -36,8 +36,8 @@ _TIMED_OUT, _TRANSPORT = -185, -195
 _PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
 _LOOK_SECONDS: Final = 10.0
-_PAUSE_SECONDS: Final = 0.001
-_PAUSES: Final = 20
+_PAUSE_SECONDS: Final = 0.002
+_PAUSES: Final = 10
 """After so many, batches that are not full are sent too."""
 _PUSH_MS: Final = 5
 _HELD_BYTES: Final = 64 << 20
@@ -164,11 +164,11 @@ class NativeSink:
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
         """Wait while so much is under way that more would only wait in the client."""
+        if self._library.rd_kafka_outq_len(self._client) < self._pace.room(0, row_bytes):
+            return  # the least; how many partitions there are does not matter yet
+        room = self._pace.room(self._partition_count(topic), row_bytes)
         for pause in itertools.count(1):
-            under_way = self._library.rd_kafka_outq_len(self._client)
-            if under_way < self._pace.room(0, row_bytes):
-                return  # the least; how many partitions there are does not matter yet
-            if under_way < self._pace.room(self._partition_count(topic), row_bytes):
+            if self._library.rd_kafka_outq_len(self._client) < room:
                 return
             self._check()
             if pause % _PAUSES:

@@ -12,16 +12,16 @@ MEGABYTE = 1 << 20
 @pytest.mark.parametrize(
     ("settings", "linger"),
     [
-        ({}, 50),
-        ({"linger.ms": "5"}, 50),
-        ({"linger.ms": "0.5"}, 50),
-        ({"linger.ms": "200"}, 200),
-        ({"linger.ms": "5", "queue.buffering.max.ms": "70"}, 70),
+        ({}, 200),
+        ({"linger.ms": "5"}, 200),
+        ({"linger.ms": "0.5"}, 200),
+        ({"linger.ms": "300"}, 300),
+        ({"linger.ms": "5", "queue.buffering.max.ms": "270"}, 270),
         ({"linger.ms": "5", "delivery.timeout.ms": "40"}, 20),
-        ({"linger.ms": "5", "message.timeout.ms": "120000"}, 50),
-        ({"linger.ms": "5", "message.timeout.ms": "0"}, 50),
+        ({"linger.ms": "5", "message.timeout.ms": "120000"}, 200),
+        ({"linger.ms": "5", "message.timeout.ms": "0"}, 200),
         ({"linger.ms": "60", "message.timeout.ms": "40"}, 60),
-        ({"linger.ms": "soon"}, 50),
+        ({"linger.ms": "soon"}, 200),
     ],
 )
 def test_batches_wait_to_be_full_but_no_longer_than_a_record_may_take(settings: dict[str, str], linger: float) -> None:
