@@ -1,9 +1,11 @@
 """Rows per second from Spark into Kafka, ours beside Spark's own sink, in one run.
 
 Each side is a process of its own with its own Spark session, and writes a cached frame of two partitions: values of 200
-B and of 1 KB, without and with keys; both sides idempotent, with linger.ms=5, batches of 1,000,000 bytes and 256 MiB of
-buffer. Beside the rows a second stands the processor time of each side's driver, JVM and workers, as ratio too
-(`-cpu`). At least 1.0 is asked for.
+B and of 1 KB, without and with keys. Each is written with equal settings on both sides: idempotent, with linger.ms=5,
+batches of 1,000,000 bytes and 256 MiB of buffer; and with the settings that each side has by itself (`-defaults`), as
+in a job in which nothing but the format is changed: Spark's own sink then has batches of 16 KB. Beside the rows a
+second stands the processor time of each side's driver, JVM and workers, as ratio too (`-cpu`). At least 1.0 is asked
+for.
 
 A case is written six times by each side before it counts: after one time the JVM's compiler still took a seventh of all
 processor time.
@@ -12,7 +14,7 @@ processor time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from _common import Benchmark, parser
 from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
@@ -25,21 +27,22 @@ COMMON = {
     "kafka.enable.idempotence": "true",
     "kafka.acks": "all",
 }
-OWN = {
-    OURS: {"kafka.queue.buffering.max.kbytes": "262144", "kafka.queue.buffering.max.messages": "1000000"},
-    THEIRS: {"kafka.buffer.memory": str(256 << 20)},
+EQUAL = {
+    OURS: COMMON | {"kafka.queue.buffering.max.kbytes": "262144", "kafka.queue.buffering.max.messages": "1000000"},
+    THEIRS: COMMON | {"kafka.buffer.memory": str(256 << 20)},
 }
+SETTINGS: Mapping[str, Mapping[str, Mapping[str, str]]] = {"": EQUAL, "-defaults": {OURS: {}, THEIRS: {}}}
 
 _numbers = itertools.count()
 
 
-def write(made: Rig, rows: int, name: str, costs: Costs) -> Callable[[], float]:
-    """Writes the frame of a side into a new topic."""
+def write(made: Rig, rows: int, name: str, given: Mapping[str, str], costs: Costs) -> Callable[[], float]:
+    """Writes the frame of a side into a new topic, with some options."""
     program = made.sides[name]
 
     def run() -> float:
         topic = made.topic(f"write-{next(_numbers)}", 2)
-        options = {"kafka.bootstrap.servers": made.broker.endpoint, "topic": topic, **COMMON, **OWN[name]}
+        options = {"kafka.bootstrap.servers": made.broker.endpoint, "topic": topic, **given}
         with costs.of(program, name, rows):
             seconds = program.ask({"do": "write", "options": options})["seconds"]
         made.delete(topic)
@@ -52,16 +55,18 @@ def main() -> None:
     """Run the benchmark."""
     told = parser(__doc__ or "").parse_args()
     benchmark = Benchmark("kafka_write")
-    benchmark.settings(peer=JVM_VERSION, rows=ROWS, warm_up=WARM_UP, master="local[2]", both_sides=COMMON)
+    benchmark.settings(peer=JVM_VERSION, rows=ROWS, warm_up=WARM_UP, master="local[2]", equal=COMMON)
     with rig() as made:
-        for (size, rows), word in itertools.product(ROWS.items(), ("values", "keys")):
-            if not wanted(told, case := f"{word}-{size}"):
+        for (size, rows), word, (label, options) in itertools.product(
+            ROWS.items(), ("values", "keys"), SETTINGS.items()
+        ):
+            if not wanted(told, case := f"{word}-{size}{label}"):
                 continue
             for program in made.sides.values():
                 plan = {"do": "frame", "size": size, "rows": rows, "keys": word == "keys"}
                 assert program.ask(plan) == {"rows": rows}
             costs = Costs()
-            sides = {name: write(made, rows, name, costs) for name in (OURS, THEIRS)}
+            sides = {name: write(made, rows, name, options[name], costs) for name in (OURS, THEIRS)}
             compare(benchmark, case, sides, costs, told.rounds, WARM_UP)
     benchmark.finish()
 
