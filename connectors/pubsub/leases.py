@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 import pyarrow as pa
@@ -154,7 +154,6 @@ class Deadlines:
             self._deadline = deadline
             self._changed.notify_all()
             self._changed.wait_for(lambda: not self._nacks and not self._nacking, deadline - time.monotonic())
-        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _run(self) -> None:
         tick = min(max(self._seconds / 40, _SHORTEST_TICK_SECONDS), _LONGEST_TICK_SECONDS)
@@ -162,7 +161,7 @@ class Deadlines:
             with self._changed:
                 self._changed.wait_for(lambda: self._nacks or self._deadline is not None, tick)
                 if self._deadline is not None and (not self._nacks or time.monotonic() >= self._deadline):
-                    return
+                    break
                 nacks = self._nacks.popleft() if self._nacks else ()
                 now = self._clock()
                 due = [] if nacks else [received for received in self._held if received.is_due(now)]
@@ -178,11 +177,16 @@ class Deadlines:
                 with self._changed:
                     self._nacking = False
                     self._changed.notify_all()
+        # Not in close(): an extension that is under way then still uses it.
+        self._pool.shutdown(wait=False)
 
     def _extend(self, due: Sequence[Received]) -> None:
         began = self._clock()
         ack_ids = self._ack_ids(due)
-        answers = self._send_all(modify_ack_deadline_requests(self._subscription, ack_ids, self._seconds), _PARALLEL)
+        requests = modify_ack_deadline_requests(self._subscription, ack_ids, self._seconds)
+        answers = self._send_all(takewhile(lambda _: self._deadline is None, requests), _PARALLEL)
+        if self._deadline is not None:
+            return  # what is left of it does not matter any more
         if any(error is not None and error.transient for error in answers):
             # All of it again at the next tick: an extension too many does no harm.
             self._counters["lease_extensions_failed"] += len(ack_ids)

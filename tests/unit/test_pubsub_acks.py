@@ -93,3 +93,28 @@ def test_an_unexpected_error_of_an_extension_is_told_and_it_is_tried_again() -> 
     deadlines.release(held)
     deadlines.close(time.monotonic() + 20)
     assert [type(each) for each in service.faults] == [KeyError]
+
+
+def test_a_close_ends_an_extension_that_is_under_way_and_is_no_fault() -> None:
+    going_on = threading.Event()
+    sent, faults = [], []
+    now = [0.0]
+
+    def send(request: bytes, _timeout: float) -> AckFailures:
+        sent.append(request)
+        assert going_on.wait(20)
+        return AckFailures()
+
+    before = set(threading.enumerate())
+    deadlines = Deadlines(
+        SUBSCRIPTION, 10, send, make_decoder(plain=True), ordered=False, fault=faults.append, clock=lambda: now[0]
+    )
+    # More requests than are sent at a time.
+    deadlines.merge([deadlines.receive(b"")], pa.array([f"{number:0200}" for number in range(50_000)]))
+    now[0] = 6.0
+    wait_for(lambda: len(sent) == 8)
+    deadlines.close(time.monotonic() + 20)
+    going_on.set()
+    wait_for(lambda: set(threading.enumerate()) <= before)
+    assert (len(sent), faults) == (8, [])
+    assert deadlines.counters["lease_extensions"] == 0
