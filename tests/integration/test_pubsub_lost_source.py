@@ -5,6 +5,9 @@ A subscription whose topic was deleted holds its messages and delivers them, so 
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from connectors.testing.protocol import FolderSink, ReaderFailedError
@@ -94,7 +97,14 @@ def test_messages_that_a_killed_fetcher_held_come_back_before_the_query_of_a_del
         query.run_trigger()
         rig.publish(60)
         rig.wait_for(lambda: rig.server.outstanding(SUBSCRIPTION) == 60)
+        fetchers = rig.fetchers(query)
+        # All of a sudden: a fetcher whose reader has ended spools and acks what it holds.
+        for pid in fetchers:
+            os.kill(pid, signal.SIGSTOP)
         query.kill()
+        for pid in fetchers:
+            os.kill(pid, signal.SIGKILL)
+    assert fetchers
     assert rig.acked() == set()
     rig.delete_topic()
     with rig.query() as query, pytest.raises(ReaderFailedError, match=TOPIC_GONE):
