@@ -198,17 +198,16 @@ def _delivery_ms(changed: Mapping[str, str]) -> int:
 
     See its ``configureDeliveryTimeout``: no less than a pause for more records and a request.
     """
-    linger = max(float(_number_of(changed, name) or 0) for name in LINGER_SETTINGS)
-    request = _number_of(changed, "request.timeout.ms")
-    return max(_DELIVERY_MS, math.ceil(linger + (_REQUEST_MS if request is None else request)))
+    linger = max(_number_of(changed, name, 0) for name in LINGER_SETTINGS)
+    return max(_DELIVERY_MS, math.ceil(linger + _number_of(changed, "request.timeout.ms", _REQUEST_MS)))
 
 
-def _number_of(changed: Mapping[str, str], name: str) -> float | None:
-    """A setting as a number, as librdkafka will take it; None if it is none."""
+def _number_of(changed: Mapping[str, str], name: str, default: float) -> float:
+    """A setting as a number, as librdkafka will take it; the default for one that is missing, or no number."""
     try:
         return float(nearest_value("linger.ms" if name in LINGER_SETTINGS else name, changed[name]))
     except (KeyError, ValueError):
-        return None
+        return default
 
 
 def _choose_compression_level(changed: dict[str, str]) -> None:
