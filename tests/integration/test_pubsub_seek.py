@@ -139,9 +139,14 @@ def test_26_a_seek_from_outside_is_explained_in_the_log(rig: PubSubRig) -> None:
     assert "SPOOL_ONLY_COPIES" not in run(rig, 1500)
     with PubSubCalls(rig.server.endpoint) as calls:
         calls.call("Subscriber/Seek", subscription=SUBSCRIPTION, time=timestamp_pb2.Timestamp(seconds=1))
-    said = run(rig, 1500)
+    with rig.query() as query:
+        query.run_trigger()
+        rig.wait_for(lambda: any("SPOOL_ONLY_COPIES" in line for line in query.reader.log))
+        query.idle(3)
+        said = "\n".join(query.reader.log)
     assert said.count("SPOOL_ONLY_COPIES") == 1
     assert "dedupEpoch" in said
+    assert rig.sink.rows() == 1500
 
 
 def test_26_copies_among_new_messages_are_nothing_to_explain(caplog: pytest.LogCaptureFixture) -> None:
