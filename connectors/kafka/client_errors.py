@@ -39,6 +39,7 @@ _MAY_PASS: Final = re.compile(
 )
 """What the client says in the name of a log-in that nobody has refused."""
 _FRESH_SECONDS: Final = 300.0
+_DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
 _LATER: Final = frozenset(
     {
@@ -154,6 +155,14 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
 
 
 def _refused(name: str, text: str, where: str) -> ConnectorError:
+    if name in _DAMAGED:
+        return ConnectorError(
+            "KAFKA_RECORDS_DAMAGED",
+            f"What the broker sends is not what was written: {text}",
+            where,
+            "A disk or the network has changed bytes. Let another replica lead this partition, or read around these "
+            "offsets; kafka.check.crcs=false takes records unchecked.",
+        )
     if name == "MSG_SIZE_TOO_LARGE":
         return ConnectorError(
             "KAFKA_RECORD_TOO_LARGE",

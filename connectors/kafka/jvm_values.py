@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["nearest_value", "whole_number"]
+from connectors.kafka.positions import illegal
+
+__all__ = ["broker_addresses", "is_number", "nearest_value", "whole_number"]
 
 _MOST: Final = (1 << 31) - 1
 _RANGES: Final[dict[str, tuple[int, int, int]]] = {
@@ -33,10 +35,49 @@ _RANGES: Final[dict[str, tuple[int, int, int]]] = {
 
 That of ``fetch.max.bytes`` is the default of its ``message.max.bytes``, which it may not be below.
 """
+_FRACTIONS: Final = frozenset({"linger.ms", "queue.buffering.max.ms"})
+_COUNTS: Final = frozenset(
+    {"max.in.flight", "max.in.flight.requests.per.connection", "message.send.max.retries", "retries"}
+)
+_UNITS: Final = (".bytes", ".kbytes", ".messages", ".ms", ".size")
+_ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
+"""Host and port as ``org.apache.kafka.common.utils.Utils`` finds them; to librdkafka a port may be missing."""
+_HIGHEST_PORT: Final = 65535
+_SHORT: Final = 200
+
+
+def is_number(name: str) -> bool:
+    """Whether a setting of librdkafka is a whole number: of others it reads the digits at the beginning, if any."""
+    return name in _COUNTS or (name.endswith(_UNITS) and name not in _FRACTIONS)
+
+
+def broker_addresses(text: str) -> str:
+    """The addresses of ``kafka.bootstrap.servers`` as librdkafka takes them: the JVM client passes over a protocol.
+
+    Raises:
+        OptionError: there is none, or one has a form that librdkafka would look for elsewhere or try without end.
+    """
+    found = [_address(each.strip()) for each in text.split(",") if each.strip()]
+    if not found:
+        raise illegal("The option kafka.bootstrap.servers names no server", "Give host:port of a broker.")
+    return ",".join(found)
+
+
+def _address(text: str) -> str:
+    match = _ADDRESS.fullmatch(text)
+    host, port = match.groups() if match else ("", None)
+    if not host or host.count(":") == 1 or not 0 < int(port or _HIGHEST_PORT) <= _HIGHEST_PORT:
+        shown = "an address" if "@" in text else repr(text[:_SHORT])
+        raise illegal(
+            f"The option kafka.bootstrap.servers cannot hold {shown}",
+            "Give host:port of each broker, with commas between them.",
+        )
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
 
 
 def whole_number(text: str) -> int | None:
-    """A setting as a whole number; None for anything else, which librdkafka refuses by name."""
+    """A setting as a whole number; None for anything else."""
     return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
 
 
@@ -48,7 +89,10 @@ def nearest_value(name: str, value: str) -> str:
         value: as it was given.
     """
     number = whole_number(value)
-    if name not in _RANGES or number is None:
+    if number is None:
         return value
+    if name not in _RANGES:
+        # Of digits behind a 0, librdkafka reads the octal number.
+        return str(number) if is_number(name) else value
     allowed, least, most = _RANGES[name]
-    return value if number < allowed or least <= number <= most else str(min(max(number, least), most))
+    return str(number) if number < allowed else str(min(max(number, least), most))

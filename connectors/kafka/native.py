@@ -177,6 +177,10 @@ class NativeRecords(Fetched):
             for topic, number in zip(topics, numbers, strict=True)
         ]
 
+    def texts(self) -> list[bytes]:
+        """What the client says of each error, which stands where records have their values."""
+        return [ctypes.string_at(place) if place else b"" for place in _field(self._pointers, _PAYLOAD).tolist()]
+
     def cut(self, first: int, last: int) -> Self:
         """Some of them; all of the others are given back by whoever has them."""
         if last - first == len(self) and not self.events:
@@ -314,8 +318,10 @@ class NativeSource:
             return NativeRecords(pointers)
         apart = NativeRecords(pointers[errors != 0])
         events = [
-            self._event(int(error), int(offset), where)
-            for error, offset, where in zip(errors[errors != 0], apart.offsets, apart.partitions(), strict=True)
+            self._event(int(error), int(offset), where, said)
+            for error, offset, where, said in zip(
+                errors[errors != 0], apart.offsets, apart.partitions(), apart.texts(), strict=True
+            )
         ]
         apart.free()
         return NativeRecords(pointers[errors == 0], events)
@@ -338,13 +344,13 @@ class NativeSource:
         finally:
             self._library.rd_kafka_topic_partition_list_destroy(asked)
         if error:
-            event = self._event(error, -1, where)
+            event = self._event(error, -1, where, b"")
             raise named_error(event.name, event.text, str(where), retriable=False)
         return int(offset)
 
-    def _event(self, error: int, offset: int, where: TopicPartition | None) -> Event:
-        name = self._library.rd_kafka_err2name(error).decode()
-        return Event(name, self._library.rd_kafka_err2str(error).decode(), offset, where=where)
+    def _event(self, error: int, offset: int, where: TopicPartition | None, said: bytes) -> Event:
+        name, text = self._library.rd_kafka_err2name(error).decode(), said or self._library.rd_kafka_err2str(error)
+        return Event(name, text.decode(errors="replace"), offset, where=where)
 
     def close(self) -> None:
         """Close the connections; every record must have been given back."""

@@ -25,12 +25,15 @@ _NOT_FOR_SINKS: Final = {
     "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
     "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
     "interceptor.classes": "is not supported",
+    **dict.fromkeys(("key.deserializer", "value.deserializer"), "is one of consumers, and a sink has none"),
 }
 _PARTITIONERS: Final = {
-    "defaultpartitioner": "murmur2_random",
-    "uniformstickypartitioner": "random",
-    "roundrobinpartitioner": "random",
+    "internals.DefaultPartitioner": "murmur2_random",
+    "UniformStickyPartitioner": "random",
+    "RoundRobinPartitioner": "random",
 }
+_OF_KAFKA: Final = re.compile(r"(?:kafkashaded\.)?org\.apache\.kafka\.clients\.producer\.([\w.]+)")
+"""Its own classes; some platforms have them under a name before that."""
 _DEFAULTS: Final = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -172,14 +175,15 @@ def _choose_partitioner(changed: dict[str, str]) -> None:
     keyless = changed.pop("partitioner.ignore.keys", "false").strip().lower() == "true"
     given = changed.pop("partitioner.class", None)
     if given is not None:
-        name = given.rpartition(".")[2].lower()
+        match = _OF_KAFKA.fullmatch(given.strip())
+        name = match[1] if match else ""
         if name not in _PARTITIONERS:
             raise illegal(
                 f"The partitioner {given[:200]} is a class of the JVM",
                 "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
             )
         changed.setdefault("partitioner", _PARTITIONERS[name])
-        if name == "roundrobinpartitioner":
+        if name == "RoundRobinPartitioner":
             changed.setdefault("sticky.partitioning.linger.ms", "0")
     elif keyless:
         changed.setdefault("partitioner", "random")

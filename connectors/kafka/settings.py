@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import Secret
-from connectors.kafka.jvm_values import nearest_value
+from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, whole_number
 from connectors.kafka.positions import illegal
 
 if TYPE_CHECKING:
@@ -42,6 +42,20 @@ _NOT_FOR_SOURCES: Final = {
     "value.deserializer": _VALUES_AS_BYTES,
     "enable.auto.commit": "is not supported",
     "interceptor.classes": "is not supported",
+    **dict.fromkeys(
+        (
+            "buffer.memory",
+            "compression.gzip.level",
+            "compression.lz4.level",
+            "compression.zstd.level",
+            "key.serializer",
+            "max.request.size",
+            "partitioner.class",
+            "partitioner.ignore.keys",
+            "value.serializer",
+        ),
+        "is one of producers, and a source has none",
+    ),
 }
 _OPENSSL: Final = "Leave it out: OpenSSL is used."
 _TLS_VERSION: Final = "Leave it out: the newest version of TLS that both sides know is used."
@@ -121,6 +135,8 @@ _RENAMED: Final = {
 _BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
 _LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
 _LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
+_LONGEST_PAUSE_MS: Final = "10000"
+"""librdkafka's default."""
 _EXTENSION: Final = "extension_"
 _UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 _UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim"
@@ -174,13 +190,13 @@ def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
         )
     # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
     used = {name: value for name, value in given.items() if name not in {"session.timeout.ms", "heartbeat.interval.ms"}}
-    # librdkafka's own default is read_committed; the JVM client's is not.
-    return common_settings(options, {**used, "isolation.level": isolation})
+    # librdkafka's own defaults are read_committed, and not to look for damage; the JVM client's are not.
+    return common_settings(options, {"check.crcs": "true", **used, "isolation.level": isolation})
 
 
 def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
     """What source and sink have in common: servers, log-in and encryption, translated."""
-    plain = {"bootstrap.servers": (options.bootstrap_servers or "").strip()}
+    plain = {"bootstrap.servers": broker_addresses(options.bootstrap_servers or "")}
     secrets = {
         "sasl.password": options.sasl_password,
         "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,
@@ -196,9 +212,13 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
         if name in _REFUSED or name.startswith("metrics."):
             raise illegal(f"The option kafka.{name} is not supported", _REFUSED.get(name, "Leave it out."))
         known = _RENAMED.get(name, name)
+        if is_number(known) and whole_number(value) is None:
+            raise illegal(
+                f"The option kafka.{name} cannot be {value[:_SHORT]!r}", "Give a whole number without a unit."
+            )
         # The system's own size is -1 to the JVM client, and 0 to librdkafka.
-        plain[known] = "0" if name in _BUFFERS and value == "-1" else nearest_value(known, value)
-    plain |= _stores(stores)
+        plain[known] = "0" if name in _BUFFERS and value.strip() == "-1" else nearest_value(known, value)
+    plain |= _stores(stores) | _longest_pause(plain)
     if options.sasl_jaas_config is not None:
         _log_in(options.sasl_jaas_config.reveal(), plain, secret)
     _login_handler(plain)
@@ -213,6 +233,13 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
 def is_true(value: str) -> bool:
     """Whether librdkafka takes a value for true."""
     return value.strip().lower() in {"true", "t", "1"}
+
+
+def _longest_pause(plain: Mapping[str, str]) -> dict[str, str]:
+    """The longest pause between attempts to connect is no shorter than the first one, as with the JVM client."""
+    first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
+    longest = whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0
+    return {"reconnect.backoff.max.ms": str(first)} if first > longest else {}
 
 
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:

@@ -150,6 +150,11 @@ class KafkaBroker:
         return self._folder / "certificates"
 
     @property
+    def data(self) -> Path:
+        """The folder with the broker's logs, one folder for each partition, such as ``orders-0``."""
+        return self._folder / "data"
+
+    @property
     def java_pid(self) -> int:
         """The Java process itself; SIGSTOP and SIGCONT make it stall."""
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()

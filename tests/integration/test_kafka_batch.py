@@ -56,6 +56,19 @@ def test_36_every_action_binds_earliest_and_latest_anew(kafka: KafkaRig) -> None
         assert sum(table.num_rows for table in read.collect()) == 6
 
 
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_bytes_that_a_disk_has_changed_are_not_read_as_records(kafka: KafkaRig, native: str) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, ["amount 100"])
+    kafka.send(topic, ["amount 200"])
+    (log,) = (kafka.broker.data / f"{topic}-0").glob("*.log")
+    log.write_bytes(log.read_bytes().replace(b"amount 200", b"amount 900"))
+    with pytest.raises(TaskFailedError, match=rf"KAFKA_RECORDS_DAMAGED.*offset 1.*CRC.*{topic}-0"):
+        kafka.batch(kafka.options(topic, nativeReads=native))
+    unchecked = kafka.batch(kafka.options(topic, nativeReads=native, kafka__check__crcs="false"))
+    assert text([row["value"] for row in unchecked]) == ["amount 100", "amount 900"]
+
+
 @pytest.mark.parametrize("splits", [{}, {"minPartitions": "4"}])
 def test_37_late_binding_after_retention(kafka: KafkaRig, splits: dict[str, str]) -> None:
     topic = kafka.topic(1)

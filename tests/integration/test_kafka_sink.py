@@ -32,6 +32,7 @@ from connectors.kafka.task import StreamTask, stream_task
 from connectors.kafka.write_options import parse_write_options
 from tests.kafka_rig import LOG_IN, KafkaRig, text
 
+ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 TYPES = {
     "topic": StringType(),
     "key": BinaryType(),
@@ -267,7 +268,7 @@ def test_a_batch_that_is_larger_than_the_topic_allows_is_an_error_that_says_how_
 
 def test_round_robin_spreads_rows_over_all_partitions(kafka: KafkaRig) -> None:
     topic = kafka.topic(4)
-    given = options(kafka, topic=topic, kafka__partitioner__class="o.a.k.clients.producer.RoundRobinPartitioner")
+    given = options(kafka, topic=topic, kafka__partitioner__class=ROUND_ROBIN)
     write(given, struct("value"), [{"value": b"v"}] * 2000)
     counts = Counter(message.partition() for message in kafka.read_committed(topic, 4))
     assert sum(counts.values()) == 2000

@@ -15,6 +15,8 @@ from connectors.kafka.write_options import parse_write_options
 from tests.kafka_jvm_settings import CONSUMER, PRODUCER
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9"}
+DEFAULT_PARTITIONER = "org.apache.kafka.clients.producer.internals.DefaultPartitioner"
+ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 
 
 def read(given: dict[str, str]) -> ClientSettings:
@@ -34,6 +36,94 @@ def test_spaces_around_a_setting_are_no_part_of_it() -> None:
     wanted = {name: value.strip() for name, value in given.items()}
     assert {name: settings.get(name) for name in given} == wanted
     assert written({"acks": " all ", "compression.type": "gzip "}).get("acks") == "all"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("one:9092, two:9093", "one:9092,two:9093"),
+        ("one:9092,,two:9093,", "one:9092,two:9093"),
+        ("INTERNAL://one:9092,SASL_SSL://two:9093", "one:9092,two:9093"),
+        ("[::1]:9092", "[::1]:9092"),
+        ("fe80::1%eth0:9092", "[fe80::1%eth0]:9092"),
+        ("broker_1.kafka-0.svc:9092", "broker_1.kafka-0.svc:9092"),
+        ("broker", "broker"),
+    ],
+)
+def test_addresses_of_brokers_may_have_the_forms_of_the_jvm_client(given: str, taken: str) -> None:
+    settings = read({"bootstrap.servers": given})
+    assert settings.get("bootstrap.servers") == taken
+    check_settings(settings)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "one:99999",
+        "one:0",
+        "one:abc",
+        "one:1 two:2",
+        "one:1;two:2",
+        "one:1\ntwo:2",
+        "http://one:1/path",
+        "me:word@one:1",
+    ],
+)
+def test_an_address_that_would_be_looked_for_elsewhere_is_refused(given: str) -> None:
+    with pytest.raises(OptionError, match=r"^\[OPTION_ILLEGAL\] .*kafka\.bootstrap\.servers cannot hold") as caught:
+        read({"bootstrap.servers": given})
+    assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [",", " , "])
+def test_a_list_without_a_broker_is_refused(given: str) -> None:
+    with pytest.raises(OptionError, match="names no server"):
+        written({"bootstrap.servers": given})
+
+
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "retries", "batch.size", "max.in.flight", "socket.timeout.ms"])
+@pytest.mark.parametrize("value", ["250s", "2m", "1e3", "0x10", "1_000", "1.5", "many", ""])
+def test_a_number_with_anything_else_in_it_is_refused(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=rf"The option kafka\.{name} cannot be '{value}'.*whole number"):
+        written({name: value})
+
+
+def test_a_number_with_leading_zeros_is_no_octal_one() -> None:
+    settings = written({"retries": "010", "batch.size": "+016384", "linger.ms": "0.5"})
+    assert [settings.get(name) for name in ("retries", "batch.size", "linger.ms")] == ["10", "16384", "0.5"]
+    open_producer(settings, {})
+
+
+def test_the_longest_pause_before_connecting_again_is_no_shorter_than_the_first() -> None:
+    for given in (
+        {"reconnect.backoff.ms": "15000"},
+        {"reconnect.backoff.ms": "900", "reconnect.backoff.max.ms": "500"},
+    ):
+        settings = read(given)
+        assert settings.get("reconnect.backoff.max.ms") == given["reconnect.backoff.ms"]
+        check_settings(settings)
+
+
+def test_what_was_read_is_checked_unless_the_user_says_otherwise() -> None:
+    assert read({}).get("check.crcs") == "true"
+    assert read({"check.crcs": "false"}).get("check.crcs") == "false"
+
+
+@pytest.mark.parametrize("name", ["buffer.memory", "max.request.size", "partitioner.class", "key.serializer"])
+def test_settings_of_producers_are_refused_by_name_in_a_source(name: str) -> None:
+    with pytest.raises(OptionError, match=rf"Kafka option '{name}' is one of producers.*Leave kafka\.{name} out"):
+        read({name: "1"})
+
+
+def test_settings_of_consumers_are_refused_by_name_in_a_sink() -> None:
+    with pytest.raises(OptionError, match=r"Kafka option 'key\.deserializer' is one of consumers"):
+        written({"key.deserializer": "x"})
+
+
+@pytest.mark.parametrize("name", ["com.acme.RoundRobinPartitioner", "x.DefaultPartitioner", "DefaultPartitioner"])
+def test_a_partitioner_that_is_not_kafkas_own_is_not_taken_for_it(name: str) -> None:
+    with pytest.raises(OptionError, match=f"The partitioner {name} is a class of the JVM"):
+        written({"partitioner.class": name})
 
 
 def test_options_of_asynchronous_progress_are_for_spark_alone() -> None:
@@ -110,7 +200,8 @@ SWITCHED_OFF = [
 def test_what_an_idempotent_producer_cannot_have_switches_idempotence_off(given: dict[str, str]) -> None:
     settings = written(given)
     assert settings.get("enable.idempotence") == "false"
-    assert {name: settings.get(name) for name in given} == given
+    # As whole numbers are written everywhere: librdkafka reads others by the rules of C.
+    assert {name: settings.get(name) for name in given} == {**given, **({"retries": "0"} if "retries" in given else {})}
     open_producer(settings, {})
 
 
@@ -170,9 +261,10 @@ def test_that_idempotence_is_off_is_said_once(caplog: pytest.LogCaptureFixture) 
         ({}, "murmur2_random"),
         ({"partitioner.ignore.keys": "false"}, "murmur2_random"),
         ({"partitioner.ignore.keys": "True"}, "random"),
-        ({"partitioner.class": "org.apache.kafka.clients.producer.internals.DefaultPartitioner"}, "murmur2_random"),
+        ({"partitioner.class": DEFAULT_PARTITIONER}, "murmur2_random"),
         ({"partitioner.class": "org.apache.kafka.clients.producer.UniformStickyPartitioner"}, "random"),
-        ({"partitioner.ignore.keys": "true", "partitioner.class": "x.DefaultPartitioner"}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "true", "partitioner.class": DEFAULT_PARTITIONER}, "murmur2_random"),
+        ({"partitioner.class": f"kafkashaded.{DEFAULT_PARTITIONER}"}, "murmur2_random"),
         ({"partitioner.ignore.keys": "true", "partitioner": "fnv1a"}, "fnv1a"),
     ],
     ids=str,
@@ -222,8 +314,8 @@ def test_no_record_may_be_larger_than_the_queue(size: str, queue: dict[str, str]
     ("given", "stays"),
     [
         ({}, "1"),
-        ({"partitioner.class": "org.apache.kafka.clients.producer.RoundRobinPartitioner"}, "0"),
-        ({"partitioner.class": "x.RoundRobinPartitioner", "sticky.partitioning.linger.ms": "7"}, "7"),
+        ({"partitioner.class": ROUND_ROBIN}, "0"),
+        ({"partitioner.class": ROUND_ROBIN, "sticky.partitioning.linger.ms": "7"}, "7"),
         ({"sticky.partitioning.linger.ms": "20"}, "20"),
     ],
     ids=str,
