@@ -12,7 +12,7 @@ from typing import Final
 
 from connectors.kafka.positions import illegal
 
-__all__ = ["broker_addresses", "is_number", "nearest_value", "whole_number"]
+__all__ = ["broker_addresses", "is_number", "nearest_value", "pem_lines", "whole_number"]
 
 _MOST: Final = (1 << 31) - 1
 _RANGES: Final[dict[str, tuple[int, int, int]]] = {
@@ -44,6 +44,21 @@ _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)
 """Host and port as ``org.apache.kafka.common.utils.Utils`` finds them; to librdkafka a port may be missing."""
 _HIGHEST_PORT: Final = 65535
 _SHORT: Final = 200
+
+
+_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----")
+_PEM_LETTERS: Final = 64
+
+
+def pem_lines(text: str) -> str:
+    """Certificates or a key in the lines of PEM (RFC 7468): the JVM client takes other spaces for ends of lines."""
+
+    def lines(found: re.Match[str]) -> str:
+        letters = "".join(found[2].split())
+        parts = [letters[first : first + _PEM_LETTERS] for first in range(0, len(letters), _PEM_LETTERS)]
+        return "\n".join([f"-----BEGIN {found[1]}-----", *parts, f"-----END {found[1]}-----\n"])
+
+    return _PEM.sub(lines, text)
 
 
 def is_number(name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import Secret
-from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, whole_number
+from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, pem_lines, whole_number
 from connectors.kafka.positions import illegal
 
 if TYPE_CHECKING:
@@ -219,6 +219,9 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
         # The system's own size is -1 to the JVM client, and 0 to librdkafka.
         plain[known] = "0" if name in _BUFFERS and value.strip() == "-1" else nearest_value(known, value)
     plain |= _stores(stores) | _longest_pause(plain)
+    plain |= {name: pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
+    if "ssl.key.pem" in secret:
+        secret["ssl.key.pem"] = Secret(pem_lines(secret["ssl.key.pem"].reveal()))
     if options.sasl_jaas_config is not None:
         _log_in(options.sasl_jaas_config.reveal(), plain, secret)
     _login_handler(plain)

@@ -376,6 +376,25 @@ def test_mutual_tls(kafka: KafkaRig) -> None:
     assert numbers(kafka.batch(options)) == [1, 2]
 
 
+@pytest.mark.parametrize("space", ["\n", " "], ids=["lines", "one-line"])
+def test_mutual_tls_with_certificates_in_the_options(kafka: KafkaRig, space: str) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1, 2])
+    authority, certificate, key = (
+        (kafka.broker.certificates / name).read_text().replace("\n", space)
+        for name in ("ca.pem", "client.pem", "client.key")
+    )
+    options = kafka.options(
+        topic,
+        kafka__bootstrap__servers=kafka.broker.ssl_endpoint,
+        kafka__security__protocol="SSL",
+        kafka__ssl__truststore__certificates=authority,
+        kafka__ssl__keystore__certificate__chain=certificate,
+        kafka__ssl__keystore__key=key,
+    )
+    assert numbers(kafka.batch(options)) == [1, 2]
+
+
 def test_an_unknown_setting_of_the_client_is_an_error_that_names_it(kafka: KafkaRig) -> None:
     with pytest.raises(TaskFailedError, match=r"\[KAFKA_SETTING\].*fetch.tiny.bytes"):
         kafka.batch(kafka.options(kafka.topic(1), kafka__fetch__tiny__bytes="1"))
