@@ -10,7 +10,7 @@ from connectors.kafka.filters import Bounds
 from connectors.kafka.lookup import PatientLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, describe
 from connectors.kafka.options import NoMatch
-from connectors.kafka.positions import Latest
+from connectors.kafka.positions import Latest, Timestamp, Timestamps
 from connectors.kafka.ranges import OffsetRange, keep_words, split_ranges, start_behind_end
 from connectors.kafka.resolve import resolve_words, unresolved
 
@@ -52,6 +52,9 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
     # A start at the end means the end as it is now.
     start |= lookup.latest([each for each, offset in start.items() if offset == LATEST])
     end = unresolved(options.end or Latest(), assigned, lookup, "end", latest_if_none=True)
+    if isinstance(options.end, Timestamp | Timestamps):
+        # What comes from now on is newer than that time: it is none of this read, whenever its tasks run.
+        end |= lookup.latest([each for each, offset in end.items() if offset == LATEST])
     _check(start, end, "UNRESOLVED")
     wanted = [each for each in sorted(start) if bounds.wants(each)]
     words = {each: (start[each], end[each]) for each in wanted}

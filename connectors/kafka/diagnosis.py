@@ -200,7 +200,7 @@ def _resource(options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[To
             FORMAT,
             "resource",
             f"no topic matches {options.subscribe_pattern!r} now",
-            "Correct subscribePattern, which must match whole names; or make the topics.",
+            "Correct subscribePattern; or make the topics.",
             "KAFKA_NO_TOPIC",
         )
     topics = sorted({each.topic for each in partitions})

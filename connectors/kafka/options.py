@@ -144,7 +144,7 @@ class KafkaReadOptions(KafkaClientOptions):
     subscribe_pattern: str | None = option(
         "subscribePattern",
         TEXT,
-        "A regular expression: topics whose whole name matches are read, also those made later.",
+        "A regular expression: topics in whose name it is found are read, also those made later. ^orders$ is one topic.",
         default=None,
     )
     assign: str | None = option(
@@ -197,7 +197,7 @@ class KafkaReadOptions(KafkaClientOptions):
         "failOnDataLoss",
         BOOLEAN,
         "false goes on, with a warning, when rows are gone that the query needs: aged out, or their topic was deleted "
-        "or made anew. No row comes twice either way.",
+        "or made anew. No row of a topic that stays comes twice, unless kafka.isolation.level is changed between runs.",
         default="true",
     )
     min_partitions: int | None = option(

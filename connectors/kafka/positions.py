@@ -146,6 +146,14 @@ def check_batch_positions(start: Position | None, end: Position | None) -> None:
             raise illegal(
                 f"ending offset for {name} can't be earliest for batch queries on Kafka", "Give -1 or an offset."
             )
+    if isinstance(start, Timestamps) and isinstance(end, Timestamps):
+        for each, first in sorted(start.milliseconds.items()):
+            if first > (last := end.milliseconds.get(each, first)):
+                raise illegal(
+                    f"The specified start timestamp {first} is greater than the end timestamp {last} for topic "
+                    f"{each.topic} partition {each.partition}",
+                    "Give times in their order.",
+                )
 
 
 def _named(position: Specific, offset: int) -> list[str]:

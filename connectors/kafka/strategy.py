@@ -23,13 +23,16 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of all topics whose whole name matches a regular expression; not of Kafka's internal topics."""
+    """All partitions of all topics in whose name a regular expression is found; not of Kafka's internal topics.
+
+    Spark's own source searches too: ``Regex.findFirstIn`` in its ``SubscribePatternStrategy``.
+    """
 
     pattern: str
 
     def matches(self, topic: str) -> bool:
         """Whether a topic is read."""
-        return topic not in _INTERNAL and re.fullmatch(self.pattern, topic) is not None
+        return topic not in _INTERNAL and re.search(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,18 +80,22 @@ class KafkaStream:
         """
         begin = self._begin(start)  # before the end is asked for: a start at "latest" must not lie behind it
         latest = self._latest(everything=everything)
-        if not latest or begin is None:
+        if not latest and (begin or not is_sentinel(start)):
             return dict(start)
         end = self._end(begin, self._not_before(begin, latest), everything=everything)
         if is_sentinel(start):
             return end_offset(end, begin)
         return dict(start) if end == begin else end_offset(end)
 
-    def _begin(self, start: Mapping[str, Any]) -> Offsets | None:
-        """Where the batch begins; None while a new query finds nothing to read."""
+    def _begin(self, start: Mapping[str, Any]) -> Offsets:
+        """Where the batch begins.
+
+        A new query that finds nothing begins there, as Spark's own source notes it: all that comes later is read from
+        its first record, wherever the query was to begin.
+        """
         if not is_sentinel(start):
             return read_offset(start)
-        if not self._resolved:
+        if self._resolved is None:
             options = self._options
             self._resolved = self._lookup.ask(
                 lambda lookup: resolve(
@@ -102,7 +106,7 @@ class KafkaStream:
                     latest_if_none=options.starting_no_match is NoMatch.LATEST,
                 )
             )
-        return self._resolved or None
+        return self._resolved
 
     def _latest(self, *, everything: bool) -> Offsets:
         """The latest offsets, or the targets of a bounded run."""

@@ -69,6 +69,19 @@ def test_bytes_that_a_disk_has_changed_are_not_read_as_records(kafka: KafkaRig, 
     assert text([row["value"] for row in unchecked]) == ["amount 100", "amount 900"]
 
 
+@pytest.mark.parametrize("by_partition", [False, True])
+def test_38_what_comes_after_an_ending_time_is_not_read_however_late_tasks_run(
+    kafka: KafkaRig, by_partition: bool
+) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, ["before"], timestamp=1_700_000_000_000)
+    end = 1_700_000_100_000
+    ending = {"endingOffsetsByTimestamp": {topic: {"0": end}}} if by_partition else {"endingTimestamp": str(end)}
+    with BatchRead(SOURCE, kafka.options(topic, **ending), workers=kafka.workers) as read:
+        kafka.send(topic, ["late"], timestamp=end + 5)
+        assert text(value for table in read.collect() for value in table["value"].to_pylist()) == ["before"]
+
+
 @pytest.mark.parametrize("splits", [{}, {"minPartitions": "4"}])
 def test_37_late_binding_after_retention(kafka: KafkaRig, splits: dict[str, str]) -> None:
     topic = kafka.topic(1)

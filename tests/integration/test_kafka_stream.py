@@ -355,13 +355,39 @@ def test_17_no_empty_offset_is_logged_when_all_topics_are_gone(kafka: KafkaRig) 
         assert query.batch_id == 1
 
 
-def test_17_a_pattern_without_topics_resolves_nothing_until_one_comes(kafka: KafkaRig) -> None:
+@pytest.mark.parametrize(
+    "start",
+    [{"startingOffsets": "earliest"}, {"startingOffsets": "latest"}, {"startingTimestamp": str(2**41)}],
+    ids=str,
+)
+@pytest.mark.parametrize("restarts", [False, True])
+def test_17_a_query_that_began_without_a_topic_reads_the_first_one_from_its_first_record(
+    kafka: KafkaRig, start: dict[str, str], restarts: bool
+) -> None:
     stem = kafka.name("pattern")
-    with kafka.query(kafka.options(subscribePattern=f"{stem}-.*", startingOffsets="earliest")) as query:
-        assert query.run_batch().end == {"initial": True, "v": 1}
+    options = kafka.options(subscribePattern=f"{stem}-.*", **{"startingOffsets": None, **start})
+    with kafka.query(options) as query:
+        assert query.run_batch().end == {"_start": {}, "v": 1}
         query.idle(3)
+        if restarts:
+            query.stop()
         kafka.send(kafka.topic(1, f"{stem}-a"), [1, 2])
+        if restarts:
+            query.restart()
         assert kafka.values(query, 2) == ["1", "2"]
+
+
+def test_17_bounded_runs_that_began_without_a_topic_read_the_first_one_from_its_first_record(kafka: KafkaRig) -> None:
+    stem = kafka.name("pattern")
+    options = kafka.options(subscribePattern=f"{stem}-.*", startingOffsets="latest")
+    found = []
+    for sent in ([], [1, 2], [3]):
+        if sent == [1, 2]:
+            kafka.topic(1, f"{stem}-a")
+        kafka.send(f"{stem}-a", sent)
+        with kafka.query(options, trigger="available_now") as query:
+            found.append(values(query.process_available()))
+    assert found == [[], ["1", "2"], ["3"]]
 
 
 def test_18_a_new_topic_of_the_pattern_is_read_from_its_first_record(kafka: KafkaRig) -> None:

@@ -101,6 +101,13 @@ def test_26_what_a_stream_cannot_have_is_refused(options: dict[str, str], text: 
     ("options", "text"),
     [
         ({"startingOffsets": "Latest"}, "starting offset can't be latest for batch queries on Kafka"),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"t":{"0":9,"1":9}}',
+                "endingOffsetsByTimestamp": '{"t":{"0":9,"1":5}}',
+            },
+            "The specified start timestamp 9 is greater than the end timestamp 5 for topic t partition 1",
+        ),
         ({"startingOffsets": '{"t":{"0":-1}}'}, "startingOffsets for t-0 can't be latest for batch queries on Kafka"),
         ({"endingOffsets": "earliest"}, "ending offset can't be earliest for batch queries on Kafka"),
         ({"endingOffsets": '{"t":{"0":-2}}'}, "ending offset for t-0 can't be earliest for batch queries on Kafka"),
@@ -178,7 +185,8 @@ def test_strategies() -> None:
     assert pattern == SubscribePattern("ord.*")
     assert isinstance(pattern, SubscribePattern)
     assert pattern.matches("orders")
-    assert not pattern.matches("my-orders")
+    assert pattern.matches("my-orders")
+    assert not pattern.matches("offers")
     assigned = parse(subscribe=None, assign='{"a":[1,0]}').strategy
     assert assigned == Assign(frozenset({TopicPartition("a", 0), TopicPartition("a", 1)}))
 
