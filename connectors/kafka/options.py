@@ -144,7 +144,8 @@ class KafkaReadOptions(KafkaClientOptions):
     subscribe_pattern: str | None = option(
         "subscribePattern",
         TEXT,
-        "A regular expression: topics in whose name it is found are read, also those made later. ^orders$ is one topic.",
+        "A regular expression: topics in whose name it is found are read, also those made later. ^orders$ is one "
+        "topic.",
         default=None,
     )
     assign: str | None = option(

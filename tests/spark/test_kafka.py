@@ -191,6 +191,47 @@ def test_batches_end_at_the_offsets_of_sparks_own_source(spark: SparkSession, ka
 
 
 @pytest.mark.usefixtures("jvm")
+def test_patterns_find_the_topics_that_sparks_own_source_finds(spark: SparkSession, kafka: KafkaRig) -> None:
+    stem = kafka.name("orders")
+    topics = [kafka.topic(1, name) for name in (stem, f"{stem}-eu", f"new.{stem}")]
+    for topic in topics:
+        kafka.send(topic, ["row"])
+    read = {}
+    for pattern in (stem, f"^{stem}", f"{stem}-", f"{stem}$", f"^{stem}$", f"{stem}-eu|new.{stem}", f"{stem}.*"):
+        options = kafka.options(subscribePattern=pattern)
+        ours, theirs = (
+            {row["topic"] for row in spark.read.format(name).options(**options).load().select("topic").collect()}
+            for name in ("kafka_py", "kafka")
+        )
+        assert ours == theirs, pattern
+        read[pattern] = len(ours)
+    assert read[stem] == 3
+    assert read[f"^{stem}$"] == 1
+
+
+@pytest.mark.usefixtures("jvm")
+def test_a_query_that_begins_without_a_topic_reads_what_sparks_own_source_reads(
+    spark: SparkSession, kafka: KafkaRig, tmp_path: Path
+) -> None:
+    stem = kafka.name("late")
+    options = kafka.options(subscribePattern=f"{stem}-.*", startingOffsets="latest")
+    for sent in ([], ["first", "second"], ["third"]):
+        if sent == ["first", "second"]:
+            kafka.topic(1, f"{stem}-a")
+        kafka.send(f"{stem}-a", sent)
+        for name in ("kafka", "kafka_py"):
+            rows = spark.readStream.format(name).options(**options).load().selectExpr("CAST(value AS STRING) AS value")
+            writer = rows.writeStream.format("json").trigger(availableNow=True)
+            checkpoint = str(tmp_path / f"{name}-checkpoint")
+            assert writer.option("checkpointLocation", checkpoint).start(str(tmp_path / name)).awaitTermination(60)
+    found = {
+        name: sorted(row["value"] for row in spark.read.schema("value string").json(str(tmp_path / name)).collect())
+        for name in ("kafka", "kafka_py")
+    }
+    assert found["kafka_py"] == found["kafka"] == ["first", "second", "third"]
+
+
+@pytest.mark.usefixtures("jvm")
 def test_a_query_moves_from_sparks_own_source_with_its_checkpoint(
     spark: SparkSession, kafka: KafkaRig, tmp_path: Path
 ) -> None:
