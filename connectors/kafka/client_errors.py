@@ -18,6 +18,7 @@ from connectors.core.errors import (
 __all__ = [
     "ENDED",
     "LOG_IN",
+    "NO_KERBEROS",
     "LastWord",
     "connector_error",
     "error_name",
@@ -33,6 +34,7 @@ _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
 LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
+NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
 _MAY_PASS: Final = re.compile(
     r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may live on
     r"|handshake failed: Local: (?:Broker transport failure|Timed out)"  # the connection broke off in the log-in
@@ -208,6 +210,13 @@ def setting_refused(error: Any) -> OptionError:
     Args:
         error: a ``KafkaError``. Its text names the setting, and its value only where that is one of a closed set.
     """
+    if "No provider for SASL mechanism GSSAPI" in error.str():
+        return OptionError(
+            "KAFKA_SETTING",
+            "The log-in is by Kerberos: GSSAPI is given as kafka.sasl.mechanism, or none, for which GSSAPI stands",
+            "kafka_py",
+            NO_KERBEROS,
+        )
     return OptionError(
         "KAFKA_SETTING",
         f"The client refuses a setting: {error.str()}",

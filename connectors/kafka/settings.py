@@ -6,7 +6,6 @@ with what to use instead. What the source or sink needs is set after what the us
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import Secret
 from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, pem_lines, whole_number
+from connectors.kafka.login import UNSECURED, check_token_endpoint, log_in, login_handler
 from connectors.kafka.positions import illegal
 
 if TYPE_CHECKING:
@@ -133,14 +133,8 @@ _RENAMED: Final = {
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
 }
 _BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
-_LOGIN: Final = re.compile(r"\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b(.*?);?\s*", re.DOTALL)
-_LOGIN_OPTION: Final = re.compile(r"""([\w.]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;]+))""")
 _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
-_EXTENSION: Final = "extension_"
-_UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
-_UNSECURED_CLAIM: Final = "unsecuredLoginStringClaim"
-_OIDC_HANDLER: Final = "OAuthBearerLoginCallbackHandler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +217,9 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     if "ssl.key.pem" in secret:
         secret["ssl.key.pem"] = Secret(pem_lines(secret["ssl.key.pem"].reveal()))
     if options.sasl_jaas_config is not None:
-        _log_in(options.sasl_jaas_config.reveal(), plain, secret)
-    _login_handler(plain)
+        log_in(options.sasl_jaas_config.reveal(), plain, secret)
+    login_handler(plain)
+    check_token_endpoint(plain)
     if options.token_provider is not None and ":" not in options.token_provider:
         raise illegal("The option tokenProvider names no class", "Give module:Class.")
     if plain.get("ssl.endpoint.identification.algorithm") == "":
@@ -248,7 +243,7 @@ def _longest_pause(plain: Mapping[str, str]) -> dict[str, str]:
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     """Refuse a log-in by tokens that come from nowhere: the client would wait for them without a word."""
     mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", ""))
-    unsecured = is_true(plain.get(_UNSECURED, ""))
+    unsecured = is_true(plain.get(UNSECURED, ""))
     own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
     logs_in = plain.get("security.protocol", "").strip().upper().startswith("SASL")
     if logs_in and mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
@@ -290,64 +285,3 @@ def _stores(given: Mapping[str, str]) -> dict[str, str]:
                 f"Convert it ({way}) and give kafka.ssl.{store}store.type={wanted}.",
             )
     return found
-
-
-def _log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None:
-    """Take the log-in of a JVM client apart; its text may hold a password and is never shown."""
-    match = _LOGIN.fullmatch(text)
-    if match is None:
-        raise illegal("The option kafka.sasl.jaas.config cannot be read", 'Give MODULE required NAME="VALUE" ...;')
-    module = match[1].rpartition(".")[2]
-    values = {
-        name: re.sub(r"\\(.)", r"\1", double or single or bare)
-        for name, double, single, bare in _LOGIN_OPTION.findall(match[2])
-    }
-    if module in {"PlainLoginModule", "ScramLoginModule"}:
-        if "username" in values:
-            plain.setdefault("sasl.username", values["username"])
-        if "password" in values:
-            secret.setdefault("sasl.password", Secret(values["password"]))
-    elif module == "OAuthBearerLoginModule":
-        _log_in_by_token(values, plain, secret)
-    elif module == "IAMLoginModule":
-        raise illegal(
-            "The log-in IAMLoginModule is a class of the JVM",
-            "Give kafka.sasl.mechanism=OAUTHBEARER and tokenProvider=module:Class with a class that signs MSK tokens.",
-        )
-    else:
-        raise illegal(
-            f"The log-in {module} is not supported",
-            "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
-            if module == "Krb5LoginModule"
-            else "Use PLAIN, SCRAM or OAUTHBEARER.",
-        )
-
-
-def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
-    plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
-    if (name := values.get(f"{_UNSECURED_CLAIM}_sub")) is not None:  # as OAuthBearerUnsecuredLoginCallbackHandler
-        if not re.fullmatch(r"[^\s,]+", name):
-            raise illegal("unsecuredLoginStringClaim_sub cannot have spaces or commas here", "Give another name.")
-        plain.setdefault(_UNSECURED, "true")
-        plain.setdefault("sasl.oauthbearer.config", f"principal={name}")
-    for name, target in (("clientId", "client.id"), ("scope", "scope")):
-        if name in values:
-            plain.setdefault(f"sasl.oauthbearer.{target}", values[name])
-    extensions = [f"{name[len(_EXTENSION) :]}={value}" for name, value in values.items() if name.startswith(_EXTENSION)]
-    if extensions:
-        plain.setdefault("sasl.oauthbearer.extensions", ",".join(extensions))
-    if "clientSecret" in values:
-        secret.setdefault("sasl.oauthbearer.client.secret", Secret(values["clientSecret"]))
-
-
-def _login_handler(plain: dict[str, str]) -> None:
-    """The login handler of a JVM client: the one of OIDC is built in, others are classes of the JVM."""
-    handler = plain.pop("sasl.login.callback.handler.class", None)
-    if handler is None:
-        return
-    if not handler.endswith(_OIDC_HANDLER):
-        raise illegal(
-            f"The login handler {handler[:_SHORT]} is a class of the JVM",
-            "Give tokenProvider=module:Class with a class of Python.",
-        )
-    plain["sasl.oauthbearer.method"] = "oidc"

@@ -288,10 +288,17 @@ def test_log_in_by_user_and_password(kafka: KafkaRig, mechanism: str) -> None:
         assert query.run_batch().rows == 2
 
 
-def test_log_in_as_a_jvm_client_writes_it(kafka: KafkaRig) -> None:
+@pytest.mark.parametrize(
+    "login",
+    [
+        '{} required username="shop" password="shop-secret";',
+        "// of the shop\nkafkashaded.{} Required debug=true username='sh\\157p' password=shop-secret /* here */ ;",
+    ],
+)
+def test_log_in_as_a_jvm_client_writes_it(kafka: KafkaRig, login: str) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, [1])
-    login = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="shop" password="shop-secret";'
+    login = login.format("org.apache.kafka.common.security.scram.ScramLoginModule")
     options = secured(kafka, topic, kafka__sasl__mechanism="SCRAM-SHA-256", kafka__sasl__jaas__config=login)
     assert numbers(kafka.batch(options)) == [1]
 
@@ -320,7 +327,9 @@ OIDC: dict[str, dict[str, str]] = {
     },
     "jvm": {
         "kafka__sasl__jaas__config": OIDC_LOGIN,
-        "kafka__sasl__login__callback__handler__class": "org.apache.kafka.x.OAuthBearerLoginCallbackHandler",
+        "kafka__sasl__login__callback__handler__class": (
+            "org.apache.kafka.common.security.oauthbearer.secured.OAuthBearerLoginCallbackHandler"
+        ),
     },
 }
 

@@ -242,7 +242,7 @@ def test_a_log_in_by_oidc_is_understood() -> None:
     text = 'org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId="me" '
     given = client(
         kafka__sasl__jaas__config=text + "clientSecret='env' scope=all;",
-        kafka__sasl__login__callback__handler__class="org.apache.kafka.x.OAuthBearerLoginCallbackHandler",
+        kafka__sasl__login__callback__handler__class="OAuthBearerLoginCallbackHandler",
         kafka__sasl__oauthbearer__token__endpoint__url="https://login",
     )
     assert given["sasl.oauthbearer.method"] == "oidc"
