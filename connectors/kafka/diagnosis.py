@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ from connectors.kafka.offsets import Offsets, TopicPartition, describe, read_off
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.positions import Group
 from connectors.kafka.resolve import resolve
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.settings import ClientSettings, is_true
 
 __all__ = ["diagnose"]
 
@@ -75,7 +77,7 @@ def _network(settings: ClientSettings, steps: Steps) -> Iterator[Finding]:
     if (settings.get("security.protocol") or "").upper().endswith("SSL"):
         yield steps.step("certificates", lambda: _certificate_files(settings))
         if not steps.failed:
-            yield each_server("tls", lambda host, port: tls_handshake(host, port, _tls_context(settings)))
+            yield each_server("tls", lambda host, port: _tls(settings, host, port))
 
 
 def _enough(check: str, reached: list[tuple[str, int]], look: Callable[[str, int], str]) -> str | Finding:
@@ -113,30 +115,62 @@ def _certificate_files(settings: ClientSettings) -> str:
     return "the files that options name can be read"
 
 
+def _tls(settings: ClientSettings, host: str, port: int) -> str:
+    """Agree upon TLS with a server; a certificate in PKCS12, which the standard library cannot read, is not tried."""
+    in_store = settings.get("ssl.keystore.location") is not None
+    try:
+        seen = tls_handshake(host, port, _tls_context(settings))
+    except CredentialsError as error:
+        if not in_store or error.code != "TLS_CLIENT_CERTIFICATE":
+            raise
+        seen = f"{host} speaks TLS and wants a certificate of the client"
+    return f"{seen}; the one in PKCS12 is not tried here, the log-in does that" if in_store else seen
+
+
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
     """The client's settings of TLS, as far as the standard library can follow them."""
     context = ssl.create_default_context()
-    if (settings.get("enable.ssl.certificate.verification") or "true").lower() == "false":
+    if not is_true(settings.get("enable.ssl.certificate.verification") or "true"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     elif settings.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
-    certificate, key = settings.get("ssl.certificate.location"), settings.get("ssl.key.location")
     try:
         if (authority := settings.get("ssl.ca.location")) is not None:
             place = Path(authority)
             context.load_verify_locations(*([None, authority] if place.is_dir() else [authority]))
         if (text := settings.get("ssl.ca.pem")) is not None:
             context.load_verify_locations(cadata=text)
-        if certificate is not None:
-            context.load_cert_chain(certificate, key, settings.revealed().get("ssl.key.password", ""))
+        _load_client_certificate(context, settings)
     except (ssl.SSLError, OSError):
         raise CredentialsError(
             "KAFKA_CERTIFICATE_UNREADABLE",
             "A certificate or key is no PEM, does not fit the other, or its password is wrong",
-            f"{certificate or settings.get('ssl.ca.location')}",
+            settings.get("ssl.certificate.location") or settings.get("ssl.ca.location") or "kafka.ssl.*",
             "Correct kafka.ssl.*; openssl x509 -in FILE -noout -text shows a certificate.",
         ) from None
     return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, settings: ClientSettings) -> None:
+    """Load the client's certificate and key, from files or from the options themselves."""
+    given = settings.revealed()
+    with ExitStack() as files:
+        certificate, key = (
+            given.get(f"ssl.{name}.location") or _private_file(files, given.get(f"ssl.{name}.pem"))
+            for name in ("certificate", "key")
+        )
+        if certificate is not None:
+            context.load_cert_chain(certificate, key, given.get("ssl.key.password", ""))
+
+
+def _private_file(files: ExitStack, text: str | None) -> str | None:
+    """A file with a text, which ``files`` removes; only its owner can read it. The standard library wants a file."""
+    if text is None:
+        return None
+    file = files.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # noqa: SIM115 - it is closed by these
+    file.write(text)
+    file.flush()
+    return file.name
 
 
 # --- the cluster ---------------------------------------------------------------------------------------------------

@@ -86,6 +86,52 @@ def test_each_fault_of_the_certificates_is_told(kafka: KafkaRig) -> None:
     assert set(bad(look(wrong_key))) & {"options", "tls"}
 
 
+def by_tls(kafka: KafkaRig, **more: str) -> dict[str, str]:
+    """Options for the listener that wants a certificate of the client, without one."""
+    secure = {"kafka__security__protocol": "SSL", "kafka__ssl__ca__location": str(kafka.broker.certificates / "ca.pem")}
+    return kafka.options("t", kafka__bootstrap__servers=kafka.broker.ssl_endpoint, **secure, **more)
+
+
+def certificate(kafka: KafkaRig, name: str = "client") -> dict[str, str]:
+    """The options of a certificate that stands in the options themselves."""
+    folder = kafka.broker.certificates
+    return {
+        "kafka.ssl.keystore.type": "PEM",
+        "kafka.ssl.keystore.certificate.chain": (folder / f"{name}.pem").read_text(),
+        "kafka.ssl.keystore.key": (folder / f"{name}.key").read_text(),
+    }
+
+
+def test_a_certificate_in_the_options_themselves_is_tried(kafka: KafkaRig) -> None:
+    findings = look(by_tls(kafka) | certificate(kafka))
+    assert (findings["tls"].outcome, findings["log-in"].outcome) == (Outcome.OK, Outcome.OK)
+
+
+def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
+    pkcs12 = pytest.importorskip("cryptography.hazmat.primitives.serialization.pkcs12")
+    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+    x509 = pytest.importorskip("cryptography.x509")
+    folder, store = kafka.broker.certificates, tmp_path / "client.p12"
+    key = serialization.load_pem_private_key((folder / "client.key").read_bytes(), None)
+    own = x509.load_pem_x509_certificate((folder / "client.pem").read_bytes())
+    encryption = serialization.BestAvailableEncryption(b"store-canary-5")
+    store.write_bytes(pkcs12.serialize_key_and_certificates(b"client", key, own, None, encryption))
+    findings = look(
+        by_tls(kafka, kafka__ssl__keystore__type="PKCS12", kafka__ssl__keystore__location=str(store))
+        | {"kafka.ssl.keystore.password": "store-canary-5"}
+    )
+    assert (findings["tls"].outcome, findings["log-in"].outcome) == (Outcome.OK, Outcome.OK)
+    assert "PKCS12 is not tried here" in findings["tls"].found
+    assert "store-canary-5" not in str(findings)
+
+
+@pytest.mark.parametrize("word", ["false", "f", "0", "False"])
+def test_a_server_that_need_not_be_verified_is_not(kafka: KafkaRig, word: str) -> None:
+    options = by_tls(kafka, kafka__enable__ssl__certificate__verification=word) | certificate(kafka)
+    del options["kafka.ssl.ca.location"]
+    assert look(options)["tls"].outcome is Outcome.OK
+
+
 def test_a_wrong_password_is_told_without_it(kafka: KafkaRig) -> None:
     options = {**kafka.options("t", kafka__bootstrap__servers=kafka.broker.sasl_endpoint), **LOG_IN}
     findings = look({**options, "kafka.sasl.password": "canary-77"})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from connectors.core.checks import Finding, Outcome
+from connectors.core.option_kinds import Secret
+from connectors.kafka import diagnosis
 from connectors.kafka.checks import check
+from connectors.kafka.settings import ClientSettings
 from connectors.testing.kafka import MockKafka
 
 
@@ -35,3 +39,26 @@ def test_what_is_no_checkpoint_of_this_machine_is_a_failure(mock: MockKafka, tmp
     for checkpoint in (tmp_path, tmp_path / "file", Path("s3://bucket/checkpoint")):
         found = look(mock, checkpoint)
         assert (found.outcome, found.code) == (Outcome.FAILURE, "CHECKPOINT_UNREADABLE")
+
+
+class Reading:
+    """Notes what it is told to load, and who may read it."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.paths: list[Path] = []
+        self.modes: list[int] = []
+
+    def load_cert_chain(self, certificate: str, key: str, password: str) -> None:
+        self.paths = [Path(certificate), Path(key)]
+        self.texts = [*(each.read_text() for each in self.paths), password]
+        self.modes = [stat.S_IMODE(each.stat().st_mode) for each in self.paths]
+
+
+def test_a_certificate_in_the_options_is_in_a_file_of_the_owner_only_while_it_is_loaded() -> None:
+    secrets = (("ssl.key.password", Secret("p")), ("ssl.key.pem", Secret("the key")))
+    reading = Reading()
+    diagnosis._load_client_certificate(reading, ClientSettings((("ssl.certificate.pem", "the chain"),), secrets))
+    assert reading.texts == ["the chain", "the key", "p"]
+    assert reading.modes == [0o600, 0o600]
+    assert not any(each.exists() for each in reading.paths)
