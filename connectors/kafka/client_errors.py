@@ -35,11 +35,16 @@ _GONE: Final = frozenset(
 )
 LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
 NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
+_OF_TLS: Final = frozenset({"_SSL", "_TRANSPORT"})
+"""An answer to a certificate comes in the handshake, or after it as the end of the connection (TLS 1.3)."""
 _MAY_PASS: Final = re.compile(
     r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may live on
     r"|handshake failed: Local: (?:Broker transport failure|Timed out)"  # the connection broke off in the log-in
 )
 """What the client says in the name of a log-in that nobody has refused."""
+_CERTIFICATE_REFUSED: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
+"""The answers of TLS to a certificate: bad, unsupported, revoked, expired, unknown, of an unknown authority, without
+access, missing."""
 _FRESH_SECONDS: Final = 300.0
 _DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
@@ -130,11 +135,8 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
     """
     if name in _GONE:
         return gone(where)
-    not_refused = name == "_AUTHENTICATION" and _MAY_PASS.search(text) is not None
-    if name in LOG_IN and not not_refused:
-        return CredentialsError(
-            "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
-        )
+    if (refused := _log_in_refused(name, text, where)) is not None:
+        return refused
     if name.endswith("AUTHORIZATION_FAILED"):
         return AccessDeniedError(
             "KAFKA_ACCESS_DENIED",
@@ -146,7 +148,7 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
         )
     if name in _FENCED or name in ENDED:
         return _ended(name, where)
-    if name in _LATER or retriable or not_refused:
+    if name in _LATER or name in LOG_IN or retriable:
         return ServiceUnavailableError(
             "KAFKA_UNAVAILABLE",
             f"Kafka does not answer: {text}",
@@ -154,6 +156,23 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
             "Check kafka.bootstrap.servers, kafka.security.protocol and brokers.",
         )
     return _refused(name, text, where)
+
+
+def _log_in_refused(name: str, text: str, where: str) -> CredentialsError | None:
+    """The error for a log-in or a certificate that was refused; None for everything else."""
+    if name in _OF_TLS and _CERTIFICATE_REFUSED.search(text):
+        return CredentialsError(
+            "KAFKA_LOG_IN",
+            f"Kafka does not accept the certificate of this client, or wants one: {text}",
+            where,
+            "Give a certificate that the brokers accept, and its key: kafka.ssl.keystore.*, or "
+            "kafka.ssl.certificate.location and kafka.ssl.key.location.",
+        )
+    if name not in LOG_IN or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
+        return None
+    return CredentialsError(
+        "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
+    )
 
 
 def _refused(name: str, text: str, where: str) -> ConnectorError:

@@ -27,7 +27,8 @@ from connectors.kafka.watermarks import watermarks
 __all__ = ["ReadSettings", "read_range"]
 
 _WATERMARK_SECONDS: Final = 10.0
-_PASSING: Final = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE", "_STATE"})
+_STATE: Final = "_STATE"
+"""What the client says while it changes partitions: it passes."""
 _OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
 """The client looks for the coordinator of a group that nobody joins or asks here: it needs no right on it."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
@@ -160,7 +161,7 @@ class _Run:
             self._reader.end_of_partition = max(self._reader.end_of_partition, event.offset)
         elif event.name in _OUT_OF_RANGE:
             self._out_of_range()
-        elif event.name not in _PASSING and event.name != _OF_GROUP:
+        elif event.name not in {_STATE, _OF_GROUP}:
             problem = named_error(event.name, event.text, str(self._part), retriable=event.retriable)
             if isinstance(problem, SourceGoneError):
                 self._out_of_range()

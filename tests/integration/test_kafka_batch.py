@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, Filter, Greater
 
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.reader import KafkaBatchReader, KafkaPartition
+from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.protocol import BatchRead, TaskFailedError
 from tests.kafka_rig import SOURCE, KafkaRig, text
 from tests.kafka_tokens import TokenEndpoint
@@ -415,6 +418,26 @@ def test_mutual_tls_with_certificates_in_the_options(kafka: KafkaRig, space: str
         kafka__ssl__keystore__key=key,
     )
     assert numbers(kafka.batch(options)) == [1, 2]
+
+
+@pytest.mark.parametrize("given", ["none", "of another authority"])
+def test_a_certificate_that_the_broker_refuses_is_an_error_at_once_that_names_its_options(
+    kafka: KafkaRig, tmp_path: Path, given: str
+) -> None:
+    options = kafka.options(
+        kafka.topic(1),
+        kafka__bootstrap__servers=kafka.broker.ssl_endpoint,
+        kafka__security__protocol="SSL",
+        kafka__ssl__ca__location=str(kafka.broker.certificates / "ca.pem"),
+    )
+    if given != "none":
+        stranger = make_certificates(tmp_path / "stranger") / "client-all.pem"
+        options |= {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.keystore.location": str(stranger)}
+    began = time.monotonic()
+    with pytest.raises(TaskFailedError, match=r"\[KAFKA_LOG_IN\].*certificate.*kafka\.ssl\.keystore") as caught:
+        kafka.batch(options)
+    assert time.monotonic() - began < 15
+    assert "SSL alert number" in str(caught.value)
 
 
 def test_an_unknown_setting_of_the_client_is_an_error_that_names_it(kafka: KafkaRig) -> None:

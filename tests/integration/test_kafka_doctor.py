@@ -125,6 +125,15 @@ def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: K
     assert "store-canary-5" not in str(findings)
 
 
+def test_a_certificate_that_only_the_log_in_tries_and_the_broker_refuses_is_told(
+    kafka: KafkaRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(diagnosis, "_tls", lambda *_: "not tried")
+    findings = look(by_tls(kafka))
+    assert bad(findings) == {"log-in": "KAFKA_LOG_IN"}
+    assert "kafka.ssl.keystore" in findings["log-in"].mend
+
+
 @pytest.mark.parametrize("word", ["false", "f", "0", "False"])
 def test_a_server_that_need_not_be_verified_is_not(kafka: KafkaRig, word: str) -> None:
     options = by_tls(kafka, kafka__enable__ssl__certificate__verification=word) | certificate(kafka)

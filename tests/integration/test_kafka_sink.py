@@ -222,6 +222,15 @@ def test_a_refused_log_in_is_named_long_before_records_time_out(kafka: KafkaRig,
     assert "wrong-secret" not in str(caught.value)
 
 
+def test_a_refused_certificate_is_named_long_before_records_time_out(kafka: KafkaRig) -> None:
+    given = options(kafka, topic=kafka.topic())
+    given |= {"kafka.bootstrap.servers": kafka.broker.ssl_endpoint, "kafka.security.protocol": "SSL"}
+    given |= {"kafka.ssl.ca.location": str(kafka.broker.certificates / "ca.pem")}
+    given |= {"kafka.message.timeout.ms": "60000"}  # which is KAFKA_UNAVAILABLE
+    with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SSL alert number"):
+        write(given, struct("value"), [{"value": b"v"}])
+
+
 def test_49_overwriting_is_refused() -> None:
     source = KafkaDataSource({"kafka.bootstrap.servers": "nowhere:1", "topic": "t"})
     with pytest.raises(OptionError, match=r"Save mode overwrite not allowed for Kafka. Allowed save modes are append"):
