@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from connectors.core.errors import (
     ConnectorError,
-    CredentialsError,
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.kafka.client_errors import LastWord, connector_error, gone, setting_refused
+from connectors.kafka.client_errors import LastWord, connector_error, error_name, gone, setting_refused
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.strategy import Assign, Strategy, Subscribe
 from connectors.kafka.tokens import TokenCallback
@@ -67,7 +66,6 @@ class KafkaLookup:
         self._settings = settings
         self._seconds = call_seconds
         self._parent = os.getppid()
-        self._problem: ConnectorError | None = None
         self._group_problem: ConnectorError | None = None
         self._last_word = LastWord()
         self._admin = open_admin(settings)
@@ -114,10 +112,11 @@ class KafkaLookup:
 
     def _patiently(self, question: Callable[[], T]) -> T:
         """The answer to a question that is asked again while an error may pass."""
+        self._begin()
         deadline = time.monotonic() + self._seconds
         while True:
             try:
-                return question()
+                found = question()
             except ConnectorError as error:
                 if not error.transient:
                     raise
@@ -125,13 +124,18 @@ class KafkaLookup:
                 if time.monotonic() > deadline:
                     raise self._last_word.explain(error) from None
                 time.sleep(_PAUSE_SECONDS)
+            else:
+                self._last_word.forget()
+                return found
 
     def _note(self, error: Any) -> None:
-        """Keep an error of the connection that no later attempt mends: librdkafka goes on trying."""
-        problem = connector_error(error, "kafka.bootstrap.servers")
-        self._last_word.note(problem, error.str())
-        if isinstance(problem, CredentialsError):
-            self._problem = problem
+        """Keep an error of the connection: librdkafka goes on trying, also where no later attempt mends it."""
+        self._last_word.hear(error_name(error), error.str())
+
+    def _begin(self) -> None:
+        """A question begins; what was said before it is heard first."""
+        self._serve()
+        self._last_word.begin()
 
     def _serve(self) -> None:
         """Let the clients call back, for tokens."""
@@ -179,7 +183,7 @@ class KafkaLookup:
     def _offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
         if not asked:
             return {}
-        self._serve()
+        self._begin()
         found = self._ask_offsets(asked)
         if len(found) < len(asked):
             # The client keeps what it knows of topics for minutes: partitions that came since need a new one.
@@ -214,7 +218,8 @@ class KafkaLookup:
             except KafkaException as error:
                 problem = connector_error(error.args[0], str(each))
                 if not isinstance(problem, SourceGoneError):
-                    raise problem from None
+                    raise self._last_word.explain(problem) from None
+        self._last_word.forget()
         return found
 
     def _wait(self, future: Future[T]) -> T:
@@ -228,8 +233,8 @@ class KafkaLookup:
     def _check(self) -> None:
         """Whether it makes sense to wait on."""
         self._serve()  # which calls _note
-        if self._problem is not None:
-            raise self._problem
+        if self._last_word.refusal is not None:
+            raise self._last_word.refusal
         if os.getppid() != self._parent:
             raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process that asked is gone")
 
@@ -242,6 +247,7 @@ class KafkaLookup:
         """
         from confluent_kafka import TopicPartition as Partition  # noqa: PLC0415
 
+        self._begin()
         own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._note}
         consumer = open_consumer(self._settings, own)
         try:

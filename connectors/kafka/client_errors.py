@@ -37,14 +37,21 @@ LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SS
 NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
 _OF_TLS: Final = frozenset({"_SSL", "_TRANSPORT"})
 """An answer to a certificate comes in the handshake, or after it as the end of the connection (TLS 1.3)."""
+_NOT_RENEWED: Final = "Failed to acquire SASL OAUTHBEARER token"
 _MAY_PASS: Final = re.compile(
     r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may live on
     r"|handshake failed: Local: (?:Broker transport failure|Timed out)"  # the connection broke off in the log-in
+    # A token endpoint that fails; what it answers is told, and not with which status. The old token may live on.
+    rf"|{_NOT_RENEWED}(?!.*(?:invalid_client|invalid_grant|invalid_request|invalid_scope"
+    r"|unauthorized_client|unsupported_grant_type|access_denied|40[013] (?:Bad Request|Unauthorized|Forbidden)))",
+    re.DOTALL,
 )
 """What the client says in the name of a log-in that nobody has refused."""
 _CERTIFICATE_REFUSED: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
 """The answers of TLS to a certificate: bad, unsupported, revoked, expired, unknown, of an unknown authority, without
 access, missing."""
+_OLD_TOKEN: Final = re.compile(r'"invalid_token"|OAUTHBEARER mechanism handshake failed')
+"""What is said of a token that is over, too. The client asks for a new one for up to a minute."""
 _FRESH_SECONDS: Final = 300.0
 _DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
@@ -79,27 +86,57 @@ _LATER: Final = frozenset(
 
 
 class LastWord:
-    """What the client has said of its connections lately: why there is none, which calls and records do not say."""
+    """What the client has said of its connections lately: why there is none, which calls and records do not say.
+
+    Attributes:
+        refusal: the log-in that was refused since the last question began, if the client has worked before; else since
+            it was made. Not that with an old token, which a new one may follow.
+    """
 
     def __init__(self) -> None:
+        self.refusal: CredentialsError | None = None
+        self._last: ConnectorError | None = None
         self._text = ""
         self._said_at = 0.0
+        self._has_worked = False
 
-    def note(self, problem: ConnectorError, text: str) -> None:
-        """Keep what the client says, if it is of a connection that may come later.
+    def hear(self, name: str, text: str) -> None:
+        """Keep what the client says, if it is of a connection.
 
         Args:
-            problem: our error for it.
-            text: of the client.
+            name: librdkafka's name of the error.
+            text: the same in words.
         """
-        if isinstance(problem, ServiceUnavailableError) and not text.endswith("brokers are down"):
-            self._text, self._said_at = text, time.monotonic()
+        problem = named_error(name, text, "kafka.bootstrap.servers", retriable=False)
+        if isinstance(problem, CredentialsError):
+            if not self._has_worked or _OLD_TOKEN.search(text) is None:
+                self.refusal = problem
+            elif self._last is not None and self._text.startswith(_NOT_RENEWED):
+                return  # because of that
+        elif not isinstance(problem, ServiceUnavailableError) or text.endswith("brokers are down"):
+            return
+        self._last, self._text, self._said_at = problem, text, time.monotonic()
+
+    def begin(self) -> None:
+        """A question begins: a log-in that was refused before may be accepted by now, as with a token that was renewed.
+
+        One that no log-in was accepted before still is reason enough to give up at once.
+        """
+        if self._has_worked:
+            self.refusal = None
+
+    def forget(self) -> None:
+        """The client works: whatever it has said is over."""
+        self._has_worked = True
+        self.refusal = self._last = None
 
     def explain(self, problem: ConnectorError) -> ConnectorError:
-        """An error with it, if that is what the error is about."""
+        """An error with it, if that is what the error is about; or the log-in that was refused, if that came last."""
         lately = time.monotonic() - self._said_at < _FRESH_SECONDS
-        if not self._text or not lately or not isinstance(problem, ServiceUnavailableError):
+        if self._last is None or not lately or not isinstance(problem, ServiceUnavailableError):
             return problem
+        if isinstance(self._last, CredentialsError):
+            return self._last
         what = f"{problem.what}; the client said last: {self._text}"
         return type(problem)(problem.code, what, problem.where, problem.action)
 

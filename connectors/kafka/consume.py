@@ -26,10 +26,13 @@ from connectors.kafka.watermarks import watermarks
 
 __all__ = ["ReadSettings", "read_range"]
 
+_REFUSED_SECONDS: Final = 5.0
+"""How long rows may still come after a log-in was refused: it may have been while nobody read, with an old token."""
 _WATERMARK_SECONDS: Final = 10.0
 _STATE: Final = "_STATE"
 """What the client says while it changes partitions: it passes."""
 _OF_GROUP: Final = "GROUP_AUTHORIZATION_FAILED"
+_OF_COORDINATOR: Final = "FindCoordinator response error"
 """The client looks for the coordinator of a group that nobody joins or asks here: it needs no right on it."""
 _OUT_OF_RANGE: Final = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"})
 _MOST_DOUBTS: Final = 3
@@ -95,11 +98,24 @@ class _Run:
             # Records that are passed over, and ends of transactions that were aborted, are progress too.
             if self._position > before or came or self._reader.has_moved():
                 progress = time.monotonic()
-            elif time.monotonic() - progress > self._settings.poll_timeout:
-                self._give_up()
+                self._reader.source.last_word.forget()
+            else:
+                self._wait_on(time.monotonic() - progress)
         if rows:
             yield self._take_batch()
         self._reader.position = self._end
+
+    def _wait_on(self, seconds: float) -> None:
+        """Give up, if it makes no sense to wait any longer.
+
+        Args:
+            seconds: without progress.
+        """
+        refusal = self._reader.source.last_word.refusal
+        if refusal is not None and seconds > _REFUSED_SECONDS:
+            raise refusal
+        if seconds > self._settings.poll_timeout:
+            self._give_up()
 
     def _take_batch(self) -> pa.RecordBatch:
         """The rows gathered so far."""
@@ -161,7 +177,7 @@ class _Run:
             self._reader.end_of_partition = max(self._reader.end_of_partition, event.offset)
         elif event.name in _OUT_OF_RANGE:
             self._out_of_range()
-        elif event.name not in {_STATE, _OF_GROUP}:
+        elif event.name not in {_STATE, _OF_GROUP} and not event.text.startswith(_OF_COORDINATOR):
             problem = named_error(event.name, event.text, str(self._part), retriable=event.retriable)
             if isinstance(problem, SourceGoneError):
                 self._out_of_range()
@@ -206,17 +222,23 @@ class _Run:
         report_loss("COULD_NOT_READ_OFFSET_RANGE", reason, str(self._part), fail=self._settings.fail_on_data_loss)
 
     def _give_up(self) -> None:
-        low, high = self._watermarks() or (0, 0)
+        explain = self._reader.source.last_word.explain
+        try:
+            low, high = self._watermarks() or (0, 0)
+        except ServiceUnavailableError as error:
+            raise explain(error) from None
         if high < self._end:
             # The records were there when the range was planned: their topic was made anew, or a leader lost them.
             self._reader.where = None
             self._lost(f"{self._where} ends at {high}, and was read up to {self._position}")
             self._position = self._end
             return
-        raise ServiceUnavailableError(
-            "KAFKA_POLL_TIMEOUT",
-            f"Nothing came for {self._settings.poll_timeout:g} s at offset {self._position}; the partition holds "
-            f"{low} to {high}",
-            str(self._part),
-            "Check the brokers, or raise kafkaConsumer.pollTimeoutMs.",
+        raise explain(
+            ServiceUnavailableError(
+                "KAFKA_POLL_TIMEOUT",
+                f"Nothing came for {self._settings.poll_timeout:g} s at offset {self._position}; the partition holds "
+                f"{low} to {high}",
+                str(self._part),
+                "Check the brokers, or raise kafkaConsumer.pollTimeoutMs.",
+            )
         )

@@ -13,6 +13,7 @@ from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
+from connectors.kafka.client_errors import LastWord
 from connectors.kafka.offsets import TopicPartition
 
 __all__ = ["Event", "Fetched", "RecordSource"]
@@ -75,7 +76,13 @@ class Fetched(ABC):
 
 
 class RecordSource(Protocol):
-    """A consumer with at most one partition."""
+    """A consumer with at most one partition.
+
+    Attributes:
+        last_word: what it has said of its connections; it says so while it fetches.
+    """
+
+    last_word: LastWord
 
     def assign(self, where: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""

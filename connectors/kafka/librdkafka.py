@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import OptionError
 
-__all__ = ["library", "librdkafka_path", "new_client", "partition_at"]
+__all__ = ["library", "librdkafka_path", "new_client", "partition_at", "problem_callback"]
 
 _TEXT_BYTES: Final = 512
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
@@ -124,6 +124,21 @@ def library() -> Any:
         function.restype, function.argtypes = result, arguments
         setattr(functions, name, function)
     return functions
+
+
+def problem_callback(hear: Callable[[str, str], None]) -> Any:
+    """What C calls for an error of the client, which gives its name and its text to a function of Python.
+
+    Whoever makes a client with it keeps it as long as that.
+    """
+
+    def called(_client: int, error: int, text: bytes, _opaque: int) -> None:
+        hear(library().rd_kafka_err2name(error).decode(), text.decode(errors="replace"))
+
+    return _PROBLEM(called)
+
+
+_PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def new_client(kind: int, settings: Mapping[str, str], report: Any = None, problem: Any = None) -> int:

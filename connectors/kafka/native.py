@@ -24,11 +24,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client_errors import named_error
+from connectors.kafka.client_errors import LastWord, named_error
 from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, malformed_headers, time_column
 from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.give_back import give_back
-from connectors.kafka.librdkafka import library, new_client, partition_at
+from connectors.kafka.librdkafka import library, new_client, partition_at, problem_callback
 from connectors.kafka.offsets import LATEST, TopicPartition
 
 __all__ = ["NativeRecords", "NativeSource", "native_reason"]
@@ -177,9 +177,13 @@ class NativeRecords(Fetched):
             for topic, number in zip(topics, numbers, strict=True)
         ]
 
-    def texts(self) -> list[bytes]:
-        """What the client says of each error, which stands where records have their values."""
-        return [ctypes.string_at(place) if place else b"" for place in _field(self._pointers, _PAYLOAD).tolist()]
+    def texts(self) -> list[str]:
+        """What stands as the value of each: for an error, the same in words; empty for none."""
+        places, lengths = _field(self._pointers, _PAYLOAD).tolist(), self._lengths.tolist()
+        return [
+            ctypes.string_at(place, length).decode(errors="replace") if place else ""
+            for place, length in zip(places, lengths, strict=True)
+        ]
 
     def cut(self, first: int, last: int) -> Self:
         """Some of them; all of the others are given back by whoever has them."""
@@ -276,7 +280,9 @@ class NativeSource:
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._library = library()
-        self._client = new_client(_CONSUMER, settings)
+        self.last_word = LastWord()
+        self._problem = problem_callback(self.last_word.hear)  # kept alive as long as the client
+        self._client = new_client(_CONSUMER, settings, problem=self._problem)
         self._library.rd_kafka_poll_set_consumer(self._client)
         self._queue = self._library.rd_kafka_queue_get_consumer(self._client)
         self._pointers = np.zeros(0, np.uint64)
@@ -318,8 +324,8 @@ class NativeSource:
             return NativeRecords(pointers)
         apart = NativeRecords(pointers[errors != 0])
         events = [
-            self._event(int(error), int(offset), where, said)
-            for error, offset, where, said in zip(
+            self._event(int(error), int(offset), where, text)
+            for error, offset, where, text in zip(
                 errors[errors != 0], apart.offsets, apart.partitions(), apart.texts(), strict=True
             )
         ]
@@ -348,9 +354,9 @@ class NativeSource:
             raise named_error(event.name, event.text, str(where), retriable=False)
         return int(offset)
 
-    def _event(self, error: int, offset: int, where: TopicPartition | None, said: bytes) -> Event:
-        name, text = self._library.rd_kafka_err2name(error).decode(), said or self._library.rd_kafka_err2str(error)
-        return Event(name, text.decode(errors="replace"), offset, where=where)
+    def _event(self, error: int, offset: int, where: TopicPartition | None, text: str = "") -> Event:
+        name = self._library.rd_kafka_err2name(error).decode()
+        return Event(name, text or self._library.rd_kafka_err2str(error).decode(), offset, where=where)
 
     def close(self) -> None:
         """Close the connections; every record must have been given back."""

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client_errors import LastWord, gone, named_error, record_place
-from connectors.kafka.librdkafka import library, new_client
+from connectors.kafka.librdkafka import library, new_client, problem_callback
 from connectors.kafka.pace import LINGER_SETTINGS, pace_of
 from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
 
@@ -66,7 +66,7 @@ class NativeSink:
         self._error: ConnectorError | None = None
         self._last_word = LastWord()
         # Kept alive as long as the client.
-        self._report, self._problem = _REPORT(self._delivered), _PROBLEM(self._note)
+        self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
         given = settings.revealed()
         self._pace = pace_of(given)
         own = {
@@ -82,6 +82,8 @@ class NativeSink:
         """Whose memory the client may read: that of a record until it is no more under way."""
         self._held_bytes = 0
         self._stopped = threading.Event()
+        self._purging = threading.Lock()
+        """So that nothing of a task is thrown away for what was refused before it."""
         # Reports of errors keep their place in the queue until they are taken, and sending waits for a place.
         self._thread = threading.Thread(target=self._poll, name="kafka-reports", daemon=True)
         self._thread.start()
@@ -89,9 +91,10 @@ class NativeSink:
     def _poll(self) -> None:
         while not self._stopped.is_set():
             self._library.rd_kafka_poll(self._client, 100)
-            if isinstance(self._error, CredentialsError):
-                # Nothing will be sent, and sending may wait for a place in the queue.
-                self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
+            with self._purging:
+                if isinstance(self._error, CredentialsError):
+                    # Nothing will be sent, and sending may wait for a place in the queue.
+                    self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
         """A record could not be written."""
@@ -104,13 +107,17 @@ class NativeSink:
             name = self._library.rd_kafka_topic_name(topic).decode()
             self._error = self._last_word.explain(self._named(error, record_place(name, partition)))
 
-    def _note(self, _client: int, error: int, text: bytes, _opaque: int) -> None:
+    def _note(self, name: str, text: str) -> None:
         """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
-        name, words = self._library.rd_kafka_err2name(error).decode(), text.decode(errors="replace")
-        problem = named_error(name, words, "kafka.bootstrap.servers", retriable=False)
-        self._last_word.note(problem, words)
-        if isinstance(problem, CredentialsError) and self._error is None:
-            self._error = problem
+        self._last_word.hear(name, text)
+        self._error = self._error or self._last_word.refusal
+
+    def begin(self) -> None:
+        """A task begins, after another one: a log-in that was refused between them may be accepted by now."""
+        self._last_word.begin()
+        with self._purging:
+            if isinstance(self._error, CredentialsError):
+                self._error = None
 
     def _named(self, error: int, where: str) -> ConnectorError:
         name = self._library.rd_kafka_err2name(error).decode()
@@ -241,6 +248,7 @@ class NativeSink:
             wait = min(2 * wait, _SLICE_MS)
         self._held, self._held_bytes = [], 0
         self._check()
+        self._last_word.forget()
 
     def discard(self) -> None:
         """Throw away what is still in the queue, and close the connections."""
@@ -255,7 +263,6 @@ class NativeSink:
 
 
 _REPORT: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
-_PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
 def _number_at(place: int) -> int:

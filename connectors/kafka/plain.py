@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.kafka.client import client_exception, open_consumer, sdk
-from connectors.kafka.client_errors import connector_error, error_name
+from connectors.kafka.client_errors import LastWord, connector_error, error_name
 from connectors.kafka.decode import record_batch
 from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.offsets import TopicPartition
@@ -59,7 +59,12 @@ class PlainSource:
     """
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
-        self._consumer = open_consumer(settings, own)
+        self.last_word = word = LastWord()
+
+        def hear(error: Any) -> None:  # not a method: the client holds it, and this object holds the client
+            word.hear(error_name(error), error.str())
+
+        self._consumer = open_consumer(settings, {**own, "error_cb": hear})
         self._known: set[TopicPartition] = set()
 
     def assign(self, where: TopicPartition, position: int) -> None:

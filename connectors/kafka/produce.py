@@ -54,10 +54,13 @@ def produce_batches(
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
     fast = native and not plain and not native_reason()
-    sink = _sinks.take((settings, fast)) or (NativeSink(settings) if fast else RecordSink(settings))
+    kept = _sinks.take((settings, fast))
+    sink = kept or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()
     rows = 0
     try:
+        if kept is not None:
+            kept.begin()
         for batch in batches:
             if isinstance(sink, NativeSink):
                 sink.send(batch, columns)

@@ -48,10 +48,20 @@ class RecordSink:
 
     def _note(self, error: Any) -> None:
         """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
-        problem = connector_error(error, "kafka.bootstrap.servers")
-        self._last_word.note(problem, error.str())
-        if isinstance(problem, CredentialsError) and self._error is None:
-            self._error = problem
+        self._last_word.hear(error_name(error), error.str())
+        self._error = self._error or self._last_word.refusal
+
+    def begin(self) -> None:
+        """A task begins, after another one: a log-in that was refused between them may be accepted by now.
+
+        Raises:
+            ConnectorError: the producer as a whole is of no more use.
+        """
+        try:
+            self._serve(0)
+        except CredentialsError:
+            self._error = None
+        self._last_word.begin()
 
     def check(self) -> None:
         """Take what the client has to say.
@@ -140,6 +150,7 @@ class RecordSink:
         """
         while self._serve(_SLICE_SECONDS, until_empty=True):
             pass
+        self._last_word.forget()
 
     def purge(self) -> None:
         """Throw away what is still in the queue."""

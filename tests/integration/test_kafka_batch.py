@@ -12,8 +12,14 @@ from typing import Any
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
+from connectors.core.errors import CredentialsError, ServiceUnavailableError
+from connectors.kafka.client import KafkaLookup
+from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.offsets import EARLIEST, LATEST
+from connectors.kafka.options import parse_read_options
+from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.reader import KafkaBatchReader, KafkaPartition
+from connectors.kafka.strategy import Subscribe
 from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.protocol import BatchRead, TaskFailedError
 from tests.kafka_rig import SOURCE, KafkaRig, text
@@ -438,6 +444,39 @@ def test_a_certificate_that_the_broker_refuses_is_an_error_at_once_that_names_it
         kafka.batch(options)
     assert time.monotonic() - began < 15
     assert "SSL alert number" in str(caught.value)
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+def test_a_task_whose_certificate_the_broker_refuses_ends_long_before_the_poll_timeout(
+    kafka: KafkaRig, native: str
+) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, [1])
+    secure = {"kafka.security.protocol": "SSL", "kafka.bootstrap.servers": kafka.broker.ssl_endpoint}
+    options = kafka.options(topic, kafka__ssl__ca__location=str(kafka.broker.certificates / "ca.pem"), **secure)
+    settings = ReadSettings(
+        parse_read_options(options, {}, streaming=False).client,
+        "g",
+        headers=False,
+        fail_on_data_loss=True,
+        poll_timeout=60,
+        native=native == "true",
+    )
+    began = time.monotonic()
+    with pytest.raises(CredentialsError, match="SSL alert number"):
+        list(read_range(OffsetRange(topic, 0, 0, 1), settings))
+    assert time.monotonic() - began < 30
+
+
+def test_a_token_endpoint_that_is_away_is_an_error_that_passes_with_what_the_client_said(kafka: KafkaRig) -> None:
+    with TokenEndpoint("me", "canary-41") as endpoint:
+        options = by_oidc(kafka, kafka.topic(1), endpoint, "librdkafka")
+    client = parse_read_options(options, {}, streaming=False).client
+    with (
+        KafkaLookup(client, call_seconds=3.0) as lookup,
+        pytest.raises(ServiceUnavailableError, match=r"Failed to acquire SASL OAUTHBEARER token: .*connect"),
+    ):
+        lookup.partitions(Subscribe((kafka.name(),)))
 
 
 def test_an_unknown_setting_of_the_client_is_an_error_that_names_it(kafka: KafkaRig) -> None:

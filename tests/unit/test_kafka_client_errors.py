@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kafka.client_errors import named_error
+from connectors.kafka.client_errors import LastWord, named_error
 
 RECEIVED = "ssl://127.0.0.1:9093/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert {}"
 
@@ -26,3 +26,83 @@ def test_other_alerts_of_a_connection_are_of_no_certificate(alert: int) -> None:
     text = RECEIVED.format(f"internal error: SSL alert number {alert}")
     problem = named_error("_TRANSPORT", text, "kafka.bootstrap.servers", retriable=True)
     assert isinstance(problem, ServiceUnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        ('Expected JSON response with "access_token" field', True),
+        ("Failed to connect to 127.0.0.1:401 after 403 ms: Could not connect to server", True),
+        ("Could not resolve host: login.invalid", True),
+        ("Server did not provide an error string", True),
+        ("<html>\n<h1>503 Service Unavailable</h1>\n</html>", True),
+        ('{"error":"temporarily_unavailable"}', True),
+        ('{"error":"invalid_client"}', False),
+        ('{\n  "error": "unauthorized_client"\n}', False),
+        ('{"error":"invalid_grant"}', False),
+        ('{"error":"invalid_scope"}', False),
+        ("<html>\n<h1>401 Unauthorized</h1>\n</html>", False),
+    ],
+)
+def test_a_token_endpoint_that_fails_is_told_from_one_that_refuses_the_client(answer: str, passes: bool) -> None:
+    text = f"Failed to acquire SASL OAUTHBEARER token: {answer}"
+    problem = named_error("_AUTHENTICATION", text, "kafka.bootstrap.servers", retriable=False)
+    assert problem.transient is passes
+    assert problem.code == ("KAFKA_UNAVAILABLE" if passes else "KAFKA_LOG_IN")
+    assert answer in problem.what
+
+
+REFUSED = ("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
+UNAVAILABLE = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came", "t")
+
+
+def test_a_refused_log_in_is_forgotten_by_the_next_question_of_a_client_that_has_worked() -> None:
+    word = LastWord()
+    word.forget()
+    word.hear(*REFUSED)
+    assert word.refusal is not None
+    word.begin()
+    assert word.refusal is None
+    assert isinstance(word.explain(UNAVAILABLE), CredentialsError), "nothing has worked since"
+    word.forget()
+    assert word.explain(UNAVAILABLE) is UNAVAILABLE
+
+
+def test_a_client_that_never_worked_keeps_that_its_log_in_was_refused() -> None:
+    word = LastWord()
+    word.hear(*REFUSED)
+    word.begin()
+    assert word.refusal is not None
+
+
+def test_a_server_that_is_away_after_a_refused_log_in_is_what_is_told() -> None:
+    word = LastWord()
+    word.hear(*REFUSED)
+    word.hear("_TRANSPORT", "Connection refused")
+    word.hear("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+    assert "the client said last: Connection refused" in str(word.explain(UNAVAILABLE))
+
+
+OLD_TOKEN = ("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"} (after 304ms)')
+
+
+def test_an_old_token_of_a_client_that_has_worked_is_a_refused_log_in_only_if_no_new_one_comes() -> None:
+    word = LastWord()
+    word.forget()
+    word.hear(*OLD_TOKEN)
+    assert word.refusal is None
+    assert isinstance(word.explain(UNAVAILABLE), CredentialsError)
+
+
+def test_an_old_token_is_no_news_after_there_was_no_new_one() -> None:
+    word = LastWord()
+    word.forget()
+    word.hear("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
+    word.hear(*OLD_TOKEN)
+    assert "said last: Failed to acquire SASL OAUTHBEARER token" in str(word.explain(UNAVAILABLE))
+
+
+def test_a_token_that_was_never_accepted_is_a_refused_log_in() -> None:
+    word = LastWord()
+    word.hear(*OLD_TOKEN)
+    assert word.refusal is not None

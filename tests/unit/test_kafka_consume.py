@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from connectors.core.errors import AccessDeniedError, DataLossError, ServiceUnavailableError
-from connectors.kafka import kept_consumers
+from connectors.core.errors import AccessDeniedError, CredentialsError, DataLossError, ServiceUnavailableError
+from connectors.kafka import consume, kept_consumers
+from connectors.kafka.client_errors import LastWord
 from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.kept_consumers import close_readers
@@ -52,6 +53,7 @@ class RefusingSource:
     """Gives ten records and, in the same fetch, an error; like the client, it cannot close while records are out."""
 
     def __init__(self) -> None:
+        self.last_word = LastWord()
         self.given_back: list[int] = []
         self.out_when_closed: set[int] | None = None
 
@@ -103,6 +105,7 @@ class ScriptedSource:
         positions: Sequence[int] = (-1001,),
         record_bytes: int = 1,
     ) -> None:
+        self.last_word = LastWord()
         self._fetches = list(fetches)
         self._ends = ends
         self._seconds = seconds
@@ -248,4 +251,36 @@ def test_a_client_that_goes_on_without_records_makes_progress(scripted: Callable
 def test_a_client_that_stands_still_is_given_up(scripted: Callable[..., ScriptedSource]) -> None:
     scripted(seconds=0.01)
     with pytest.raises(ServiceUnavailableError, match=r"Nothing came for 0\.1 s at offset 0"):
+        offsets(0, 10, replace(SETTINGS, poll_timeout=0.1))
+
+
+NOBODY_ASKED = Event("_AUTHENTICATION", "FindCoordinator response error: Local: Authentication failure", -1)
+
+
+def test_a_coordinator_that_cannot_be_found_is_passed_over(scripted: Callable[..., ScriptedSource]) -> None:
+    scripted(((), [NOBODY_ASKED]), (range(10), []))
+    assert offsets(0, 10) == list(range(10))
+
+
+def test_rows_that_come_after_a_log_in_was_refused_are_read(scripted: Callable[..., ScriptedSource]) -> None:
+    source = scripted(*[((), [])] * 5, (range(10), []))
+    source.last_word.hear("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"}')
+    assert offsets(0, 10) == list(range(10))
+    assert source.last_word.refusal is None
+
+
+def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
+    scripted: Callable[..., ScriptedSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume, "_REFUSED_SECONDS", 0.1)
+    source = scripted(seconds=0.01)
+    source.last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
+    with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):
+        offsets(0, 10)
+
+
+def test_a_client_that_is_given_up_tells_what_it_said_last(scripted: Callable[..., ScriptedSource]) -> None:
+    source = scripted(seconds=0.01)
+    source.last_word.hear("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: Could not connect to server")
+    with pytest.raises(ServiceUnavailableError, match=r"KAFKA_POLL_TIMEOUT.*said last: Failed to acquire SASL"):
         offsets(0, 10, replace(SETTINGS, poll_timeout=0.1))

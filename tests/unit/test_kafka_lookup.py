@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 
-from connectors.core.errors import ServiceUnavailableError, SourceGoneError
+from connectors.core.errors import CredentialsError, ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
 from connectors.kafka import librdkafka
 from connectors.kafka.batch import plan_batch
@@ -204,3 +204,29 @@ def test_servers_that_are_not_there_are_named_with_what_the_client_says_of_them(
         pytest.raises(ServiceUnavailableError, match=r"\[KAFKA_UNAVAILABLE\].*said last: .*Connection refused"),
     ):
         asked.partitions(Subscribe(("t",)))
+
+
+REFUSED = KafkaError(KafkaError.SASL_AUTHENTICATION_FAILED, "SASL authentication error: no")
+
+
+def test_a_log_in_that_was_refused_between_questions_does_not_end_a_slow_one(
+    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = TopicPartition("t", 0)
+    with lookup(mock) as asked:
+        assert asked.latest([where]) == {where: 0}
+        asked._note(REFUSED)
+        ask = asked._ask_offsets
+        monkeypatch.setattr(asked, "_ask_offsets", lambda request: asked._check() or ask(request))
+        assert asked.latest([where]) == {where: 0}
+
+
+def test_a_log_in_that_is_refused_while_a_question_waits_ends_it(
+    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = TopicPartition("t", 0)
+    with lookup(mock) as asked:
+        assert asked.latest([where]) == {where: 0}
+        monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._note(REFUSED) or asked._check())
+        with pytest.raises(CredentialsError, match="SASL authentication error: no"):
+            asked.latest([where])

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka import give_back, kept_consumers, produce
 from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.give_back import gives_back_lists
@@ -23,6 +24,7 @@ from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.native import _addresses, _binary, native_reason
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.ranges import OffsetRange
+from connectors.kafka.read_settings import open_source
 from connectors.kafka.rows import Columns
 from connectors.kafka.settings import ClientSettings
 from connectors.testing.kafka import MockKafka
@@ -344,3 +346,35 @@ def test_an_abandoned_read_gives_its_records_back(
     reading.close()  # hangs if the client still misses records
     assert ctypes.sizeof(ctypes.c_void_p) == 8
     assert len(rows(mock, OffsetRange("t", 0, 24_000, 25_000), native=True)) == 1000
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+def test_a_log_in_that_was_refused_between_tasks_does_not_end_the_next_one(native: bool) -> None:
+    batch, columns = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])}), Columns("t", False, False, False, False)
+    with MockKafka() as mock:
+        mock.create_topic("t", 1)
+        given = ClientSettings((("bootstrap.servers", mock.endpoint),))
+        assert produce_batches([batch], columns, given, native=native) == 1
+        kept = produce._sinks.take((given, native))
+        assert kept is not None
+        kept._last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
+        kept._error = kept._last_word.refusal
+        produce._sinks.give((given, native), kept)
+        assert produce_batches([batch], columns, given, native=native) == 1
+        assert produce._sinks.take((given, native)) is kept
+        assert kept._last_word.refusal is None
+        kept.discard()
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+def test_a_reader_keeps_what_the_client_says_of_its_connections(native: bool) -> None:
+    nowhere = ClientSettings((("bootstrap.servers", "127.0.0.1:1"),))
+    source = open_source(
+        ReadSettings(nowhere, "g", headers=False, fail_on_data_loss=True, poll_timeout=1, native=native)
+    )
+    unavailable = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
+    end = time.monotonic() + 30
+    while (told := str(source.last_word.explain(unavailable))) == str(unavailable) and time.monotonic() < end:
+        assert len(source.fetch(1, 0.1)) == 0
+    source.close()
+    assert "Connection refused" in told
