@@ -350,7 +350,7 @@ class NativeSource:
         finally:
             self._library.rd_kafka_topic_partition_list_destroy(asked)
         if error:
-            event = self._event(error, -1, where, b"")
+            event = self._event(error, -1, where)
             raise named_error(event.name, event.text, str(where), retriable=False)
         return int(offset)
 
