@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -173,7 +174,7 @@ def _framed(parts: Iterable[bytes | None]) -> bytes:
 
 
 class Markers:
-    """Reads the markers of a query, and what its driver notes; for the driver, and for tasks that miss their own.
+    """Reads the markers of a query, and what its driver notes; for the driver, and for tasks that look at its note.
 
     A context manager that closes its connections; those of the admin client go with the last reference to it.
     """
@@ -182,13 +183,17 @@ class Markers:
         self._settings = settings
         self._names = names
         self._width = self._group(names.width)
-        self._admin = open_admin(settings)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self._width.__exit__(*exception)
+
+    @cached_property
+    def _admin(self) -> Any:
+        """The admin client, which tasks do not need."""
+        return open_admin(self._settings)
 
     def _group(self, name: str) -> GroupOffset:
         return GroupOffset(consumer_settings(self._settings), name, self._names.topic)

@@ -1,9 +1,10 @@
 """Exactly-once writes: one transaction for each task, with a marker of its batch.
 
 In this order, which is what makes it safe: `init_transactions` fences earlier attempts of the task and ends what they
-left open; then the marker is read; a batch that is marked is not written again, but its rows are compared; otherwise
-rows and marker are committed together. However attempts, retries and drivers overlap, each commits through the same
-transactional id, so at most one commit for each query, partition and batch succeeds. What this does not cover is in
+left open; then the marker is read; a batch that is marked is not written again, but its rows are compared; one that is
+not marked, though the driver has noted that all its partitions were written, is refused; otherwise rows and marker are
+committed together. However attempts, retries and drivers overlap, each commits through the same transactional id, so
+at most one commit for each query, partition and batch succeeds. What this does not cover is in
 docs/explanation/kafka-exactly-once.md.
 """
 
@@ -11,10 +12,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.failpoints import failpoint
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["ExactlyOnce", "Written", "check_layout"]
 
 _log = logging.getLogger(__name__)
+
+_MOST_RUNS: Final = 64
+"""How many runs of queries a process remembers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,32 @@ class ExactlyOnce:
         return _Task(self, task, query_run).write(batches)
 
 
+class _Runs:
+    """In which runs of queries this process has written, and from which batch on.
+
+    Only the first batch of a run can be a repetition, so that a later one need not ask what the driver has noted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._first: OrderedDict[tuple[MarkerNames, str], int] = OrderedDict()
+
+    def note(self, names: MarkerNames, query_run: str, batch: int) -> None:
+        """Note that a batch was written, or was there already."""
+        with self._lock:
+            self._first.setdefault((names, query_run), batch)
+            self._first.move_to_end((names, query_run))
+            if len(self._first) > _MOST_RUNS:
+                self._first.popitem(last=False)
+
+    def began_before(self, names: MarkerNames, query_run: str, batch: int) -> bool:
+        """Whether a run is known to have begun before a batch; false where Spark does not name runs."""
+        return bool(query_run) and self._first.get((names, query_run), batch) < batch
+
+
+_runs: Final = _Runs()
+
+
 class _Task:
     """One attempt of a task."""
 
@@ -118,9 +150,11 @@ class _Task:
         marker = self._read_marker(consumer)
         failpoint("kafka.marker_read")
         if marker is not None and marker.batch >= self._task.batch:
-            return self._skip(marker, batches)
-        width = self._expect_marker(marker)
-        return self._commit(batches, width, consumer)
+            written = self._skip(marker, batches)
+        else:
+            written = self._commit(batches, self._expect_marker(marker), consumer)
+        _runs.note(self._names, self._query_run, self._task.batch)
+        return written
 
     def _read_marker(self, consumer: Any) -> Marker | None:
         where = [sdk().TopicPartition(self._how.marker_topic, 0)]
@@ -137,13 +171,45 @@ class _Task:
         return marker
 
     def _expect_marker(self, marker: Marker | None) -> int:
-        """The width so far; fails if the marker of an earlier batch should be there and is not."""
-        if marker is not None:
-            return max(marker.width, self._task.partition + 1)
-        if self._task.batch == 0:
-            return self._task.partition + 1
+        """The width so far; fails if a marker should be there and is not."""
+        with_own = self._task.partition + 1
+        if marker is not None and _runs.began_before(self._names, self._query_run, self._task.batch):
+            return max(marker.width, with_own)
         with Markers(self._how.client, self._names) as markers:
             finished = markers.finished()
+        self._check_finished(finished, marker)
+        if marker is not None:
+            return max(marker.width, with_own)
+        return with_own if self._task.batch == 0 else self._expect_width(finished)
+
+    def _check_finished(self, finished: Finished, marker: Marker | None) -> None:
+        """Fails if the driver has noted that this batch was written: each of its partitions would have a marker."""
+        task = self._task
+        if finished.batch < task.batch:
+            return
+        if finished.batch > task.batch:
+            raise self._behind(f"the driver has noted that batch {finished.batch} was", self._names.width)
+        what = (
+            f"Batch {task.batch} was written completely, by {finished.partitions} partitions, and partition "
+            f"{task.partition} has no marker of it"
+        )
+        if task.partition < finished.partitions:
+            if marker is None and task.batch > 0:
+                return  # which `_expect_width` has the error for
+            if not self._how.fail_if_missing:
+                _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
+                return
+        raise DataLossError(
+            "KAFKA_LAYOUT_CHANGED",
+            f"{what}; nothing of it was written now",
+            f"group {self._id}",
+            f"Put the number of partitions back to {finished.partitions}, and with it what it follows from: number of "
+            "cores, options, code. If it is the same, the marker was deleted: run once with onMissingMarker=write, "
+            "which writes such partitions again. See docs/explanation/kafka-exactly-once.md.",
+        )
+
+    def _expect_width(self, finished: Finished) -> int:
+        """The width so far, of a partition without any marker; fails if that of an earlier batch should be there."""
         width = finished.width
         if self._task.partition >= width > 0:
             return self._task.partition + 1  # more partitions than ever before
@@ -168,13 +234,7 @@ class _Task:
     def _skip(self, marker: Marker, batches: Iterable[pa.RecordBatch]) -> Written:
         """The batch is there: see that it is the same."""
         if marker.batch > self._task.batch:
-            raise OffsetError(
-                "KAFKA_CHECKPOINT_BEHIND",
-                f"Batch {self._task.batch} is about to be written, and the marker says that batch {marker.batch} was",
-                f"group {self._id}",
-                "The checkpoint is an older copy, or another driver runs this query. Start with a new checkpoint, or "
-                "restore the one that wrote last.",
-            )
+            raise self._behind(f"the marker says that batch {marker.batch} was", self._id)
         digest = Digest()
         for batch in batches:
             for record in records(batch, self._how.columns):
@@ -189,6 +249,15 @@ class _Task:
                 "of partitions between a crash and the restart, no random or current values. Put it back as it was.",
             )
         return Written(digest.rows, skipped=True)
+
+    def _behind(self, what: str, group: str) -> OffsetError:
+        return OffsetError(
+            "KAFKA_CHECKPOINT_BEHIND",
+            f"Batch {self._task.batch} is about to be written, and {what}",
+            f"group {group}",
+            "The checkpoint is an older copy, or another driver runs this query. Start with a new checkpoint, or "
+            "restore the one that wrote last.",
+        )
 
     def _commit(self, batches: Iterable[pa.RecordBatch], width: int, consumer: Any) -> Written:
         digest = Digest()

@@ -37,11 +37,11 @@ class Sink:
         self.options.pop("startingOffsets", None)
         self.options["topic"] = self.topic
 
-    def plan(self, batch: int, partition: int, values: str, query: str | None = None) -> TaskPlan:
-        return TaskPlan(self.options, query or self.query, batch, partition, values.split())
+    def plan(self, batch: int, partition: int, values: str, query: str | None = None, run: str = "run") -> TaskPlan:
+        return TaskPlan(self.options, query or self.query, batch, partition, values.split(), run)
 
-    def task(self, batch: int, partition: int, values: str, query: str | None = None) -> str:
-        return run_task(self.plan(batch, partition, values, query))
+    def task(self, batch: int, partition: int, values: str, query: str | None = None, run: str = "run") -> str:
+        return run_task(self.plan(batch, partition, values, query, run))
 
     def commit(self, batch: int, partitions: int, run: str = "run") -> str:
         return run_commit(self.options, self.query, batch, partitions, run)
@@ -234,6 +234,59 @@ def test_fewer_partitions_in_a_replay_are_caught_by_a_process_that_served_the_ru
     for partition in range(4):
         assert sink.task(1, partition, f"b{partition}") == "written"
     assert sink.commit(1, 4, runs[1]) == "KAFKA_LAYOUT_CHANGED"
+
+
+def test_a_batch_repeated_in_more_partitions_is_found_before_these_write(sink: Sink) -> None:
+    for partition in range(2):
+        assert sink.task(0, partition, f"a{partition}", run="one") == "written"
+    assert sink.commit(0, 2, "one") == "committed"
+    for partition in (2, 3):  # Spark died before it logged the batch, and has more cores now
+        assert sink.task(0, partition, f"a{partition}", run="two") == "KAFKA_LAYOUT_CHANGED"
+    assert sink.seen() == ["a0", "a1"]
+    for partition in range(2):
+        assert sink.task(0, partition, f"a{partition}", run="three") == "skipped", "the layout is put back"
+    assert sink.commit(0, 2, "three") == "committed"
+
+
+def test_a_batch_repeated_in_more_partitions_is_found_by_one_that_had_an_earlier_batch(sink: Sink) -> None:
+    for batch, partitions in ((0, 4), (1, 2)):
+        for partition in range(partitions):
+            assert sink.task(batch, partition, f"{batch}{partition}", run="one") == "written"
+        assert sink.commit(batch, partitions, "one") == "committed"
+    assert sink.task(1, 3, "13", run="two") == "KAFKA_LAYOUT_CHANGED"
+    sink.options["onMissingMarker"] = "write"
+    assert sink.task(1, 3, "13", run="two") == "KAFKA_LAYOUT_CHANGED", "no marker of it can be missing"
+    assert sink.seen() == ["00", "01", "02", "03", "10", "11"]
+
+
+def test_a_finished_batch_whose_marker_is_gone_is_written_only_where_that_is_asked_for(
+    kafka: KafkaRig, sink: Sink
+) -> None:
+    for partition in range(2):
+        assert sink.task(0, partition, f"a{partition}", run="one") == "written"
+    assert sink.commit(0, 2, "one") == "committed"
+    kafka.delete_groups(f"kafka_py-{sink.query}-1")
+    assert sink.task(0, 1, "a1", run="two") == "KAFKA_LAYOUT_CHANGED"
+    sink.options["onMissingMarker"] = "write"
+    assert sink.task(0, 1, "a1", run="two") == "written"
+    assert sink.task(0, 2, "a2", run="two") == "KAFKA_LAYOUT_CHANGED"
+    assert sink.seen() == ["a0", "a1", "a1"]
+
+
+def test_an_older_copy_of_a_checkpoint_is_caught_by_a_partition_without_a_marker_of_its_own(sink: Sink) -> None:
+    for batch in range(3):
+        assert sink.task(batch, 0, str(batch), run="one") == "written"
+        assert sink.commit(batch, 1, "one") == "committed"
+    assert sink.task(1, 1, "1", run="two") == "KAFKA_CHECKPOINT_BEHIND"
+    assert sink.seen() == ["0", "1", "2"]
+
+
+def test_a_process_looks_at_what_the_driver_noted_only_for_the_first_batch_it_has_in_a_run(sink: Sink) -> None:
+    for partition in (0, 3):
+        assert sink.task(0, partition, f"a{partition}", run="one") == "written"
+    assert sink.commit(1, 2, "what another driver has noted") == "committed"
+    assert sink.task(1, 3, "b", run="two") == "KAFKA_LAYOUT_CHANGED"
+    assert sink.task(1, 3, "b", run="one") == "written", "one look for each batch would cost more than it gives"
 
 
 def test_fewer_partitions_in_a_replay_are_caught_when_a_present_partition_was_written(sink: Sink) -> None:
