@@ -16,8 +16,9 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError
+from connectors.kafka.layout import check_layout
 from connectors.kafka.task import StreamTask
-from connectors.kafka.transactions import ExactlyOnce, check_layout
+from connectors.kafka.transactions import ExactlyOnce
 from connectors.kafka.writer import stream_writer
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])

@@ -48,15 +48,17 @@ class GroupOffset:
         settings: of a consumer (`consumer_settings`).
         group: the consumer group.
         topic: the topic; its partition 0 is meant.
+        stable: whether to wait for an offset that a transaction is about to change.
     """
 
-    def __init__(self, settings: ClientSettings, group: str, topic: str) -> None:
+    def __init__(self, settings: ClientSettings, group: str, topic: str, *, stable: bool = False) -> None:
         self._group = group
         self._topic = topic
         # A list, and not a method: the client holds it, and would close only when the garbage collector looks.
         self._problems: list[Any] = []
-        # Stable offsets, which read_committed asks for, are those without an open transaction, which is waited for.
-        own = {"group.id": group, "isolation.level": "read_uncommitted", "error_cb": self._problems.append}
+        # Stable offsets are those without an open transaction, which is waited for.
+        level = "read_committed" if stable else "read_uncommitted"
+        own = {"group.id": group, "isolation.level": level, "error_cb": self._problems.append}
         self._consumer = open_consumer(settings, own)
 
     def __enter__(self) -> Self:

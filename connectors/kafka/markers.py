@@ -8,12 +8,12 @@ known), and which run of the query wrote it. Marker and rows are committed in on
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.client import client_exception, open_admin
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from connectors.kafka.rows import Record
     from connectors.kafka.settings import ClientSettings
 
-__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers"]
+__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers", "at_once"]
+
+T = TypeVar("T")
 
 _VERSION: Final = 1
 _DIGEST_BYTES: Final = 16
@@ -195,18 +197,22 @@ class Markers:
         """The admin client, which tasks do not need."""
         return open_admin(self._settings)
 
-    def _group(self, name: str) -> GroupOffset:
-        return GroupOffset(consumer_settings(self._settings), name, self._names.topic)
+    def _group(self, name: str, *, stable: bool = False) -> GroupOffset:
+        return GroupOffset(consumer_settings(self._settings), name, self._names.topic, stable=stable)
 
-    def of(self, partitions: Iterable[int]) -> dict[int, Marker]:
-        """The markers of some partitions, where there are any."""
+    def of(self, partitions: Iterable[int], *, fenced: bool = False) -> dict[int, Marker]:
+        """The markers of some partitions, where there are any.
+
+        Args:
+            partitions: which.
+            fenced: whether no transaction of them is open, so that one which is about to end can be waited for.
+        """
         wanted = list(partitions)
-        with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
-            found = list(pool.map(lambda each: self._read(self._names.of(each)), wanted))
+        found = at_once(lambda each: self._read(self._names.of(each), stable=fenced), wanted)
         return {each: marker for each, marker in zip(wanted, found, strict=True) if marker is not None}
 
-    def _read(self, name: str) -> Marker | None:
-        with self._group(name) as group:
+    def _read(self, name: str, *, stable: bool) -> Marker | None:
+        with self._group(name, stable=stable) as group:
             return Marker.read(*group.read(), name)
 
     def finished(self) -> Finished:
@@ -221,6 +227,12 @@ class Markers:
         """Every partition that has ever written a marker that is still there."""
         numbers = (self._names.partition(group) for group in patiently(lambda: _list_groups(self._admin)))
         return sorted(number for number in numbers if number is not None)
+
+
+def at_once(step: Callable[[int], T], partitions: Iterable[int]) -> list[T]:
+    """What a step returns for each of some partitions; a few are done at a time."""
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return list(pool.map(step, partitions))
 
 
 def _list_groups(admin: Any) -> list[str]:

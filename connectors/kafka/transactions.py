@@ -11,9 +11,8 @@ docs/explanation/kafka-exactly-once.md.
 from __future__ import annotations
 
 import logging
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
 from threading import Lock
@@ -23,11 +22,11 @@ from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.failpoints import failpoint
 from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client_errors import connector_error
-from connectors.kafka.group_offset import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS, consumer_settings
+from connectors.kafka.group_offset import CALL_SECONDS, consumer_settings
 from connectors.kafka.markers import Digest, Finished, Marker, MarkerNames, Markers
 from connectors.kafka.produce import with_dedup_headers
 from connectors.kafka.rows import Columns, Record, records
-from connectors.kafka.sink import RecordSink
+from connectors.kafka.transactional import TransactionalSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from connectors.kafka.settings import ClientSettings
     from connectors.kafka.task import StreamTask
 
-__all__ = ["ExactlyOnce", "Written", "check_layout"]
+__all__ = ["ExactlyOnce", "Written"]
 
 _log = logging.getLogger(__name__)
 
@@ -128,24 +127,17 @@ class _Task:
         self._task = task
         self._names = how.names(task.query)
         self._id = self._names.of(task.partition)
-        self._began = False
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
-        self._sink = RecordSink(self._how.client, {"transactional.id": self._id})
-        try:
+        with TransactionalSink(self._how.client, self._id) as self._sink:
             consumer = open_consumer(consumer_settings(self._how.client), {"group.id": self._id})
             try:
                 return self._write(batches, consumer)
             finally:
                 consumer.close()
-        except BaseException:
-            self._abort()
-            raise
-        finally:
-            self._sink.discard()
 
     def _write(self, batches: Iterable[pa.RecordBatch], consumer: Any) -> Written:
-        self._call(lambda: self._sink.producer.init_transactions(CALL_SECONDS))
+        self._sink.fence()
         failpoint("kafka.fenced")
         marker = self._read_marker(consumer)
         failpoint("kafka.marker_read")
@@ -158,14 +150,14 @@ class _Task:
 
     def _read_marker(self, consumer: Any) -> Marker | None:
         where = [sdk().TopicPartition(self._how.marker_topic, 0)]
-        (found,) = self._call(lambda: _committed(consumer, where), asks=True)
+        (found,) = self._sink.call(lambda: _committed(consumer, where), asks=True)
         if found.error is not None:
             raise connector_error(found.error, f"markerTopic {self._how.marker_topic}")
         marker = Marker.read(found.offset, found.metadata, self._id)
         if marker is None:
             # A group can have offsets of a topic that exists only; without one the commit would fail, after its rows.
             name = self._how.marker_topic
-            topics = self._call(lambda: consumer.list_topics(name, timeout=CALL_SECONDS), asks=True).topics
+            topics = self._sink.call(lambda: consumer.list_topics(name, timeout=CALL_SECONDS), asks=True).topics
             if (problem := topics[name].error) is not None:
                 raise connector_error(problem, f"markerTopic {self._how.marker_topic}")
         return marker
@@ -262,17 +254,14 @@ class _Task:
     def _commit(self, batches: Iterable[pa.RecordBatch], width: int, consumer: Any) -> Written:
         digest = Digest()
         self._sink_rows(batches, digest)
-        self._begin()
+        self._sink.begin()
         self._sink.finish()
         failpoint("kafka.rows_sent")
         marker = Marker(self._task.batch, digest.rows, digest.text, width, self._how.run)
         offset = sdk().TopicPartition(self._how.marker_topic, 0, self._task.batch + 1, marker.metadata())
-        member = consumer.consumer_group_metadata()
-        producer = self._sink.producer
-        self._call(lambda: producer.send_offsets_to_transaction([offset], member, CALL_SECONDS))
+        self._sink.mark(offset, consumer.consumer_group_metadata())
         failpoint("kafka.marked")
-        self._call(lambda: producer.commit_transaction(CALL_SECONDS))
-        self._began = False
+        self._sink.commit()
         failpoint("kafka.committed")
         return Written(digest.rows, skipped=False)
 
@@ -281,48 +270,9 @@ class _Task:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            self._begin()
+            self._sink.begin()
             found: Iterator[Record] = _counted(records(batch, self._how.columns), digest)
             self._sink.send(with_dedup_headers(found, self._task, numbers) if self._how.dedup_headers else found)
-
-    def _begin(self) -> None:
-        """Begin the transaction, with the first row: its time limit runs from here."""
-        if not self._began:
-            self._call(self._sink.producer.begin_transaction)
-            self._began = True
-
-    def _call(self, step: Callable[[], Any], *, asks: bool = False) -> Any:
-        """Do a step; where the client says that it can be tried again, with the same meaning, it is.
-
-        When patience ends the task fails, and its next attempt begins by asking what happened.
-
-        Args:
-            step: what to do.
-            asks: it only asks, so that any error that may pass can be waited out.
-        """
-        refused = client_exception()
-        give_up_at = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            try:
-                return step()
-            except refused as error:
-                problem = error.args[0]
-                known = self._sink.refusal(problem, self._id)
-                again = problem.retriable() or (asks and known.transient)
-                if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
-                    raise known from None
-                self._sink.check()
-                time.sleep(PAUSE_SECONDS)
-
-    def _abort(self) -> None:
-        """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
-        refused = client_exception()
-        self._sink.purge()
-        if self._began:
-            try:
-                self._sink.producer.abort_transaction(CALL_SECONDS)
-            except refused as error:
-                _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
 
 
 def _committed(consumer: Any, where: Any) -> Any:
@@ -339,40 +289,3 @@ def _counted(found: Iterable[Record], digest: Digest) -> Iterator[Record]:
     for record in found:
         digest.add(record)
         yield record
-
-
-def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
-    """The driver's part, before Spark logs a batch: no partition beyond the present ones has written it too.
-
-    Args:
-        how: as the tasks wrote.
-        query: the id of the query.
-        batch: the number of the batch.
-        partitions: how many it had.
-        query_run: names the run of the query; empty if that is not known.
-
-    Raises:
-        DataLossError: an earlier run of this batch had more partitions, and one of these was written.
-    """
-    names = how.names(query)
-    with Markers(how.client, names) as markers:
-        finished = markers.finished()
-        # A change within a run is no repetition either, unless another driver was at work meanwhile.
-        if not finished.comes_before(query_run, batch) or partitions != finished.partitions:
-            _check_beyond(markers, names, batch, partitions)
-        markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
-
-
-def _check_beyond(markers: Markers, names: MarkerNames, batch: int, partitions: int) -> None:
-    """Whether a partition beyond the present ones has written a batch."""
-    beyond = [each for each in markers.partitions() if each >= partitions]
-    for each, marker in sorted(markers.of(beyond).items()):
-        if marker.batch >= batch:
-            raise DataLossError(
-                "KAFKA_LAYOUT_CHANGED",
-                f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
-                f"{marker.rows} rows of partition {each}",
-                f"group {names.of(each)}",
-                "These rows are in the topic twice. Keep the number of partitions between a crash and the restart. "
-                "To go on as it is, delete that group.",
-            )

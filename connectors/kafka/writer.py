@@ -19,10 +19,11 @@ from connectors.core.extras import extra_imports
 from connectors.core.worker import settle_sink, settle_worker
 
 with extra_imports("kafka", "the format kafka_py"):
+    from connectors.kafka.layout import check_layout
     from connectors.kafka.produce import produce_batches
     from connectors.kafka.rows import Columns, check_columns
     from connectors.kafka.task import query_run, stream_task
-    from connectors.kafka.transactions import ExactlyOnce, check_layout
+    from connectors.kafka.transactions import ExactlyOnce
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -74,16 +75,27 @@ def test_56_when_the_driver_fails_to_commit_all_tasks_skip(sink: Sink) -> None:
     assert sink.seen() == ["a", "b", "c"]
 
 
+def paused(plan: TaskPlan, flag: Path) -> subprocess.Popen[str]:
+    """A task that has written its rows and marker, and has not committed them."""
+    task = start_process(plan, f"kafka.marked=pause:{flag}")
+    while not flag.exists():
+        assert task.poll() is None
+        time.sleep(0.02)
+    return task
+
+
+def outcome(task: subprocess.Popen[str], flag: Path) -> str:
+    """What becomes of a paused task that goes on."""
+    flag.unlink()
+    output, _ = task.communicate(timeout=60)
+    return str(json.loads(output.splitlines()[-1]))
+
+
 def test_57_a_zombie_is_fenced(sink: Sink, tmp_path: Path) -> None:
     flag = tmp_path / "paused"
-    zombie = start_process(sink.plan(0, 0, "a b"), f"kafka.marked=pause:{flag}")
-    while not flag.exists():
-        assert zombie.poll() is None
-        time.sleep(0.02)
+    zombie = paused(sink.plan(0, 0, "a b"), flag)
     assert sink.task(0, 0, "a b") == "written"
-    flag.unlink()
-    output, _ = zombie.communicate(timeout=60)
-    assert output.splitlines()[-1] == '"KAFKA_FENCED"'
+    assert outcome(zombie, flag) == "KAFKA_FENCED"
     assert sink.seen() == ["a", "b"]
 
 
@@ -287,6 +299,32 @@ def test_a_process_looks_at_what_the_driver_noted_only_for_the_first_batch_it_ha
     assert sink.commit(1, 2, "what another driver has noted") == "committed"
     assert sink.task(1, 3, "b", run="two") == "KAFKA_LAYOUT_CHANGED"
     assert sink.task(1, 3, "b", run="one") == "written", "one look for each batch would cost more than it gives"
+
+
+def test_57_a_zombie_of_a_partition_that_is_no_more_is_fenced_before_the_batch_is_logged(
+    sink: Sink, tmp_path: Path
+) -> None:
+    for partition in range(2):
+        assert sink.task(0, partition, f"a{partition}", run="one") == "written"
+    assert sink.commit(0, 2, "one") == "committed"
+    flag = tmp_path / "paused"
+    zombie = paused(sink.plan(1, 1, "b1", run="one"), flag)
+    assert sink.task(1, 0, "b0 b1", run="two") == "written", "a restart with one partition"
+    assert sink.commit(1, 1, "two") == "committed"
+    assert outcome(zombie, flag) == "KAFKA_FENCED"
+    assert sink.seen() == ["a0", "a1", "b0", "b1"]
+
+
+def test_57_a_zombie_below_the_highest_marker_is_fenced_although_no_driver_noted_a_width(
+    sink: Sink, tmp_path: Path
+) -> None:
+    assert sink.task(0, 3, "b", run="one") == "written"
+    flag = tmp_path / "paused"
+    zombie = paused(sink.plan(0, 2, "a", run="one"), flag)
+    assert sink.task(0, 0, "a", run="two") == "written"
+    assert sink.commit(0, 1, "two") == "KAFKA_LAYOUT_CHANGED"
+    assert outcome(zombie, flag) == "KAFKA_FENCED"
+    assert sink.seen() == ["a", "b"]
 
 
 def test_fewer_partitions_in_a_replay_are_caught_when_a_present_partition_was_written(sink: Sink) -> None:

@@ -1,0 +1,117 @@
+"""A sink with a transactional id: what it writes is seen as a whole or not at all, and earlier holders are fenced."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from connectors.kafka.client import client_exception
+from connectors.kafka.group_offset import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
+from connectors.kafka.sink import RecordSink
+
+if TYPE_CHECKING:
+    from connectors.kafka.rows import Record
+    from connectors.kafka.settings import ClientSettings
+
+__all__ = ["TransactionalSink"]
+
+_log = logging.getLogger(__name__)
+
+
+class TransactionalSink:
+    """Records in one transaction; a context manager that leaves nothing open.
+
+    Args:
+        settings: of the producer.
+        name: the transactional id.
+    """
+
+    def __init__(self, settings: ClientSettings, name: str) -> None:
+        self._name = name
+        self._began = False
+        self._sink = RecordSink(settings, {"transactional.id": name})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        try:
+            if kind is not None:
+                self._abort()
+        finally:
+            self._sink.discard()
+
+    def fence(self) -> None:
+        """End what earlier holders of the id have left open, and have all that they do from now on fail."""
+        self.call(lambda: self._sink.producer.init_transactions(CALL_SECONDS))
+
+    def begin(self) -> None:
+        """Begin the transaction, with the first row: its time limit runs from here."""
+        if not self._began:
+            self.call(self._sink.producer.begin_transaction)
+            self._began = True
+
+    def send(self, records: Iterable[Record]) -> None:
+        """Put records into the queue; waits while it is full.
+
+        Raises:
+            ConnectorError: one of these, or of those before, could not be written.
+        """
+        self._sink.send(records)
+
+    def finish(self) -> None:
+        """Wait until every record is acknowledged.
+
+        Raises:
+            ConnectorError: one was not.
+        """
+        self._sink.finish()
+
+    def mark(self, offset: Any, member: Any) -> None:
+        """Put an offset of a group into the transaction.
+
+        Args:
+            offset: the offset with its partition.
+            member: the group, as its consumer describes it.
+        """
+        self.call(lambda: self._sink.producer.send_offsets_to_transaction([offset], member, CALL_SECONDS))
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self.call(lambda: self._sink.producer.commit_transaction(CALL_SECONDS))
+        self._began = False
+
+    def call(self, step: Callable[[], Any], *, asks: bool = False) -> Any:
+        """Do a step; where the client says that it can be tried again, with the same meaning, it is.
+
+        When patience ends the task fails, and its next attempt begins by asking what happened.
+
+        Args:
+            step: what to do.
+            asks: it only asks, so that any error that may pass can be waited out.
+        """
+        refused = client_exception()
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return step()
+            except refused as error:
+                problem = error.args[0]
+                known = self._sink.refusal(problem, self._name)
+                again = problem.retriable() or (asks and known.transient)
+                if not again or problem.txn_requires_abort() or time.monotonic() > give_up_at:
+                    raise known from None
+                self._sink.check()
+                time.sleep(PAUSE_SECONDS)
+
+    def _abort(self) -> None:
+        """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
+        refused = client_exception()
+        self._sink.purge()
+        if self._began:
+            try:
+                self._sink.producer.abort_transaction(CALL_SECONDS)
+            except refused as error:
+                _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._name)
