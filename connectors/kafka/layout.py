@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import DataLossError
 from connectors.kafka.markers import Finished, Marker, MarkerNames, Markers, at_once
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from connectors.kafka.transactions import ExactlyOnce
 
 __all__ = ["check_layout"]
+
+_MOST_NAMED: Final = 10
 
 
 def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
@@ -59,14 +61,18 @@ def _fence(client: ClientSettings, names: MarkerNames, beyond: list[int]) -> Non
 
 
 def _check(beyond: dict[int, Marker], names: MarkerNames, batch: int, partitions: int) -> None:
-    """Whether a partition beyond the present ones has written a batch, by their markers."""
-    for each, marker in sorted(beyond.items()):
-        if marker.batch >= batch:
-            raise DataLossError(
-                "KAFKA_LAYOUT_CHANGED",
-                f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
-                f"{marker.rows} rows of partition {each}",
-                f"group {names.of(each)}",
-                "These rows are in the topic twice. Keep the number of partitions between a crash and the restart. "
-                "To go on as it is, delete that group.",
-            )
+    """Whether partitions beyond the present ones have written a batch, by their markers; all are named at once."""
+    # A marker of this batch without rows doubles nothing; one of a later batch says that the checkpoint is too old.
+    wrote = {each: marker for each, marker in sorted(beyond.items()) if (marker.batch, marker.rows) > (batch, 0)}
+    if wrote:
+        groups = [names.of(each) for each in wrote]
+        more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
+        raise DataLossError(
+            "KAFKA_LAYOUT_CHANGED",
+            f"Batch {batch} has {partitions} partitions now, and an earlier run of it, which had more, wrote "
+            f"{sum(marker.rows for marker in wrote.values())} rows of {len(wrote)} partitions beyond these",
+            f"groups {', '.join(groups[:_MOST_NAMED])}{more}",
+            "These rows are in the topic twice. Keep the number of partitions between a crash and the restart; it can "
+            "follow the number of cores, see docs/explanation/kafka-exactly-once.md. To go on as it is, delete these "
+            "groups.",
+        )

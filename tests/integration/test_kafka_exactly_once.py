@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import re
 import subprocess
 import threading
 import time
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from connectors.core.errors import DataLossError
+from connectors.kafka.layout import check_layout
 from connectors.kafka.sink import RecordSink
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
@@ -325,6 +328,24 @@ def test_57_a_zombie_below_the_highest_marker_is_fenced_although_no_driver_noted
     assert sink.commit(0, 1, "two") == "KAFKA_LAYOUT_CHANGED"
     assert outcome(zombie, flag) == "KAFKA_FENCED"
     assert sink.seen() == ["a", "b"]
+
+
+def test_partitions_beyond_the_present_ones_that_wrote_no_row_are_no_duplicates(sink: Sink) -> None:
+    for partition in range(4):
+        assert sink.task(0, partition, "", run="one") == "written"
+    assert sink.task(0, 0, "", run="two") == "skipped"
+    assert sink.commit(0, 1, "two") == "committed"
+
+
+def test_all_partitions_that_wrote_too_much_are_named_in_one_error(sink: Sink) -> None:
+    for partition in range(14):
+        assert sink.task(0, partition, "" if partition == 1 else "a b", run="one") == "written"
+    with pytest.raises(DataLossError, match="KAFKA_LAYOUT_CHANGED") as caught:
+        check_layout(exactly_once(sink.options), sink.query, 0, 1, "two")
+    assert "24 rows" in caught.value.what
+    named = [int(number) for number in re.findall(rf"{sink.query}-(\d+)", caught.value.where)]
+    assert named == list(range(2, 12))
+    assert "2 more" in caught.value.where
 
 
 def test_fewer_partitions_in_a_replay_are_caught_when_a_present_partition_was_written(sink: Sink) -> None:
