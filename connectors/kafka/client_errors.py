@@ -230,6 +230,14 @@ def _refused(name: str, text: str, where: str) -> ConnectorError:
             "or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
             "kafka.batch.size less than that limit, such as 16384.",
         )
+    if name == "INVALID_TRANSACTION_TIMEOUT":
+        return ConnectorError(
+            "KAFKA_TRANSACTION_TIMEOUT",
+            "The brokers do not allow transactions to be open for as long as the sink asks for, 900000 ms by default",
+            where,
+            "Give kafka.transaction.timeout.ms, with no more than transaction.max.timeout.ms of the brokers and more "
+            "than the longest task takes; or raise transaction.max.timeout.ms.",
+        )
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
 

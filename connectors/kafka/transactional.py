@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from connectors.core.errors import ConnectorError
 from connectors.kafka.client import client_exception
 from connectors.kafka.group_offset import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
 from connectors.kafka.sink import RecordSink
@@ -19,6 +21,8 @@ __all__ = ["TransactionalSink"]
 
 _log = logging.getLogger(__name__)
 
+_FENCED: Final = frozenset({"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"})
+
 
 class TransactionalSink:
     """Records in one transaction; a context manager that leaves nothing open.
@@ -30,18 +34,42 @@ class TransactionalSink:
 
     def __init__(self, settings: ClientSettings, name: str) -> None:
         self._name = name
-        self._began = False
+        self._limit = float(settings.get("transaction.timeout.ms") or math.inf) / 1000
+        self._began_at: float | None = None
         self._sink = RecordSink(settings, {"transactional.id": name})
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        timeout = self._timeout(error)
         try:
             if kind is not None:
                 self._abort()
         finally:
             self._sink.discard()
+        if timeout is not None:
+            raise timeout from None
+
+    def _timeout(self, error: BaseException | None) -> ConnectorError | None:
+        """What an error means that only says that the producer was fenced, if the transaction had been open for long.
+
+        The broker fences the producer of a transaction that it ends for its age, as another attempt would.
+        """
+        if not isinstance(error, ConnectorError) or error.code not in _FENCED or self._began_at is None:
+            return None
+        open_for = time.monotonic() - self._began_at
+        if open_for < self._limit:
+            return None
+        return ConnectorError(
+            "KAFKA_TRANSACTION_TIMEOUT",
+            f"A transaction was open for {open_for:.1f} s, and the broker ends one after {self._limit:g} s",
+            self._name,
+            "Nothing of it will be seen. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
+            "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers look "
+            "every transaction.abort.timed.out.transaction.cleanup.interval.ms (10 s), so a little more than the limit "
+            "may pass.",
+        )
 
     def fence(self) -> None:
         """End what earlier holders of the id have left open, and have all that they do from now on fail."""
@@ -49,9 +77,9 @@ class TransactionalSink:
 
     def begin(self) -> None:
         """Begin the transaction, with the first row: its time limit runs from here."""
-        if not self._began:
+        if self._began_at is None:
             self.call(self._sink.producer.begin_transaction)
-            self._began = True
+            self._began_at = time.monotonic()
 
     def send(self, records: Iterable[Record]) -> None:
         """Put records into the queue; waits while it is full.
@@ -81,7 +109,7 @@ class TransactionalSink:
     def commit(self) -> None:
         """Commit the transaction."""
         self.call(lambda: self._sink.producer.commit_transaction(CALL_SECONDS))
-        self._began = False
+        self._began_at = None
 
     def call(self, step: Callable[[], Any], *, asks: bool = False) -> Any:
         """Do a step; where the client says that it can be tried again, with the same meaning, it is.
@@ -110,7 +138,7 @@ class TransactionalSink:
         """Leave nothing open, if that is possible; else the next attempt's first step ends it."""
         refused = client_exception()
         self._sink.purge()
-        if self._began:
+        if self._began_at is not None:
             try:
                 self._sink.producer.abort_transaction(CALL_SECONDS)
             except refused as error:

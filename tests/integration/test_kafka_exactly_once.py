@@ -13,15 +13,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from connectors.core.errors import DataLossError
+from connectors.core.errors import ConnectorError, DataLossError
 from connectors.kafka.layout import check_layout
 from connectors.kafka.sink import RecordSink
+from connectors.kafka.task import StreamTask
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
-from tests.kafka_task import TaskPlan, exactly_once, run_commit, run_process, run_task, start_process
+from tests.kafka_task import TaskPlan, batches, exactly_once, run_commit, run_process, run_task, start_process
 
 FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
 
@@ -395,6 +397,33 @@ def test_an_older_copy_of_a_checkpoint_is_caught(sink: Sink) -> None:
     for batch in range(3):
         assert sink.task(batch, 0, str(batch)) == "written"
     assert sink.task(1, 0, "1") == "KAFKA_CHECKPOINT_BEHIND"
+
+
+@pytest.mark.parametrize("more", [1, 0], ids=["before the last row", "after the last row"])
+def test_a_transaction_that_was_open_for_too_long_names_its_limit(kafka: KafkaRig, more: int) -> None:
+    sink = Sink(kafka, kafka__transaction__timeout__ms="1200", kafka__delivery__timeout__ms="1000")
+
+    def slowly() -> Iterator[pa.RecordBatch]:
+        yield from batches(["a", "b"])
+        time.sleep(3)
+        yield from batches(["c"] * more)
+
+    with pytest.raises(ConnectorError) as caught:
+        exactly_once(sink.options).write(slowly(), StreamTask(sink.query, 0, 0), "run")
+    assert caught.value.code == "KAFKA_TRANSACTION_TIMEOUT"
+    assert "kafka.transaction.timeout.ms" in caught.value.action
+    assert "transaction.max.timeout.ms" in caught.value.action
+    assert sink.task(0, 0, "a b") == "written"
+    assert sink.seen() == ["a", "b"]
+
+
+def test_a_limit_of_transactions_that_brokers_do_not_allow_is_named(kafka: KafkaRig) -> None:
+    sink = Sink(kafka, kafka__transaction__timeout__ms="900001")
+    with pytest.raises(ConnectorError) as caught:
+        exactly_once(sink.options).write(batches(["a"]), StreamTask(sink.query, 0, 0), "run")
+    assert caught.value.code == "KAFKA_TRANSACTION_TIMEOUT"
+    assert "kafka.transaction.timeout.ms" in caught.value.action
+    assert "transaction.max.timeout.ms" in caught.value.action
 
 
 def test_topics_from_a_column_need_a_topic_for_markers(kafka: KafkaRig) -> None:
