@@ -83,7 +83,7 @@ class KafkaDataSource(DataSource):
         return batch_writer(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:  # noqa: ARG002, FBT001 - as above
-        """The writer of a stream, in any output mode."""
+        """The writer of a stream, for the output modes append and complete: every row is appended."""
         from connectors.kafka.writer import stream_writer  # noqa: PLC0415 - as above
 
         return stream_writer(self.options, schema)

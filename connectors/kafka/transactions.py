@@ -238,7 +238,8 @@ class _Task:
                 f"the digest {marker.digest}, and now has {digest.rows} of {digest.text}",
                 f"group {self._id}",
                 "A repeated batch must have the same rows in the same partitions: no change of code, options or number "
-                "of partitions between a crash and the restart, no random or current values. Put it back as it was.",
+                "of partitions between a crash and the restart, also not by another number of cores, and no random or "
+                "current values. Put it back as it was; if that is not possible: docs/how-to/write-exactly-once.md.",
             )
         return Written(digest.rows, skipped=True)
 

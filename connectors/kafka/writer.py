@@ -71,7 +71,7 @@ def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool)
 
 
 def stream_writer(raw: Mapping[str, str], schema: StructType) -> KafkaStreamWriter:
-    """The writer of a stream, in any output mode: every row is appended.
+    """The writer of a stream: every row is appended. Spark refuses the output mode update for Python sinks.
 
     Raises:
         OptionError: an option or a column is not legal.
