@@ -50,6 +50,17 @@ def _parse_guarantee(text: str) -> Guarantee:
 GUARANTEE: Final = Kind("choice", "at_least_once or exactly_once", Guarantee, _parse_guarantee)
 
 
+def _parse_printable(text: str) -> str:
+    parsed = STRING.parse(text)
+    # Of a group in a transaction the client takes no others, and says so in every task only.
+    if not (parsed.isascii() and parsed.isprintable()):
+        raise ValueError("it holds a character that is not printable ASCII")
+    return parsed
+
+
+PRINTABLE: Final = Kind("string", "a text of printable characters of ASCII", str, _parse_printable)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaWriteOptions(KafkaClientOptions):
     """The options of the sink, for streams and batch writes. Made by `parse_write_options`."""
@@ -68,7 +79,8 @@ class KafkaWriteOptions(KafkaClientOptions):
         "markerTopic",
         STRING,
         "For exactly_once: the topic whose partition 0 the markers name; nothing is written to it. Default: topic; "
-        "required when topics come from a column.",
+        "required when topics come from a column. Change it only after a clean stop: markers of an open batch would "
+        "not be found.",
         default=None,
     )
     missing_marker: MissingMarker = option(
@@ -80,8 +92,9 @@ class KafkaWriteOptions(KafkaClientOptions):
     )
     transactional_id_prefix: str = option(
         "transactionalIdPrefix",
-        STRING,
-        "For exactly_once: what transactional ids and groups begin with; the query's id and the partition follow.",
+        PRINTABLE,
+        "For exactly_once: what transactional ids and groups begin with, in printable characters of ASCII; the query's "
+        "id and the partition follow. Change it only after a clean stop: markers of an open batch would not be found.",
         default="kafka_py",
     )
     write_timestamps: bool = option(

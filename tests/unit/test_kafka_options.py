@@ -309,3 +309,16 @@ def test_a_memory_of_the_producer_that_is_no_number_is_refused(text: str) -> Non
     assert caught.value.code == "OPTION_ILLEGAL"
     assert f"The option kafka.buffer.memory cannot be {text!r}" in caught.value.what
     assert "67108864" in caught.value.action
+
+
+@pytest.mark.parametrize("prefix", ["заказы", "größe", "a\tb", "a\x7fb"])
+def test_a_prefix_of_transactions_that_the_client_would_refuse_in_every_task_is_refused_at_once(prefix: str) -> None:
+    with pytest.raises(OptionError, match="transactionalIdPrefix") as caught:
+        written(topic="orders", deliveryGuarantee="exactly_once", transactionalIdPrefix=prefix)
+    assert caught.value.code == "OPTION_ILLEGAL"
+    assert "printable characters of ASCII" in caught.value.action
+
+
+def test_a_prefix_of_transactions_may_have_any_printable_character_of_ascii() -> None:
+    printable = "".join(map(chr, range(33, 127)))
+    assert written(topic="orders", deliveryGuarantee="exactly_once", transactionalIdPrefix=f"a {printable}").plain
