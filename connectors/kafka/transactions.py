@@ -185,19 +185,20 @@ class _Task:
             f"Batch {task.batch} was written completely, by {finished.partitions} partitions, and partition "
             f"{task.partition} has no marker of it"
         )
-        if task.partition < finished.partitions:
-            if marker is None and task.batch > 0:
-                return  # which `_expect_width` has the error for
-            if not self._how.fail_if_missing:
-                _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
-                return
+        gone = task.partition < finished.partitions  # each of these had one
+        if gone and marker is None and task.batch > 0:
+            return  # which `_expect_width` has the error for
+        if gone and not self._how.fail_if_missing:
+            _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
+            return
         raise DataLossError(
             "KAFKA_LAYOUT_CHANGED",
             f"{what}; nothing of it was written now",
             f"group {self._id}",
-            f"Put the number of partitions back to {finished.partitions}, and with it what it follows from: number of "
-            "cores, options, code. If it is the same, the marker was deleted: run once with onMissingMarker=write, "
-            "which writes such partitions again. See docs/explanation/kafka-exactly-once.md.",
+            "The marker was deleted. If the rows of this partition may come twice, run once with onMissingMarker=write."
+            if gone
+            else f"Put the number of partitions back to {finished.partitions}, and with it what it follows from, such "
+            "as the number of cores. See docs/explanation/kafka-exactly-once.md.",
         )
 
     def _expect_width(self, finished: Finished) -> int:
