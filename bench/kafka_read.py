@@ -1,12 +1,14 @@
 """Rows per second out of Kafka into Spark's noop sink, ours beside Spark's own source, in one run.
 
-Each side is a process of its own with its own Spark session; the same topic (two partitions), local[2],
-`check.crcs=false` on both sides, a warm-up of each before it counts. `batch` reads the topic once. `stream` reads it by
-a query with Trigger.AvailableNow in four batches, and counts the time of the last three, as Spark reports it: in the
-first one a query starts. Beside the rows a second stands the processor time of each side's driver, JVM and workers, as
-ratio too (`-cpu`). `plain`, without Spark: the plain way to read in one process, to which the fast one is held.
-`ceiling` is `stream` with a Python source that reads nothing and hands ready rows to Spark, beside Spark's own Kafka
-source: what it has is what Spark takes for rows from Python and for batches, and no source in Python can have more.
+Each side is a process of its own with its own Spark session; the same topic (two partitions), local[2], records held
+against their checksums on both sides (`check.crcs`, as by default), a warm-up of each before it counts. `batch` reads
+the topic once. `stream` reads it by a query with Trigger.AvailableNow in four batches, and counts the time of the last
+three, as Spark reports it: in the first one a query starts. Beside the rows a second stands the processor time of each
+side's driver, JVM and workers, as ratio too (`-cpu`). `plain`, without Spark: the plain way to read in one process, to
+which the fast one is held. `ceiling` is `stream` with a Python source that reads nothing and hands ready rows to Spark,
+beside Spark's own Kafka source: what it has is what Spark takes for rows from Python and for batches, and no source in
+Python can have more.
+
 At least 1.5 is asked for at 200 B, and 1.2 everywhere.
 """
 
@@ -38,7 +40,7 @@ def options(made: Rig, topic: str) -> dict[str, str]:
         "kafka.bootstrap.servers": made.broker.endpoint,
         "subscribe": topic,
         "startingOffsets": "earliest",
-        "kafka.check.crcs": "false",
+        "kafka.check.crcs": "true",
     }
 
 
