@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.failpoints import failpoint
-from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
+from connectors.spool.fetch_target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,37 @@ def numbers_of(log: list[dict[str, Any]], kind: str) -> list[int]:
     return [number for line in log if line["kind"] == kind for number in line["numbers"]]
 
 
+PATIENT = {f"__main__.{name}": 60.0 for name in ("_PUBLISH_LIMIT", "_CLOSE_LIMIT", "_HARD_LIMIT")}
+"""Limits with which a fetcher that has to stand still for seconds publishes at its end all the same."""
+
+
+def set_limits(limits: Mapping[str, float]) -> None:
+    """Set limits of the process that a target is loaded in, by their full names, for tests that are not about them."""
+    for name, seconds in limits.items():
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(sys.modules[module], attribute), name
+        setattr(sys.modules[module], attribute, seconds)
+
+
+def limited_pubsub(settings: Mapping[str, Any], context: FetchContext) -> FetchTarget:
+    """The target of Pub/Sub in a process with the limits that the settings have beside its own."""
+    from connectors.pubsub.fetch import PubSubFetch  # noqa: PLC0415 - a second that the other targets need not wait
+
+    set_limits(settings["limits"])
+    return PubSubFetch({name: value for name, value in settings.items() if name != "limits"}, context)
+
+
 class NumberTarget:
-    """Settings: log (path), total, rows (a delivery), bytes (a row), gap (seconds between deliveries)."""
+    """A target that counts.
+
+    Settings: log (path), total, rows (a delivery), bytes (a row), gap (seconds between deliveries), first_alone
+    (nothing more is received until the first block was acked), limits (see `set_limits`).
+    """
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
+        set_limits(settings.get("limits", {}))
         self._settings = settings
+        self._acked = threading.Event()
         self._context = context
         self._log = os.open(settings["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._pending = list(range(settings["total"]))[::-1]
@@ -85,6 +112,7 @@ class NumberTarget:
     def on_durable(self, token: object) -> None:
         assert isinstance(token, Token)
         self._write("ack", token.numbers)
+        self._acked.set()
         failpoint("fetch.after_ack")
 
     def on_given_up(self, tokens: Sequence[object]) -> None:
@@ -118,6 +146,8 @@ class NumberTarget:
                 self._write("receive", delivery.numbers)
                 intake.put(delivery, count * self._settings["bytes"], count)
                 self._stopped.wait(self._settings.get("gap", 0))
+                if self._settings.get("first_alone"):
+                    self._acked.wait()
 
     def _write(self, kind: str, numbers: Sequence[int]) -> None:
         line = {"kind": kind, "pid": os.getpid(), "time": time.monotonic(), "numbers": list(numbers)}

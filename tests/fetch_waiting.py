@@ -10,7 +10,7 @@ from connectors.spool.fetch_child import FetcherStatus
 from connectors.spool.fetcher import FetcherGroup
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
+def wait_for(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
     """Wait until a condition gives something true, and return that; fails if it does not in so many seconds."""
     end = time.monotonic() + seconds
     while not (value := condition()):

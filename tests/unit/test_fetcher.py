@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from connectors.spool import fetch_process
 from connectors.spool.fetch_child import FetcherStatus, next_allowance
 from connectors.spool.fetch_intake import Held, HeldIntake
 from connectors.spool.fetch_process import FetchProcess
@@ -27,7 +29,7 @@ from connectors.spool.fetcher import FetcherGroup
 from connectors.spool.segment import SegmentInfo, SegmentReader
 from connectors.spool.store import LocalStore
 from connectors.spool.store_errors import missing_spool
-from tests.fetch_targets import numbers_of, read_log
+from tests.fetch_targets import PATIENT, numbers_of, read_log
 from tests.fetch_waiting import only, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
@@ -86,8 +88,12 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
 
 
 def ready(group: FetcherGroup) -> FetcherStatus:
-    wait_for(lambda: only(group).fetcher)
-    return only(group)
+    def status() -> FetcherStatus | None:
+        found = only(group)
+        return found if found.fetcher else None
+
+    found: FetcherStatus = wait_for(status)
+    return found
 
 
 def gone(pid: int) -> bool:
@@ -102,7 +108,8 @@ def gone(pid: int) -> bool:
 
 def test_everything_received_is_published_in_order_with_numbers_without_gaps(spool: Spool) -> None:
     reported: list[tuple[str, int]] = []
-    group = spool.start(spool.plan(total=500, gap=0.01), on_published=lambda *segment: reported.append(segment))
+    plan = replace(spool.plan(total=500, gap=0.01), segment_bytes=10_000)  # several segments, however late it writes
+    group = spool.start(plan, on_published=lambda *segment: reported.append(segment))
     wait_for(lambda: len(spool.numbers("ack")) == 500)
     (fetcher,) = spool.fetchers()
     assert spool.rows(fetcher) == list(range(500))
@@ -146,13 +153,13 @@ def test_orders_reach_a_fetcher_and_each_that_follows_it_and_its_notes_come_back
 
 
 def test_a_first_row_is_published_at_once_and_later_ones_once_a_period(spool: Spool) -> None:
-    group = spool.start(replace(spool.plan(total=100, rows=10, gap=0.02), publish_period=60.0))
+    plan = spool.plan(total=100, rows=10, gap=0.02, first_alone=True, limits=PATIENT)
+    group = spool.start(replace(plan, publish_period=60.0))
     wait_for(lambda: len(spool.numbers("receive")) == 100)
-    wait_for(lambda: len(spool.numbers("ack")) > 0)
     (fetcher,) = spool.fetchers()
     assert spool.segments(fetcher) == [0]
-    assert len(spool.rows(fetcher)) < 100
-    group.stop()
+    assert spool.rows(fetcher) == spool.numbers("ack") == list(range(10))
+    group.stop(timeout=60.0)
     assert spool.rows(fetcher) == list(range(100))
 
 
@@ -205,7 +212,7 @@ def test_after_a_full_disk_everything_later_is_given_back_in_order_and_fetching_
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONNECTORS_FAILPOINTS", f"fetch.before_publish=raise:{errno.ENOSPC}:2")
-    group = spool.start(spool.plan(total=400, gap=0.01))
+    group = spool.start(spool.plan(total=400, gap=0.01, first_alone=True))
     fetcher = ready(group).fetcher or ""
     wait_for(lambda: len(spool.numbers("ack")) == 400)
     log = spool.log()
@@ -225,7 +232,7 @@ def test_after_a_full_disk_everything_later_is_given_back_in_order_and_fetching_
 def test_a_block_that_cannot_be_written_is_given_back_itself(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the deliveries that it was decoded from: the target would keep its lease for ever."""
     monkeypatch.setenv("CONNECTORS_FAILPOINTS", f"segment.before_append=raise:{errno.ENOSPC}:2")
-    group = spool.start(spool.plan(total=400, gap=0.01))
+    group = spool.start(spool.plan(total=400, gap=0.01, first_alone=True))
     fetcher = ready(group).fetcher or ""
     wait_for(lambda: len(spool.numbers("ack")) == 400)
     assert spool.numbers("nack")
@@ -258,9 +265,11 @@ def test_a_segment_that_may_or_may_not_be_durable_ends_the_life_of_its_fetcher(
     spool: Spool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CONNECTORS_FAILPOINTS", f"store.before_folder_sync=raise:{errno.EIO}:2")
-    group = spool.start(spool.plan(total=300, gap=0.01))
-    first = ready(group).fetcher or ""
-    wait_for(lambda: only(group).starts == 2 or len(spool.fetchers()) == 2)
+    may_start = [True]
+    plan = spool.plan(total=300, gap=0.01, first_alone=True)
+    group = spool.start(plan, may_start=lambda: bool(may_start) and may_start.pop())
+    wait_for(lambda: only(group).starts == 1 and only(group).pid is None)
+    (first,) = spool.fetchers()
     log = spool.log()
     acked = set(numbers_of(log, "ack"))
     last = spool.segments(first)[-1]
@@ -268,6 +277,8 @@ def test_a_segment_that_may_or_may_not_be_durable_ends_the_life_of_its_fetcher(
     unsure = SegmentReader(store, f"inbox/{first}/{last}.arrow").info.published or (0, 0)
     assert not acked & set(range(unsure[0], unsure[1] + 1))
     assert {line["kind"] for line in log} >= {"nack", "close"}
+    may_start.append(True)
+    wait_for(lambda: len(spool.fetchers()) == 2)
 
 
 def test_a_fetcher_whose_folder_is_gone_acks_nothing_more_gives_back_and_ends(
@@ -293,12 +304,12 @@ def test_a_fetcher_whose_folder_is_gone_acks_nothing_more_gives_back_and_ends(
 
 
 def test_a_stop_publishes_and_acks_what_is_held(spool: Spool) -> None:
-    plan = replace(spool.plan(), publish_period=60.0)
+    plan = replace(spool.plan(first_alone=True, limits=PATIENT), publish_period=60.0)
     group = spool.start(plan)
     fetcher = ready(group).fetcher or ""
     wait_for(lambda: len(spool.numbers("receive")) == 200)
-    assert spool.numbers("ack") == []
-    group.stop()
+    assert spool.numbers("ack") == list(range(10))
+    group.stop(timeout=60.0)
     assert spool.rows(fetcher) == list(range(200))
     assert spool.numbers("ack") == list(range(200))
     assert spool.numbers("nack") == []
@@ -314,31 +325,35 @@ def test_what_cannot_be_published_at_the_end_is_given_back_and_not_acked(
     pid = ready(group).pid or 0
     wait_for(lambda: flag.exists() and len(spool.numbers("receive")) == 200)
     began = time.monotonic()
-    group.stop(timeout=30.0)
-    assert time.monotonic() - began < 5
+    group.stop(timeout=60.0)
+    assert time.monotonic() - began < 30, "it ends by itself, while its segment is stuck"
     assert gone(pid)
     assert spool.numbers("ack") == []
     assert spool.numbers("nack") == list(range(200))
-    nack = next(line for line in spool.log() if line["kind"] == "nack")
-    assert nack["time"] - began < 2
 
 
-def test_a_fetcher_that_hangs_at_the_end_is_gone_in_five_seconds(spool: Spool) -> None:
+def test_the_time_for_the_end_is_five_seconds_and_most_of_it_is_for_handing_back() -> None:
+    assert fetch_process._PUBLISH_LIMIT < 2
+    assert fetch_process._PUBLISH_LIMIT + 2 < fetch_process._CLOSE_LIMIT < fetch_process._HARD_LIMIT < 5
+
+
+def test_a_fetcher_that_hangs_at_the_end_is_ended_by_the_kernel_at_its_limit(spool: Spool) -> None:
     group = spool.start(spool.plan(hang_at_close=True))
     pid = ready(group).pid or 0
     began = time.monotonic()
-    group.stop(timeout=30.0)
-    assert time.monotonic() - began < 5.2
+    group.stop(timeout=60.0)
+    assert fetch_process._HARD_LIMIT - 0.5 < time.monotonic() - began < 30, "much less than it hangs"
     assert gone(pid)
 
 
 PARENT = """
-import os, sys, time
+import json, os, sys, time
 from pathlib import Path
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.fetcher import FetcherGroup
 
-settings = {"log": sys.argv[2], "total": 1000, "rows": 10, "bytes": 100, "gap": 0.02}
+limits = json.loads(sys.argv[4])
+settings = {"log": sys.argv[2], "total": 1000, "rows": 10, "bytes": 100, "gap": 0.02, "limits": limits}
 plan = FetchPlan("tests.fetch_targets:NumberTarget", sys.argv[1], "spool", bytes(16), settings=settings)
 group = FetcherGroup(plan, 1)
 group.start()
@@ -348,35 +363,33 @@ stranger = 0
 if sys.argv[3] == "fork":
     stranger = os.fork()
     if stranger == 0:
-        time.sleep(60)
+        time.sleep(250)
         os._exit(0)
 print(group.status()[0].pid, stranger, flush=True)
-time.sleep(60)
+time.sleep(250)
 """
 
 
 @pytest.mark.parametrize("kind", ["alone", "fork"])
 def test_a_fetcher_ends_when_its_parent_was_killed_also_if_a_stranger_holds_its_pipe(spool: Spool, kind: str) -> None:
-    arguments = [sys.executable, "-c", PARENT, str(spool.root), str(spool.log_path), kind]
+    arguments = [sys.executable, "-c", PARENT, str(spool.root), str(spool.log_path), kind, json.dumps(PATIENT)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, start_new_session=True) as parent:
         assert parent.stdout is not None
         pid, stranger = map(int, parent.stdout.readline().split())
         wait_for(lambda: spool.numbers("ack"))
         parent.kill()
-        began = time.monotonic()
         try:
-            wait_for(lambda: gone(pid), seconds=5.0)
+            wait_for(lambda: gone(pid))  # the stranger lives on much longer
         finally:
             if stranger:
                 os.kill(stranger, signal.SIGKILL)
-    assert time.monotonic() - began < 5
     (fetcher,) = spool.fetchers()
     assert sorted(spool.numbers("ack") + spool.numbers("nack")) == spool.numbers("receive")
     assert spool.rows(fetcher) == spool.numbers("ack")
 
 
 def test_an_interrupt_from_the_terminal_does_not_reach_a_fetcher(spool: Spool) -> None:
-    group = spool.start(spool.plan(total=2000, gap=0.01))
+    group = spool.start(spool.plan(total=100_000, gap=0.01))
     pid = ready(group).pid or 0
     assert os.getsid(pid) != os.getsid(os.getpid())
     os.kill(pid, signal.SIGINT)
@@ -476,7 +489,8 @@ def test_a_life_of_many_segments_takes_no_more_memory_than_one_of_few() -> None:
 
 @pytest.mark.parametrize("point", ["start", "decode", "thread"])
 def test_an_unexpected_error_is_reported_and_the_fetcher_started_anew(spool: Spool, point: str) -> None:
-    group = spool.start(spool.plan(fail=point))
+    may_start = [True, True]  # and not a third time, however late that is seen
+    group = spool.start(spool.plan(fail=point), may_start=lambda: bool(may_start) and may_start.pop())
     error = wait_for(lambda: only(group).error)
     assert error.code == "FETCHER_FAILED"
     wait_for(lambda: only(group).starts == 2)
@@ -525,6 +539,7 @@ def test_no_more_is_held_than_the_caps_and_one_delivery(
 def test_fetching_stops_at_the_allowance_and_goes_on_with_a_larger_one(spool: Spool) -> None:
     group = spool.start(spool.plan(), free_bytes=4500)
     wait_for(lambda: only(group).paused and len(spool.numbers("ack")) == 50)
+    wait_for(lambda: only(group).published_bytes == 5000)
     group.allow(0)
     time.sleep(0.3)
     assert len(spool.numbers("receive")) == 50
