@@ -95,7 +95,7 @@ class Stream:
     def close(self) -> None:
         self._call.cancel()
         self._requests.put(None)
-        self._thread.join(10)
+        self._thread.join(60)
         assert not self._thread.is_alive()
 
     def send(self, **fields: Any) -> None:
@@ -116,12 +116,12 @@ class Stream:
     def ids(self) -> list[str]:
         return [received.message.message_id for received in self.messages]
 
-    def wait_for(self, count: int, timeout: float = 15.0) -> list[Any]:
+    def wait_for(self, count: int, timeout: float = 60.0) -> list[Any]:
         """The messages once there are at least ``count``."""
         self._wait(lambda: len(self.messages) >= count, timeout)
         return list(self.messages)
 
-    def wait_for_end(self, timeout: float = 15.0) -> grpc.StatusCode | None:
+    def wait_for_end(self, timeout: float = 60.0) -> grpc.StatusCode | None:
         self._wait(lambda: self.status is not None, timeout)
         return self.status
 
@@ -196,7 +196,7 @@ class PubSubCalls:
         answer = self.call("Publisher/Publish", topic=topic, messages=messages)
         return list(answer.message_ids)
 
-    def pull(self, subscription: str, count: int = 1, timeout: float = 15.0) -> list[Any]:
+    def pull(self, subscription: str, count: int = 1, timeout: float = 60.0) -> list[Any]:
         """Pull until there are ``count`` messages; fails when they do not come."""
         received: list[Any] = []
         give_up_at = time.monotonic() + timeout

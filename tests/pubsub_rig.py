@@ -102,7 +102,7 @@ class PubSubRig:
         self.published += ids
         return ids
 
-    def run_until_all(self, query: StreamingQuery, timeout: float = 30.0) -> list[Batch]:
+    def run_until_all(self, query: StreamingQuery, timeout: float = 60.0) -> list[Batch]:
         """Run batches until everything that was published is in the sink."""
         if self.sink.rows() >= len(self.published):
             return []
@@ -121,7 +121,7 @@ class PubSubRig:
             return stats(str(self.spool))
         return stats(OBJECT_SPOOL, access_to(self.objects))
 
-    def wait_for(self, condition: Callable[[], bool], timeout: float = 15.0) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until a condition holds; fails if it does not."""
         deadline = time.monotonic() + timeout
         while not condition():
