@@ -71,7 +71,7 @@ _OPTIONS = {
 }
 """Small segments and batches: much happens to few messages."""
 
-_TIMEOUT = 40.0
+_TIMEOUT = 60.0
 _PORTION = 40
 
 
@@ -154,4 +154,4 @@ def _run_into(rig: PubSubRig, query: StreamingQuery, crash: Crash, flag: Path) -
             else:
                 # A last commit, and what follows from it, needs one more batch.
                 rig.publish(4)
-                end = min(end, time.monotonic() + 5)
+                end = min(end, time.monotonic() + 30)

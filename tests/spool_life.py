@@ -339,12 +339,12 @@ class SpoolLife:
         )
         return Started(Fetching(plan, self.service, wake), 1e6)
 
-    def publish_and_read(self, query: InProcessQuery, count: int, timeout: float = 10.0) -> None:
+    def publish_and_read(self, query: InProcessQuery, count: int, timeout: float = 30.0) -> None:
         """Publish messages, and run batches until all that was ever published is in the sink."""
         self.service.publish(count)
         self.read_all(query, timeout)
 
-    def read_all(self, query: InProcessQuery, timeout: float = 10.0) -> None:
+    def read_all(self, query: InProcessQuery, timeout: float = 30.0) -> None:
         if self.sink.rows() < len(self.service.published):
             query.run_until(lambda _: self.sink.rows() >= len(self.service.published), timeout)
 

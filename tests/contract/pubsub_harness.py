@@ -44,7 +44,7 @@ class PubSubHarness(SourceHarness):
             "spoolLocation": str(self.folder / "spool"),
             "maxFetchPeriod": "20ms",
             "partitionBytes": "12",
-            "availableNowQuiet": "500ms",
+            "availableNowQuiet": "4s",
             "streams": "1",
         }
 

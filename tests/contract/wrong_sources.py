@@ -46,7 +46,7 @@ class WrongSource(ReferenceSource):
 class ThreadInConstructor(ReferenceStreamReader):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
-        threading.Thread(target=time.sleep, args=(5,), daemon=True).start()
+        threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 
 
 class ConnectionInConstructor(ReferenceStreamReader):
@@ -259,7 +259,7 @@ class ForgetsOnCommit(ReferenceStreamReader):
 
 class OrphanedChild(LiveCount):
     def _start_child(self) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(["sleep", "7"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        return subprocess.Popen(["sleep", "20"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
 
 class ChildStays(ReferenceStreamReader):
@@ -284,7 +284,7 @@ class ThreadStays(ReferenceStreamReader):
 
     def open(self) -> LiveCount:
         if self.live is None:
-            threading.Thread(target=time.sleep, args=(4,)).start()
+            threading.Thread(target=time.sleep, args=(20,)).start()
         return super().open()
 
 

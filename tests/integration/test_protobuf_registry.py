@@ -52,7 +52,7 @@ def one(text: str) -> bytes:
 
 def call_of(server: SchemaRegistryServer, rig: Rig, message: str, **options: str) -> DecodeCall:
     parsed = dataclasses.replace(parse_protobuf_options(options, "from_protobuf"), wire_format=WireFormat.CONFLUENT)
-    found = parse_registry_options({"address": server.address, "retry.timeout": "2s"})
+    found = parse_registry_options({"address": server.address, "retry.timeout": "60s"})
     return DecodeCall(rig.data, rig.schema.find(message).full_name, parsed, None, Engine.AUTO, found)
 
 

@@ -172,7 +172,8 @@ def test_21_a_peek_shows_what_would_be_delivered_and_hands_all_of_it_back(rig: P
     with peek(rig, peekMaxRows="40") as read:
         first = rows_of(read)
         assert rows_of(read) == first
-        rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0, 5.0)
+        rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
+    assert rig.server.counters()["expire"] == 0
     assert [row["messageId"] for row in first] == ids
     assert [row["offset"] for row in first] == list(range(40))
     assert [dict(row["attributes"]) for row in first] == [{"kind": "peeked"}] * 40
@@ -190,8 +191,9 @@ def test_21_a_peek_ends_at_its_time_and_gives_no_more_rows_than_asked_for(rig: P
     assert len(rows_of_peek(rig, peekMaxRows="7")) == 7
     rig.server.ignore_flow_control()
     assert len(rows_of_peek(rig, peekMaxRows="7")) == 7
-    assert len(rows_of_peek(rig, peekTime="2s")) == 50
-    rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0, 5.0)
+    assert len(rows_of_peek(rig, peekTime="6s")) == 50
+    rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
+    assert rig.server.counters()["expire"] == 0
     assert rig.acked() == set()
 
 
@@ -211,7 +213,7 @@ def test_21_leases_of_a_peek_are_kept_until_its_end(rig: PubSubRig) -> None:
     """Longer than the deadline of ten seconds: nothing expires, so nothing comes twice."""
     rig.publish(20)
     assert len(rows_of_peek(rig, peekTime="12s")) == 20
-    rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0, 5.0)
+    rig.server.wait_until(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
     counters = rig.server.counters()
     assert (counters["expire"], counters["deliver"]) == (0, 20)
 

@@ -89,7 +89,7 @@ def test_what_the_official_emulator_redelivers_at_the_deadline_is_struck_out(rig
     # It ends in good order, and not by a signal: an emulator goes on to serve the streams of a client that is gone.
     with rig.query(f"fetcher/fetch.after_publish_before_ack=raise_once:{flag}:{errno.EIO}:1") as query:
         rig.run_until_all(query)
-        end = time.monotonic() + 40
+        end = time.monotonic() + 90
         while stats(str(rig.folder / "spool")).duplicates == 0:
             assert time.monotonic() < end, "the emulator redelivered nothing"
             query.run_trigger()

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -52,14 +53,16 @@ def test_a_program_that_was_told_to_end_hands_back_what_it_holds(rig: PubSubRig)
         query.run_trigger()
         program.wait_for("all fetchers are at work")
         rig.publish(50)
-        rig.wait_for(lambda: rig.server.outstanding(SUBSCRIPTION) == 50)
+        rig.wait_for(lambda: rig.server.outstanding(SUBSCRIPTION) + len(rig.acked()) == 50)
         assert program.end() == 0
         rig.wait_for(lambda: rig.server.outstanding(SUBSCRIPTION) == 0)
-        rig.run_until_all(query, 20) if rig.acked() else None
+        # What it could not make durable in its last moments is given back: all of it, where it was stopped for long.
+        if rig.sink.rows() < len(rig.acked()):
+            query.run_until(lambda _: rig.sink.rows() >= len(rig.acked()), 60)
+        program.options["maxFetchPeriod"] = "20ms"
         program.start()
-        rig.wait_for(lambda: rig.server.outstanding(SUBSCRIPTION) + len(rig.acked()) == 50)
-        program.end()
         rig.run_until_all(query)
+        program.end()
     rig.assert_each_once()
 
 
@@ -85,7 +88,7 @@ def test_a_killed_program_takes_its_fetchers_along_and_another_one_goes_on(rig: 
 
 
 def test_fetchers_pause_while_there_is_no_query_and_go_on_with_the_next(rig: PubSubRig) -> None:
-    age = {"maxReaderAge": "1s"}
+    age = {"maxReaderAge": "5s"}  # four signs of life: a reader may stand still for two seconds
     with contextlib.ExitStack() as stack:
         with rig.query(EXTERNAL | age) as query:
             # There is a spool now: a program waits no longer than that for one.
@@ -124,8 +127,10 @@ def test_fetchers_of_a_task_wait_for_a_query_that_is_being_started_and_end_when_
             plans = outside_plans(rig.options(**EXTERNAL, maxReaderAge=age), os.environ, None)
             fetchers = pool.submit(run_fetchers, plans, 1, stopped, outlive_reader=False)
             while "SPOOL_NO_READER" not in said:
+                ended = fetchers.done()
                 said += capfd.readouterr().err
-                assert not fetchers.done(), said
+                assert not ended or "SPOOL_NO_READER" in said, said
+                time.sleep(0.01)
             said = ""
             if age == "10m":
                 with rig.query(EXTERNAL | {"maxReaderAge": age}) as query:
@@ -229,7 +234,7 @@ def test_a_seek_waits_until_the_fetchers_outside_have_ended(rig: PubSubRig) -> N
 
 
 def test_a_bounded_run_without_a_fetcher_says_so_and_does_not_end_as_if_all_had_come(rig: PubSubRig) -> None:
-    quick = {"availableNowQuiet": "2s"}
+    quick = {"availableNowQuiet": "8s"}
     rig.publish(30)
     with rig.query(EXTERNAL | quick, trigger="available_now") as query, fetching(rig) as program:
         program.wait_for("all fetchers are at work")

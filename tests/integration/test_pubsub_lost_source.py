@@ -119,6 +119,6 @@ def test_available_now_reads_what_a_subscription_without_a_topic_holds_and_ends_
     rig.publish(60)
     rig.delete_topic()
     for _ in range(2):
-        with rig.query({"availableNowQuiet": "1s"}, trigger="available_now") as query:
+        with rig.query({"availableNowQuiet": "4s"}, trigger="available_now") as query:
             query.process_available()
     rig.assert_each_once()

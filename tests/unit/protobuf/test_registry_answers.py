@@ -6,13 +6,16 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
+from connectors.core.backoff import retry
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.protobuf import registry as registry_module
 from connectors.protobuf import to_protobuf
 from connectors.protobuf.confluent import FramedDecoder
 from connectors.protobuf.errors import ProtobufAnalysisError
@@ -167,12 +170,22 @@ def ok(body: bytes, length: int | None = None) -> bytes:
     ],
     ids=["truncated", "status", "text"],
 )
-def test_an_answer_that_is_none_is_asked_for_again_and_named(answer: bytes, why: str) -> None:
+def test_an_answer_that_is_none_is_asked_for_again_and_named(
+    answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    # Time that only passes between two questions, however long one takes.
+    monkeypatch.setattr(registry_module, "retry", partial(retry, clock=lambda: now[0], sleep=sleep))
     with answering(answer) as (address, asked):
         registry = Registry(parse_registry_options({"address": address, "retry.timeout": "500ms"}))
         with pytest.raises(ServiceUnavailableError, match=rf"^\[SCHEMA_REGISTRY_UNAVAILABLE\].*subject x: {why}"):
             registry.latest("x")
         assert len(asked) > 1
+        assert 0 < now[0] <= 0.5
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"id":5,"schemaType":"PROTOBUF"}', b'{"schema":""}', b'"text"'])
