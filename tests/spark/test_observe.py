@@ -90,6 +90,10 @@ def observed(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "lines.jsonl").read_text().splitlines()]
 
 
+def progress(folder: Path) -> list[dict[str, Any]]:
+    return [line for line in observed(folder) if line["event"] == "progress"]
+
+
 def options(server: PubSubServer, folder: Path) -> dict[str, Any]:
     """What both queries are watched with."""
     return {
@@ -108,10 +112,13 @@ def test_a_query_is_measured_and_its_subscription_goes_after_a_stop_without_erro
         caplog.at_level("INFO", "connectors.observe.listener"),
         watch(spark, port=0, **options(server, tmp_path)) as observer,
     ):
-        query = start(spark, server, tmp_path, lambda batch, _: rows.append(batch.count()))
+        server.create_subscription(f"projects/shop/subscriptions/{tmp_path.name}", TOPIC)
         server.publish(TOPIC, [b"x"] * 40)
+        query = restart(spark, server, tmp_path, lambda batch, _: rows.append(batch.count()))
         wait_for(lambda: sum(rows) >= 40, query)
-        wait_for(lambda: str(query.id) in observer.latest, query)
+        # A stop before that would cut off the batch after its sink and before its end.
+        wait_for(lambda: sum(batch["rows"] for batch in progress(tmp_path)) >= 40, query)
+        assert str(query.id) in observer.latest
         assert exists(server, tmp_path.name)
         query.stop()
     lines = observed(tmp_path)
@@ -120,7 +127,7 @@ def test_a_query_is_measured_and_its_subscription_goes_after_a_stop_without_erro
         "terminated",
         "subscription_deleted",
     ]
-    batches = [line for line in lines if line["event"] == "progress"]
+    batches = progress(tmp_path)
     assert sum(line["rows"] for line in batches) == 40
     [source] = batches[-1]["sources"]
     assert source["kind"] == "spool"
@@ -144,7 +151,7 @@ def test_a_query_that_fails_keeps_its_subscription(spark: SparkSession, server: 
         wait_for(lambda: bool(batches), query)
         server.publish(TOPIC, [b"x"] * 5)
         # Not for the end of the query: Spark tells its listeners of that a moment later.
-        wait_for(lambda: observed(tmp_path)[-1]["event"] == "terminated")
+        wait_for(lambda: [line["event"] for line in observed(tmp_path)][-1:] == ["terminated"])
         assert not query.isActive
     last = observed(tmp_path)[-1]
     assert "the sink is broken" in last["exception"]
