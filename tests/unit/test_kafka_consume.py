@@ -138,6 +138,7 @@ class ScriptedSource:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ScriptedSource]]:
     """Makes the source that the next read has."""
+    monkeypatch.setattr(kept_consumers, "_REST_SECONDS", 600.0)  # else it rests on a machine that stalls for 2 s
 
     def make(*fetches: tuple[Sequence[int], Sequence[Event]], **more: Any) -> ScriptedSource:
         source = ScriptedSource(fetches, **more)
