@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from connectors.kinesis.offsets import NEW, ShardState
 from connectors.kinesis.options import parse_read_options
 from connectors.kinesis.positions import END, TRIM, after
 from connectors.kinesis.stream import KinesisStream
-from connectors.kinesis.watch import ShardWatch
+from connectors.kinesis.watch import Followed, ShardWatch
 from connectors.testing.kinesis import KinesisServer
 
 PATIENCE = 30.0
@@ -76,21 +77,22 @@ def test_18_what_reads_from_a_shard_beside_the_tail_waits_for_the_first_call_of_
     watch.stop()
 
 
-def test_17_a_count_goes_on_at_the_answer_that_was_refused(walked: KinesisServer) -> None:
+def test_17_a_count_goes_on_at_the_answer_that_was_refused(
+    walked: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watch, look = _look(walked, "30ms")
+    records, made = watch.client.records, 0
 
-    def refuse_the_fifth() -> None:
-        end = time.monotonic() + PATIENCE
-        while walked.call_counts("orders").get("GetRecords", 0) < 4:
-            assert time.monotonic() < end
-            time.sleep(0.001)
-        walked.throttle("GetRecords")
+    def refuse_the_fifth(*asked: Any) -> Any:
+        nonlocal made
+        made += 1
+        if made == 5:
+            walked.throttle("GetRecords")
+        return records(*asked)
 
+    monkeypatch.setattr(watch.client, "records", refuse_the_fifth)
     limits = [partial(counted_end, look, ShardState(), ShardState(END), Share(100, None))]
-    refusing = threading.Thread(target=refuse_the_fifth)
-    refusing.start()
     (found,) = watch.look_at_all(*limits)
-    refusing.join()
     watch.stop()
     (_, last) = walked.records("orders")
     assert found.position == after(last.sequence_number)
@@ -121,8 +123,8 @@ def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> Non
         shards = list(watch._followed)
         watch.busy(shards)
         watch._round_seconds = 3600.0  # as if a look took that long
-        watch.refresh(exact=False)  # after it all looks wait
-        time.sleep(0.2)
+        watch.refresh(exact=False)
+        _until(lambda: all(_waits(each) for each in watch._followed.values()))
         asked = server.call_counts("orders")["GetRecords"]
         for _ in range(5):
             watch.busy([])
@@ -131,16 +133,14 @@ def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> Non
         assert server.call_counts("orders")["GetRecords"] == asked
         watch._round_seconds = 0.0
         watch.busy([])  # few shards: what came during the batch is looked for at once
-        end = time.monotonic() + 10
-        while server.call_counts("orders")["GetRecords"] == asked and time.monotonic() < end:
-            time.sleep(0.01)
-        assert server.call_counts("orders")["GetRecords"] > asked
+        _until(lambda: server.call_counts("orders")["GetRecords"] > asked)
 
 
 def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_all() -> None:
     with _watching(1) as (_, watch):
         watch.stop()
         (followed,) = watch._followed.values()
+        _until(lambda: not followed.job.running)  # the look that is under way counts too
         watch._round_seconds = followed.spent = 0.0
         for settled in (False, False, True):
             followed.tail.settled = settled
@@ -150,6 +150,20 @@ def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_al
         watch._count(followed, 1.0)
         assert three == pytest.approx(3 * watch._round_seconds)
         assert watch._round_seconds > 0
+
+
+def _waits(followed: Followed) -> bool:
+    """Whether no look at a shard is under way, and the next one is far away."""
+    due = followed.job.due
+    return not followed.job.running and due is not None and due > time.monotonic() + 60
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    """Wait for something to become true."""
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -194,7 +208,7 @@ def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(job
 
 def test_questions_are_asked_side_by_side_when_one_thread_is_idle(jobs: Jobs) -> None:
     jobs.all_of([lambda: 1])
-    together = threading.Barrier(3, timeout=2)
+    together = threading.Barrier(3, timeout=PATIENCE)
     assert sorted(jobs.all_of([together.wait] * 3)) == [0, 1, 2]
 
 
