@@ -31,8 +31,8 @@ DAY = 86_400
 HASH_KEYS = 1 << 128
 SHARD = "shardId-000000000000"
 THROTTLED = "ProvisionedThroughputExceededException"
-SOON = 5.0
-"""Seconds: far above what a stop takes."""
+SOON = 60.0
+"""Seconds: far above what a stop takes, and below what it would wait for."""
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +52,7 @@ def server(shared: KinesisServer) -> Iterator[KinesisServer]:
     yield shared
     shared.clear_faults()
     shared.set_transition(0)
+    shared.set_speed(1)
 
 
 @pytest.fixture
@@ -150,6 +151,7 @@ class TestTime:
         assert filled.data(SHARD) == []
 
     def test_iterator_expires_by_the_clock_of_the_server(self, filled: KinesisCalls, server: KinesisServer) -> None:
+        server.set_speed(0.001)  # only jumps count, whatever the machine does
         iterator = filled.iterator(SHARD)
         server.jump(299)
         following = filled.client.get_records(ShardIterator=iterator)["NextShardIterator"]
@@ -304,6 +306,7 @@ class TestLimits:
         calls.create()
         server.fill(calls.stream, 12, 1 << 20)
         server.enforce_limits()
+        server.set_speed(0.001)
         iterator = calls.iterator(SHARD)
         following = calls.client.get_records(ShardIterator=iterator)["NextShardIterator"]
         server.jump(3)
@@ -315,18 +318,15 @@ class TestLimits:
 
     def test_sixth_call_in_a_second_is_throttled(self, filled: KinesisCalls, server: KinesisServer) -> None:
         server.enforce_limits()
-        server.set_speed(0.001)  # all calls fall into one second of the server, whatever the machine does
-        try:
-            iterator = filled.iterator(SHARD)
-            for _ in range(5):
-                filled.client.get_records(ShardIterator=iterator)
-            with refusing() as refusal:
-                filled.client.get_records(ShardIterator=iterator)
-            assert refusal.kind == THROTTLED
-            server.jump(1)
+        server.set_speed(0.001)  # all calls fall into one second of the server
+        iterator = filled.iterator(SHARD)
+        for _ in range(5):
             filled.client.get_records(ShardIterator=iterator)
-        finally:
-            server.set_speed(1)
+        with refusing() as refusal:
+            filled.client.get_records(ShardIterator=iterator)
+        assert refusal.kind == THROTTLED
+        server.jump(1)
+        filled.client.get_records(ShardIterator=iterator)
 
     def test_thousand_and_first_record_in_a_second_fails_alone(
         self, calls: KinesisCalls, server: KinesisServer
@@ -334,17 +334,14 @@ class TestLimits:
         calls.create()
         server.enforce_limits()
         server.set_speed(0.001)
-        try:
-            for _ in range(2):
-                assert calls.put_many([("key", b"x")] * 500)["FailedRecordCount"] <= 1
-            answer = calls.put_many([("key", b"x")] * 2)
-            assert answer["FailedRecordCount"] >= 1
-            assert answer["Records"][-1]["ErrorCode"] == THROTTLED
-            with refusing() as refusal:
-                calls.put(b"x")
-            assert refusal.kind == THROTTLED
-        finally:
-            server.set_speed(1)
+        for _ in range(2):
+            assert calls.put_many([("key", b"x")] * 500)["FailedRecordCount"] <= 1
+        answer = calls.put_many([("key", b"x")] * 2)
+        assert answer["FailedRecordCount"] >= 1
+        assert answer["Records"][-1]["ErrorCode"] == THROTTLED
+        with refusing() as refusal:
+            calls.put(b"x")
+        assert refusal.kind == THROTTLED
 
     @pytest.mark.parametrize(
         ("entries", "kind"),
@@ -551,7 +548,7 @@ class TestLife:
 
             def call() -> None:
                 try:
-                    kinesis_client(server.url).list_streams()
+                    kinesis_client(server.url, read_timeout=200).list_streams()
                 except BotoCoreError as error:
                     errors.append(error)
 
