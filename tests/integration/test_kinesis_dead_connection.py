@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from connectors.testing.kinesis import KinesisServer
-from tests.kinesis_rig import KinesisRig
+from tests.kinesis_rig import PATIENCE, KinesisRig
 
 HTTP2 = b"PRI *"
 
@@ -81,9 +81,9 @@ def test_a_silent_connection_is_given_up_and_the_subscription_gets_another_one(
     options = {"consumerMode": "efo", "consumerName": "test", "endpointUrl": proxy.url}
     with rig.query(subscriptionStallInterval="5s", initialPosition="trim_horizon", **options) as query:
         rig.drain(query, values)
-        query.run_until(lambda _: len(server.subscriptions(rig.stream)) == 1, 20)
+        query.run_until(lambda _: len(server.subscriptions(rig.stream)) == 1, PATIENCE)
         proxy.forget()
-        query.run_until(lambda _: len(proxy.streaming) >= 2 and len(server.subscriptions(rig.stream)) == 1, 30)
+        query.run_until(lambda _: len(proxy.streaming) >= 2 and len(server.subscriptions(rig.stream)) == 1, PATIENCE)
         values += rig.put(2)
         rig.drain(query, values)
     proxy.close()
