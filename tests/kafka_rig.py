@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, Producer
+from confluent_kafka import Consumer, IsolationLevel, KafkaException, Producer
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import (
     AclBinding,
@@ -139,13 +139,40 @@ class KafkaRig:
 
     def end(self, topic: str, partition: int = 0, *, committed: bool = False) -> int:
         """The offset behind the last record."""
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        asked = {Partition(topic, partition): OffsetSpec.latest()}
-        (future,) = self.admin.list_offsets(asked, isolation_level=level).values()
-        return int(future.result(PATIENCE).offset)
+        (found,) = self._ends(self.admin, topic, [partition], committed=committed)
+        return found
 
-    def read_committed(self, topic: str, partitions: int = 1) -> list[Any]:
-        """All records of a topic that a careful consumer sees, as messages of confluent-kafka."""
+    @staticmethod
+    def _ends(admin: AdminClient, topic: str, partitions: Iterable[int], *, committed: bool) -> list[int]:
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {Partition(topic, number): OffsetSpec.latest() for number in partitions}
+        futures = admin.list_offsets(asked, isolation_level=level).values()
+        return [int(future.result(PATIENCE).offset) for future in futures]
+
+    def wait_for_ends(self, topic: str, partitions: int = 1) -> None:
+        """Wait until no transaction is open: a broker says that one is committed before its records can be seen."""
+        self._until(lambda: self._none_is_open(topic, range(partitions)))
+
+    def _none_is_open(self, topic: str, partitions: Iterable[int]) -> bool:
+        admin = AdminClient(self._quiet)  # which knows of partitions that were added
+        try:
+            visible, all_of_them = (self._ends(admin, topic, partitions, committed=each) for each in (True, False))
+        except KafkaException as error:
+            if not error.args[0].retriable() and error.args[0].name() != "_NOENT":
+                raise
+            return False  # the broker has just begun, and leads nothing yet
+        return visible == all_of_them
+
+    def read_committed(self, topic: str, partitions: int = 1, *, is_open: bool = False) -> list[Any]:
+        """All records of a topic that a careful consumer sees, as messages of confluent-kafka.
+
+        Args:
+            topic: the topic.
+            partitions: how many it has.
+            is_open: whether a transaction is open; else the end of the last one is waited for.
+        """
+        if not is_open:
+            self.wait_for_ends(topic, partitions)
         settings = {**self._quiet, "group.id": self.name("check"), "isolation.level": "read_committed"}
         consumer = Consumer({**settings, "enable.partition.eof": True, "auto.offset.reset": "error"})
         consumer.assign([Partition(topic, number, 0) for number in range(partitions)])

@@ -113,7 +113,7 @@ class KillTrial:
 
     def _seen(self) -> Counter[int]:
         """The records of the target, as a careful consumer sees them."""
-        found = self._kafka.read_committed(self._target, _PARTITIONS)
+        found = self._kafka.read_committed(self._target, _PARTITIONS, is_open=True)
         return Counter(int(message.value()) for message in found)
 
     def _wait_for(self, count: int) -> None:

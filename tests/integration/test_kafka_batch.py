@@ -22,7 +22,7 @@ from connectors.kafka.reader import KafkaBatchReader, KafkaPartition
 from connectors.kafka.strategy import Subscribe
 from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.protocol import BatchRead, TaskFailedError
-from tests.kafka_rig import SOURCE, KafkaRig, text
+from tests.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 from tests.kafka_tokens import TokenEndpoint
 
 
@@ -216,6 +216,7 @@ def test_transactions_in_a_batch_read(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.transaction(topic, range(3))
     kafka.transaction(topic, range(3, 5), commit=False)
+    kafka.wait_for_ends(topic)
     committed = kafka.options(topic, kafka__isolation__level="read_committed", kafkaConsumer__pollTimeoutMs="5000")
     assert numbers(kafka.batch(committed)) == [0, 1, 2]
     assert numbers(kafka.batch(kafka.options(topic))) == [0, 1, 2, 3, 4]
@@ -470,11 +471,13 @@ def test_a_token_endpoint_that_is_away_is_an_error_that_passes_with_what_the_cli
     with TokenEndpoint("me", "canary-41") as endpoint:
         options = by_oidc(kafka, kafka.topic(1), endpoint, "librdkafka")
     client = parse_read_options(options, {}, streaming=False).client
-    with (
-        KafkaLookup(client, call_seconds=3.0) as lookup,
-        pytest.raises(ServiceUnavailableError, match=r"Failed to acquire SASL OAUTHBEARER token: .*connect"),
-    ):
-        lookup.partitions(Subscribe((kafka.name(),)))
+    with KafkaLookup(client, call_seconds=3.0) as lookup:
+        end = time.monotonic() + PATIENCE
+        while lookup._last_word._last is None:  # else the time may be over before the client has tried
+            assert time.monotonic() < end
+            lookup._consumer.poll(0.01)
+        with pytest.raises(ServiceUnavailableError, match=r"Failed to acquire SASL OAUTHBEARER token: .*connect"):
+            lookup.partitions(Subscribe((kafka.name(),)))
 
 
 def test_an_unknown_setting_of_the_client_is_an_error_that_names_it(kafka: KafkaRig) -> None:
