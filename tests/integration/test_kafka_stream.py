@@ -423,6 +423,7 @@ def test_19_batches_that_end_in_control_records_do_not_wait(kafka: KafkaRig, nat
         producer.begin_transaction()
         producer.produce(topic, str(number).encode(), partition=0)
         producer.commit_transaction(PATIENCE)
+    kafka.wait_for_ends(topic)
     committed = {"kafka__isolation__level": "read_committed", "kafkaConsumer__pollTimeoutMs": "4000"}
     options = kafka.options(topic, **committed, maxOffsetsPerTrigger="7", nativeReads=native)
     with kafka.query(options, trigger="available_now") as query:
@@ -432,6 +433,7 @@ def test_19_batches_that_end_in_control_records_do_not_wait(kafka: KafkaRig, nat
 def test_19_control_records_alone_are_an_empty_batch(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.transaction(topic, range(2))
+    kafka.wait_for_ends(topic)
     options = kafka.options(topic, startingOffsets={topic: {"0": 2}}, kafka__isolation__level="read_committed")
     with kafka.query(options) as query:
         assert [(batch.rows, batch.end[topic]) for batch in drain(query)] == [(0, {"0": 3})]
@@ -573,7 +575,7 @@ def test_35_topics_that_come_and_go_never_stop_a_query_that_may_lose_rows(kafka:
         startingOffsets="earliest",
         failOnDataLoss="false",
         fetchOffset__retryIntervalMs="10",
-        kafkaConsumer__pollTimeoutMs="2000",
+        kafkaConsumer__pollTimeoutMs="10000",
     )
     topics = [kafka.topic(1 + number % 2, f"{stem}-{number}") for number in range(3)]
     found: list[str] = []
