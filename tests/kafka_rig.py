@@ -36,6 +36,8 @@ LOG_IN = {
     "kafka.sasl.password": PASSWORD,
 }
 """Options of the user that the broker knows."""
+STEADY = {"broker.session.timeout.ms": "60000"}
+"""Settings of a broker that leads its partitions on after a stall; one that is killed takes so long to return."""
 
 _numbers = itertools.count()
 

@@ -21,7 +21,7 @@ from connectors.testing.kinesis import KinesisServer
 from connectors.testing.kinesis_local import KinesisLocal, find_kinesis_local
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
-from tests.kafka_rig import KafkaRig
+from tests.kafka_rig import STEADY, KafkaRig
 from tests.pubsub_rig import PubSubRig
 
 
@@ -111,7 +111,7 @@ def kafka_broker() -> Iterator[KafkaBroker]:
     """One real Kafka broker for the run; tests use topics of their own and leave it running."""
     if reason := find_broker().reason:
         pytest.skip(reason)
-    with KafkaBroker() as broker:
+    with KafkaBroker(settings=STEADY) as broker:
         yield broker
 
 
@@ -128,7 +128,7 @@ def guarded_broker() -> Iterator[KafkaBroker]:
     """A broker where only the plain listener's clients may do everything; the user of SASL has no right at all."""
     if reason := find_broker().reason:
         pytest.skip(reason)
-    settings = {
+    settings = STEADY | {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
     }

@@ -457,7 +457,7 @@ def own_broker() -> Iterator[KafkaBroker]:
     """A broker that tests may kill."""
     if reason := find_broker().reason:
         pytest.skip(reason)
-    with KafkaBroker() as broker:
+    with KafkaBroker(settings={"broker.session.timeout.ms": "4000"}) as broker:  # it comes back that late, and stalls
         yield broker
 
 

@@ -20,14 +20,14 @@ from connectors.kafka.lag import offsets_behind
 from connectors.kafka.task import query_run
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from connectors.testing.maven import class_path
-from tests.kafka_rig import KafkaRig, text
+from tests.kafka_rig import STEADY, KafkaRig, text
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[KafkaBroker]:
     if reason := find_broker().reason:
         pytest.skip(reason)
-    with KafkaBroker() as made:
+    with KafkaBroker(settings=STEADY) as made:
         yield made
 
 
