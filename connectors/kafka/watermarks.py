@@ -17,7 +17,7 @@ __all__ = ["watermarks"]
 
 _PAUSE_SECONDS: Final = 0.1
 _GONE_SECONDS: Final = 1.0
-"""A leader that has just come to a partition may say for so long that there is none."""
+"""A leader that has just come to a partition may say for so long, from its first such answer, that there is none."""
 
 
 def watermarks(source: RecordSource, where: TopicPartition, seconds: float) -> tuple[int, int]:
@@ -37,12 +37,15 @@ def watermarks(source: RecordSource, where: TopicPartition, seconds: float) -> t
 
 
 def _offset_of(source: RecordSource, where: TopicPartition, word: int, started: float, seconds: float) -> int:
+    gone_since: float | None = None
     while True:
         passed = time.monotonic() - started
         try:
             return source.offset_of(where, word, max(_PAUSE_SECONDS, seconds - passed))
         except SourceGoneError:
-            if time.monotonic() - started > min(seconds, _GONE_SECONDS):
+            now = time.monotonic()
+            gone_since = gone_since or now
+            if now - gone_since > _GONE_SECONDS or now - started > seconds:
                 raise
         except ServiceUnavailableError:
             if time.monotonic() - started > seconds:

@@ -6,19 +6,18 @@ import ctypes
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kafka import watermarks as asked_watermarks
 from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.fetched import Event
+from connectors.kafka.fetched import Event, RecordSource
 from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.librdkafka import library, librdkafka_path, new_client
 from connectors.kafka.native import native_reason
-from connectors.kafka.offsets import TopicPartition
+from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.read_settings import open_source
 from connectors.kafka.settings import ClientSettings
@@ -60,9 +59,8 @@ def rows(start: int, end: int, settings: ReadSettings) -> list[dict[str, Any]]:
     [[NOT_LEADER], [0, NOT_LEADER], [NOT_LEADER] * 2, [UNKNOWN_PARTITION], [0, UNKNOWN_PARTITION]],
 )
 def test_a_lookup_of_which_an_answer_is_an_error_finds_all_rows(
-    mock: MockKafka, monkeypatch: pytest.MonkeyPatch, answers: list[int], native: bool
+    mock: MockKafka, answers: list[int], native: bool
 ) -> None:
-    monkeypatch.setattr(asked_watermarks, "_GONE_SECONDS", 60.0)  # else one answer that comes late says it is gone
     send(mock, [b"v"] * 3)
     mock.fail("ListOffsets", answers)
     assert len(rows(-2, -1, how(mock, native=native))) == 3
@@ -74,6 +72,19 @@ def test_a_partition_whose_leader_goes_on_to_say_that_there_is_none_is_gone(mock
     mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 5000)
     with pytest.raises(SourceGoneError):
         watermarks(source, TopicPartition("t", 0), 30)  # 1 s of such answers is enough, however late the first is
+    source.close()
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_one_late_answer_that_there_is_no_partition_is_asked_about_again(mock: MockKafka, native: bool) -> None:
+    class Late:
+        def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
+            time.sleep(2 if word == EARLIEST else 0)
+            return source.offset_of(where, word, seconds)
+
+    source = open_source(how(mock, native=native))
+    mock.fail("ListOffsets", [UNKNOWN_PARTITION])
+    assert watermarks(cast("RecordSource", Late()), TopicPartition("t", 0), 30) == (0, 0)
     source.close()
 
 
