@@ -17,9 +17,9 @@ import socket
 import stat
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-__all__ = ["settle_sink", "settle_worker"]
+__all__ = ["SentToTasks", "settle_sink", "settle_worker"]
 
 _ACK_AT_ONCE: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
@@ -39,6 +39,18 @@ def settle_worker() -> None:
     """
     gc.collect()
     gc.freeze()
+
+
+class SentToTasks:
+    """What Spark sends to each task of a source, as a pickle, before the partition that the task reads.
+
+    When it is loaded, the partition is on its way: without a pause of 40 ms, see `_acknowledge_at_once`. That is the
+    only code of a source that runs before it has its partition.
+    """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        _acknowledge_at_once()
 
 
 def settle_sink() -> None:
@@ -63,11 +75,11 @@ def _keep_memory() -> None:
 
 
 def _acknowledge_at_once() -> None:
-    """Let the JVM send the rows of a task without a pause.
+    """Let the JVM send the rows of a task, or its partition, without a pause.
 
-    It sends the schema, then waits with a small batch until that is acknowledged (Nagle's algorithm), which the kernel
-    puts off for 40 ms while nothing is sent back. Does nothing where there is no TCP_QUICKACK, or no TCP: see
-    spark.python.unix.domain.socket.enabled.
+    It sends the function or the schema, then waits with what is small until that is acknowledged (Nagle's algorithm),
+    which the kernel puts off for 40 ms while nothing is sent back. Does nothing where there is no TCP_QUICKACK, or no
+    TCP: see spark.python.unix.domain.socket.enabled.
     """
     if _ACK_AT_ONCE is None:
         return
@@ -78,14 +90,14 @@ def _acknowledge_at_once() -> None:
 
 @cache
 def _connections() -> tuple[int, ...]:
-    """The connections of this process before it opens some of its own; that to the JVM is among them."""
-    found = []
+    """The connections of this process before it opens some of its own, each once; that to the JVM is among them."""
+    found: dict[int, int] = {}
     for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         with contextlib.suppress(OSError), _socket_at(descriptor) as each:
             if each.family in {socket.AF_INET, socket.AF_INET6} and each.type == socket.SOCK_STREAM:
                 each.getpeername()
-                found.append(descriptor)
-    return tuple(found)
+                found.setdefault(os.fstat(descriptor).st_ino, descriptor)
+    return tuple(found.values())
 
 
 def _socket_at(descriptor: int) -> socket.socket:

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from connectors.core.extras import extra_imports
 from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
-from connectors.core.worker import settle_worker
+from connectors.core.worker import SentToTasks, settle_worker
 
 with extra_imports("kafka", "the format kafka_py"):
     from connectors.kafka.consume import ReadSettings, read_range
@@ -89,7 +89,7 @@ class KafkaDataSource(DataSource):
         return stream_writer(self.options, schema)
 
 
-class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KafkaStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a stream, as Spark calls it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -155,7 +155,7 @@ class KafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
 
-class KafkaBatchReader(DataSourceReader):
+class KafkaBatchReader(SentToTasks, DataSourceReader):
     """The reader of a batch, as Spark calls it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

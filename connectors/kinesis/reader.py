@@ -18,7 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from connectors.core.extras import extra_imports
 from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
-from connectors.core.worker import settle_worker
+from connectors.core.worker import SentToTasks, settle_worker
 
 with extra_imports("kinesis", "the format kinesis"):
     from connectors.kinesis.read import ReadSettings, read_range
@@ -89,7 +89,7 @@ class KinesisDataSource(DataSource):
         return stream_writer(self.options, schema)
 
 
-class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class KinesisStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a stream, as Spark calls it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -151,7 +151,7 @@ class KinesisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
 
-class KinesisBatchReader(DataSourceReader):
+class KinesisBatchReader(SentToTasks, DataSourceReader):
     """The reader of a batch, as Spark calls it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from connectors.core.extras import extra_imports
 from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
-from connectors.core.worker import settle_worker
+from connectors.core.worker import SentToTasks, settle_worker
 
 with extra_imports("pubsub", "the format pubsub"):
     from connectors.pubsub.output import output
@@ -94,7 +94,7 @@ class PubSubDataSource(DataSource):
         return stream_writer(self.options, schema)
 
 
-class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PubSubStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The reader of a stream, as Spark calls it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -154,7 +154,7 @@ class PubSubStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream
 
 
-class PubSubBatchReader(DataSourceReader):
+class PubSubBatchReader(SentToTasks, DataSourceReader):
     """The reader of a batch, as Spark calls it."""
 
     def __init__(self, options: Mapping[str, str]) -> None:

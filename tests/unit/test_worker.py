@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
+
+from connectors.kafka.reader import KafkaBatchReader, KafkaStreamReader
+from connectors.kinesis.reader import KinesisBatchReader, KinesisStreamReader
+from connectors.pubsub.reader import PubSubBatchReader, PubSubStreamReader
 
 PROGRAM = """
 import gc
@@ -63,3 +69,35 @@ def test_a_sink_s_worker_keeps_its_connections_and_its_memory() -> None:
             jvm.shutdown(socket.SHUT_WR)
             assert jvm.recv(1) == b"", "nothing else holds the connection open"
             assert program.communicate(timeout=60)[0].split() == ["True", "1", "True", "0"]
+
+
+READER = """
+import pickle, socket, sys
+reader, theirs = pickle.loads(bytes.fromhex(sys.argv[1])), socket.socket(fileno=int(sys.argv[2]))
+theirs.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 0)  # as after a task that sent rows
+print(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK))
+pickle.loads(bytes.fromhex(sys.argv[1]))
+print(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK), reader._options)
+"""
+READERS = [
+    KafkaStreamReader,
+    KafkaBatchReader,
+    KinesisStreamReader,
+    KinesisBatchReader,
+    PubSubStreamReader,
+    PubSubBatchReader,
+]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_QUICKACK"), reason="the kernel has no TCP_QUICKACK")
+@pytest.mark.parametrize("kind", READERS)
+def test_a_reader_that_comes_to_a_worker_has_what_follows_sent_at_once(kind: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()):
+        worker, _ = server.accept()
+        with worker:
+            arguments = [pickle.dumps(kind({"option": "value"})).hex(), str(worker.fileno())]
+            command = [sys.executable, "-c", READER, *arguments]
+            ran = subprocess.run(
+                command, pass_fds=[worker.fileno()], capture_output=True, text=True, check=True, timeout=60
+            )
+    assert ran.stdout.split("\n", 1) == ["0", "1 {'option': 'value'}\n"]
