@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,8 +21,12 @@ _DEFAULTS: Final = {
     # batch of it. Measured: as fast as with 64 MB, and of the rows of 1 KB of a stream a fifth faster.
     "queued.max.messages.kbytes": "16384",
     "fetch.message.max.bytes": "4194304",
-    # A consumer that turns to another partition waits for the answer that is under way, as long as this.
-    "fetch.wait.max.ms": "10",
+    # A consumer that turns to another partition waits for the answer that is under way, as long as this. Measured for
+    # ranges of 5 records in 50 partitions: 6.5 ms each instead of 12 with 10.
+    "fetch.wait.max.ms": "5",
+    # Between two batches a broker need not answer for each record that comes: 0.26 of a processor instead of 0.40, at
+    # 1,000 records a second, with 64 KB and 10 ms. With so little and 5 ms no small range waits longer than before.
+    "fetch.min.bytes": "1024",
     "fetch.error.backoff.ms": "20",
     "reconnect.backoff.max.ms": "1000",
 }
@@ -51,13 +56,20 @@ class ReadSettings:
     run: str = field(default="", compare=False)
 
 
-def open_source(settings: ReadSettings) -> RecordSource:
-    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
-    given = dict(settings.client.plain)
+def own_defaults(given: Mapping[str, str]) -> dict[str, str]:
+    """What a consumer gets where the user gives nothing, beside settings in the words of librdkafka."""
     own = {name: value for name, value in _DEFAULTS.items() if name not in given}
     if "reconnect.backoff.ms" in given:
         own.pop("reconnect.backoff.max.ms", None)  # the client refuses one that is below that
-    own |= {"group.id": settings.group, "enable.partition.eof": "true"}
+    if "fetch.wait.max.ms" in given:
+        own.pop("fetch.min.bytes", None)  # else a small range waits as long as the user allows for no record at all
+    return own
+
+
+def open_source(settings: ReadSettings) -> RecordSource:
+    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
+    given = dict(settings.client.plain)
+    own = own_defaults(given) | {"group.id": settings.group, "enable.partition.eof": "true"}
     tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
     if not settings.native or tokens or native_reason():
         return PlainSource(settings.client, own)

@@ -19,7 +19,7 @@ from connectors.kafka.librdkafka import library, librdkafka_path, new_client
 from connectors.kafka.native import native_reason
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.read_settings import open_source
+from connectors.kafka.read_settings import open_source, own_defaults
 from connectors.kafka.settings import ClientSettings
 from connectors.kafka.watermarks import watermarks
 from connectors.testing.kafka import MockKafka
@@ -104,6 +104,14 @@ def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_th
         time.sleep(0.2)  # the kept consumer goes on fetching: the end of the partition comes with an earlier range
         found.append([row["offset"] for row in rows(*part, settings)])
     assert found == [[0, 2, 4], [6, 8, 10, 12, 14], [16, 18]]
+
+
+def test_a_user_who_lets_brokers_wait_gets_no_least_bytes_that_each_small_range_would_wait_for() -> None:
+    assert own_defaults({})["fetch.min.bytes"] == "1024"
+    assert "fetch.min.bytes" not in own_defaults({"fetch.wait.max.ms": "500"})
+    assert {"fetch.min.bytes", "fetch.wait.max.ms"} & set(own_defaults({"fetch.min.bytes": "1"})) == {
+        "fetch.wait.max.ms"
+    }
 
 
 @pytest.mark.parametrize("native", [True, False])
