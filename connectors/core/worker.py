@@ -8,13 +8,9 @@ a stream of small batches: 9 ms of processor time a task instead of 30.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import errno
 import gc
-import os
 import socket
-import stat
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -68,7 +64,7 @@ def _keep_memory() -> None:
     and gets again page by page, each filled with zeros. Measured for a sink of rows of 1 KB: half of what the kernel
     does for the worker. Does nothing where the C library has no such setting. See mallopt(3).
     """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    set_option = getattr(_own_process(), "mallopt", None)
     if set_option is not None:
         set_option(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         set_option(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
@@ -81,27 +77,38 @@ def _acknowledge_at_once() -> None:
     which the kernel puts off for 40 ms while nothing is sent back. Does nothing where there is no TCP_QUICKACK, or no
     TCP: see spark.python.unix.domain.socket.enabled.
     """
-    if _ACK_AT_ONCE is None:
-        return
     for descriptor in _connections():
-        with contextlib.suppress(OSError), _socket_at(descriptor) as connection:
-            connection.setsockopt(socket.IPPROTO_TCP, _ACK_AT_ONCE, 1)
+        _set_ack(descriptor)
 
 
 @cache
 def _connections() -> tuple[int, ...]:
-    """The connections of this process before it opens some of its own, each once; that to the JVM is among them."""
-    found: dict[int, int] = {}
-    for descriptor in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
-        with contextlib.suppress(OSError), _socket_at(descriptor) as each:
-            if each.family in {socket.AF_INET, socket.AF_INET6} and each.type == socket.SOCK_STREAM:
-                each.getpeername()
-                found.setdefault(os.fstat(descriptor).st_ino, descriptor)
-    return tuple(found.values())
+    """The descriptors of TCP of this process before it opens some of its own; that to the JVM is among them.
+
+    All of them, although some are the same connection: Spark closes all but one after each task. What has such a number
+    by then is no TCP, or is no worse for it.
+    """
+    try:
+        return tuple(each for each in [int(path.name) for path in Path("/proc/self/fd").iterdir()] if _set_ack(each))
+    except OSError:  # no /proc
+        return ()
 
 
-def _socket_at(descriptor: int) -> socket.socket:
-    """A socket of this process under a second descriptor, which can be closed; raises OSError if it is none."""
-    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-        raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK))
-    return socket.socket(fileno=os.dup(descriptor))
+def _set_ack(descriptor: int) -> bool:
+    """Have the kernel acknowledge at once what comes there; False if it is no connection of TCP.
+
+    Not by a `socket.socket`, which would turn the connection of the JVM itself into one that does not wait for its data
+    where the process has a ``socket.setdefaulttimeout``.
+    """
+    if _ACK_AT_ONCE is None:
+        return False
+    on = ctypes.c_int(1)
+    where = (descriptor, socket.IPPROTO_TCP, _ACK_AT_ONCE)
+    failed: int = _own_process().setsockopt(*where, ctypes.byref(on), ctypes.sizeof(on))
+    return not failed
+
+
+@cache
+def _own_process() -> ctypes.CDLL:
+    """The functions that this process has."""
+    return ctypes.CDLL(None)

@@ -1,6 +1,6 @@
 """Consumers that a worker keeps from task to task, with what they have fetched beyond the range of the last one.
 
-A consumer that is not wanted soon rests: else it would go on asking the brokers, a hundred times a second, for records
+A consumer that is not wanted soon rests: else it would go on asking the brokers, 200 times a second, for records
 that this worker may never be asked for. So does at once one whose records are never the ones that are wanted next: with
 many workers a partition comes to another one each time, and all of them would fetch all of it. One that is not wanted
 for long is closed.

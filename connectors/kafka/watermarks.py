@@ -17,7 +17,10 @@ __all__ = ["watermarks"]
 
 _PAUSE_SECONDS: Final = 0.1
 _GONE_SECONDS: Final = 1.0
-"""A leader that has just come to a partition may say for so long, from its first such answer, that there is none."""
+"""A leader that has just come to a partition may say for so long, from its first such answer, that there is none.
+
+However late that is: who believes a single answer may take records for lost that are there.
+"""
 
 
 def watermarks(source: RecordSource, where: TopicPartition, seconds: float) -> tuple[int, int]:
@@ -26,7 +29,7 @@ def watermarks(source: RecordSource, where: TopicPartition, seconds: float) -> t
     Args:
         source: asks Kafka.
         where: the partition.
-        seconds: how long answers are waited for.
+        seconds: how long answers are waited for; a second longer, where the last ones were that there is no partition.
 
     Raises:
         SourceGoneError: the partition is not there.
@@ -44,10 +47,11 @@ def _offset_of(source: RecordSource, where: TopicPartition, word: int, started: 
             return source.offset_of(where, word, max(_PAUSE_SECONDS, seconds - passed))
         except SourceGoneError:
             now = time.monotonic()
-            gone_since = gone_since or now
-            if now - gone_since > _GONE_SECONDS or now - started > seconds:
+            gone_since = now if gone_since is None else gone_since
+            if now - gone_since > _GONE_SECONDS:
                 raise
         except ServiceUnavailableError:
+            gone_since = None  # there is another leader soon
             if time.monotonic() - started > seconds:
                 raise
         time.sleep(_PAUSE_SECONDS)

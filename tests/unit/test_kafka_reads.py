@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import Producer
 
-from connectors.core.errors import ConnectorError, SourceGoneError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.fetched import Event, RecordSource
 from connectors.kafka.kept_consumers import close_readers
@@ -86,6 +86,29 @@ def test_one_late_answer_that_there_is_no_partition_is_asked_about_again(mock: M
     mock.fail("ListOffsets", [UNKNOWN_PARTITION])
     assert watermarks(cast("RecordSource", Late()), TopicPartition("t", 0), 30) == (0, 0)
     source.close()
+
+
+GONE = SourceGoneError("KAFKA_GONE", "There is no such partition", "t-0", "Look for it.")
+AWAY = ServiceUnavailableError("KAFKA_UNAVAILABLE", "There is no leader", "t-0", "Wait.")
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([(0.0, GONE), (1.2, AWAY), (0.0, GONE)], id="a new leader came in between"),
+        pytest.param([(0.0, AWAY), (3.2, GONE)], id="after the time for the lookup"),
+    ],
+)
+def test_one_answer_that_there_is_no_partition_is_not_enough(answers: list[tuple[float, ConnectorError]]) -> None:
+    class Told:
+        def offset_of(self, *_asked: object) -> int:
+            if not answers:
+                return 7
+            pause, error = answers.pop(0)
+            time.sleep(pause)
+            raise error
+
+    assert watermarks(cast("RecordSource", Told()), TopicPartition("t", 0), 3) == (7, 7)
 
 
 @pytest.mark.parametrize("native", [True, False])
