@@ -7,10 +7,12 @@ Options that begin with ``kafka.`` go to the client: see `connectors.kafka.setti
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 from connectors.core.option_kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice
@@ -30,6 +32,8 @@ from connectors.kafka.strategy import Strategy, parse_strategy
 
 __all__ = ["CONNECTOR", "KafkaClientOptions", "KafkaReadOptions", "NoMatch", "parse_read_options"]
 
+_log = logging.getLogger(__name__)
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _LARGEST_LONG: Final = 2**63 - 1
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")
@@ -330,11 +334,23 @@ def parse_read_options(
         _check_stream(options)
     elif streaming is False:
         check_batch_positions(start, end)
+        given = {name.lower() for name in own}
+        for name in _OF_STREAMS:
+            if name.lower() in given:
+                _say(f"{name} option ignored in batch queries")
     strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     client_settings = reader_settings(options, client)
+    if options.group_id_prefix is not None and client_settings.get("group.id") is not None:
+        _say("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
     if isinstance(start, Group) and options.group_to_start_from(client_settings) is None:
         raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")
     return dataclasses.replace(options, strategy=strategy, start=start, end=end, client=client_settings)
+
+
+@cache
+def _say(what: str) -> None:
+    """Say once what Spark's own source says as often as it is planned."""
+    _log.warning("[KAFKA_OPTION_IGNORED] %s.", what)
 
 
 def _check_stream(options: KafkaReadOptions) -> None:

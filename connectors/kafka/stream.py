@@ -63,6 +63,7 @@ class KafkaStream:
         self._last_batch: float | None = None
         self._available_now = False
         self._targets: Offsets | None = None
+        self._newest: Offsets = {}
         group = options.commit_offsets_to_group
         self._committer = None if group is None else GroupCommitter(options.client, group)
 
@@ -79,10 +80,10 @@ class KafkaStream:
             everything: without limits, as under Trigger.Once.
         """
         begin = self._begin(start)  # before the end is asked for: a start at "latest" must not lie behind it
-        latest = self._latest(everything=everything)
+        latest = self._newest = self._latest(begin, everything=everything)
         if not latest and (begin or not is_sentinel(start)):
             return dict(start)
-        end = self._end(begin, self._not_before(begin, latest), everything=everything)
+        end = self._end(begin, latest, everything=everything)
         if is_sentinel(start):
             return end_offset(end, begin)
         return dict(start) if end == begin else end_offset(end)
@@ -108,15 +109,15 @@ class KafkaStream:
             )
         return self._resolved
 
-    def _latest(self, *, everything: bool) -> Offsets:
+    def _latest(self, begin: Offsets, *, everything: bool) -> Offsets:
         """The latest offsets, or the targets of a bounded run."""
         if self._available_now:
             if self._targets is None:
-                self._targets = self._watch.fresh()
+                self._targets = self._not_before(begin, self._watch.fresh())
             return self._targets
         fresh = everything or not self._called
         self._called = True
-        return self._watch.fresh() if fresh else self._watch.remembered()
+        return self._not_before(begin, self._watch.fresh() if fresh else self._watch.remembered())
 
     def _ask_latest(self, look_for_partitions: bool) -> Offsets:  # noqa: FBT001 - called by the watch only
         def ask(lookup: Any) -> Offsets:
@@ -131,13 +132,13 @@ class KafkaStream:
         return self._lookup.ask(ask)
 
     def _not_before(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """The latest offsets, asked for again while one lies before the start, which brokers report now and then.
+        """The latest offsets, asked for again while one lies before another that was there already.
 
-        KAFKA-7703: a broker may answer with an offset that is too low.
+        KAFKA-7703: a broker may answer with an offset that is too low. As Spark's own ``fetchLatestOffsets`` does.
         """
-        for _ in range(self._options.offset_retries):
+        for _ in range(self._options.offset_retries - 1):
             wrong = {each: end for each, end in latest.items() if end < begin.get(each, 0)}
-            if not wrong or self._targets is not None:
+            if not wrong:
                 break
             _log.warning(
                 "[KAFKA_OFFSETS_RETRIED] Found incorrect offsets in some partitions (partition, previous offset, "
@@ -173,8 +174,11 @@ class KafkaStream:
         return {each: self._first_offsets[each] for each in new if each in self._first_offsets}
 
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """The newest offsets, for Spark's progress reports."""
-        return end_offset(self._watch.seen) if self._watch.seen else None
+        """The newest offsets when the last batch was planned, for Spark's progress reports.
+
+        Not those of now: a query without limits has then read all there was, and its lag is 0, as with Spark's own.
+        """
+        return end_offset(self._newest) if self._newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
         """The ranges of a batch.
@@ -251,7 +255,7 @@ class KafkaStream:
                 "For Kafka data source with Trigger.AvailableNow, end offset should have lower or equal offset per "
                 f"each topic partition than pre-fetched offset. End: {offset_json(beyond)}",
             )
-        latest = self._watch.fresh()
+        latest = self._not_before(until, self._watch.fresh())
         if lost := [each for each in until if each not in latest]:
             raise self._changed(
                 "KAFKA_LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",

@@ -38,11 +38,6 @@ class LatestWatch:
         self._stopped = False
         self._thread: threading.Thread | None = None
 
-    @property
-    def seen(self) -> Offsets:
-        """The newest answer so far."""
-        return self._latest
-
     def fresh(self) -> Offsets:
         """An answer that is newer than the question, however long it takes."""
         latest = self._ask(True)

@@ -91,12 +91,31 @@ def test_38_what_comes_after_an_ending_time_is_not_read_however_late_tasks_run(
         assert text(value for table in read.collect() for value in table["value"].to_pylist()) == ["before"]
 
 
-@pytest.mark.parametrize("splits", [{}, {"minPartitions": "4"}])
-def test_37_late_binding_after_retention(kafka: KafkaRig, splits: dict[str, str]) -> None:
+@pytest.mark.parametrize(("splits", "gone"), [({}, 3), ({}, 10), ({"minPartitions": "4"}, 1)])
+def test_37_earliest_is_what_retention_has_left_when_tasks_run_and_that_is_no_loss(
+    kafka: KafkaRig, splits: dict[str, str], gone: int
+) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, range(10))
-    with BatchRead(SOURCE, kafka.options(topic, failOnDataLoss="false", **splits), workers=kafka.workers) as read:
+    with BatchRead(SOURCE, kafka.options(topic, **splits), workers=kafka.workers) as read:
+        kafka.delete_records(topic, gone)
+        rows = [row for table in read.collect() for row in table.to_pylist()]
+    assert numbers(rows) == list(range(gone, 10))
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_37_offsets_between_the_parts_of_a_split_are_lost_when_retention_has_taken_them(
+    kafka: KafkaRig, fail: str
+) -> None:
+    topic = kafka.topic(1)
+    kafka.send(topic, range(10))
+    options = kafka.options(topic, minPartitions="4", failOnDataLoss=fail)
+    with BatchRead(SOURCE, options, workers=kafka.workers) as read:
         kafka.delete_records(topic, 3)
+        if fail == "true":
+            with pytest.raises(TaskFailedError, match=r"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE.*offsets \[2, 4\)"):
+                read.collect()
+            return
         rows = [row for table in read.collect() for row in table.to_pylist()]
     assert numbers(rows) == list(range(3, 10))
 
@@ -126,35 +145,59 @@ def test_38_an_ending_time_that_no_record_has_reached_is_the_end(kafka: KafkaRig
     assert numbers(kafka.batch(kafka.options(topic, endingTimestamp="99999"))) == [0, 1, 2]
 
 
-def test_38_a_starting_time_that_no_record_has_reached_is_an_error_or_the_end(kafka: KafkaRig) -> None:
-    topic = kafka.topic(1)
-    kafka.send(topic, range(3), timestamp=1000)
-    options = kafka.options(topic, startingTimestamp="99999")
-    with pytest.raises(TaskFailedError, match=f"No offset matched from request of topic-partition {topic}-0"):
-        kafka.batch(options)
-    assert kafka.batch(options | {"startingOffsetsByTimestampStrategy": "latest"}) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "code"),
-    [
-        ({"startingOffsets": {"0": 0}}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
-        ({"startingOffsets": {"0": 0, "1": 0, "2": 0}}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
-        ({"endingOffsets": {"0": 0}}, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
-        ({"startingOffsetsByTimestamp": {"0": 0}}, "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"),
-        (
-            {"startingOffsets": {"0": 5, "1": 0}, "endingOffsets": {"0": 2, "1": -1}},
-            "KAFKA_UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
-        ),
-    ],
-)
-def test_41_offsets_must_fit_the_partitions_and_each_other(
-    kafka: KafkaRig, options: dict[str, dict[str, int]], code: str
+@pytest.mark.parametrize("strategy", [None, "error", "latest"])
+@pytest.mark.parametrize("by_partition", [False, True])
+def test_38_a_starting_time_that_no_record_has_reached_is_an_error_or_the_end(
+    kafka: KafkaRig, by_partition: bool, strategy: str | None
 ) -> None:
     topic = kafka.topic(2)
-    named = {key: {topic: value} for key, value in options.items()}
-    with pytest.raises(TaskFailedError, match=rf"\[{code}\].*{topic}-0"):
-        kafka.batch(kafka.options(topic, **named))
+    kafka.send(topic, range(3), timestamp=1000)
+    kafka.send(topic, range(10, 13), 1, timestamp=9000)
+    times = {"startingOffsetsByTimestamp": {topic: {"0": 5000, "1": 5000}}}
+    chosen = times if by_partition else {"startingTimestamp": "5000"}
+    options = kafka.options(topic, startingOffsetsByTimestampStrategy=strategy, **chosen)
+    if strategy == "latest":
+        assert numbers(kafka.batch(options)) == [10, 11, 12]
+        return
+    said = f"No offset matched from request of topic-partition {topic}-0 and timestamp 5000"
+    with pytest.raises(TaskFailedError, match=said):
+        kafka.batch(options)
+
+
+OFFSETS = ("KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED", "offsets")
+AT_TIMES = ("KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED", "timestamp-based offsets")
+
+
+@pytest.mark.parametrize("named", [[0], [0, 1, 2]], ids=["one_too_few", "one_too_many"])
+@pytest.mark.parametrize(
+    ("option", "side", "said"),
+    [
+        ("startingOffsets", "start", OFFSETS),
+        ("endingOffsets", "end", OFFSETS),
+        ("startingOffsetsByTimestamp", "start", AT_TIMES),
+        ("endingOffsetsByTimestamp", "end", AT_TIMES),
+    ],
+    ids=["start", "end", "start_by_time", "end_by_time"],
+)
+def test_41_offsets_that_name_other_partitions_are_refused_with_both_sets(
+    kafka: KafkaRig, option: str, side: str, said: tuple[str, str], named: list[int]
+) -> None:
+    topic = kafka.topic(2)
+    kafka.send(topic, range(3))
+    code, kind = said
+    with pytest.raises(TaskFailedError) as caught:
+        kafka.batch(kafka.options(topic, **{option: {topic: dict.fromkeys(map(str, named), 1)}}))
+    assert f"[{code}] Partitions specified for Kafka {side} {kind} don't match what are assigned" in str(caught.value)
+    specified = ", ".join(f"{topic}-{number}" for number in named)
+    assert f"Specified: [{specified}] Assigned: [{topic}-0, {topic}-1]" in str(caught.value)
+    assert f"({option})" in str(caught.value)
+
+
+def test_41_a_start_behind_an_end_that_is_given_is_an_error(kafka: KafkaRig) -> None:
+    topic = kafka.topic(2)
+    start, end = {topic: {"0": 5, "1": 0}}, {topic: {"0": 2, "1": -1}}
+    with pytest.raises(TaskFailedError, match=rf"\[KAFKA_UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET\].*{topic}-0"):
+        kafka.batch(kafka.options(topic, startingOffsets=start, endingOffsets=end))
 
 
 @pytest.mark.parametrize("splits", [{}, {"minPartitions": "2"}])
@@ -220,6 +263,27 @@ def test_transactions_in_a_batch_read(kafka: KafkaRig) -> None:
     committed = kafka.options(topic, kafka__isolation__level="read_committed", kafkaConsumer__pollTimeoutMs="5000")
     assert numbers(kafka.batch(committed)) == [0, 1, 2]
     assert numbers(kafka.batch(kafka.options(topic))) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.parametrize(
+    ("splits", "parts"),
+    [({}, [(EARLIEST, LATEST)]), ({"minPartitions": "3"}, [(EARLIEST, 1), (1, 2), (2, LATEST)])],
+    ids=["whole", "split"],
+)
+def test_a_batch_read_ends_before_the_first_open_transaction(
+    kafka: KafkaRig, splits: dict[str, str], parts: list[tuple[int, int]], native: str
+) -> None:
+    topic = kafka.topic(1)
+    kafka.transaction(topic, range(3))  # offsets 0 to 2, and 3 is its end
+    kafka.wait_for_ends(topic)
+    opened = kafka.transaction(topic, range(10, 15), commit=None)
+    options = kafka.options(topic, nativeReads=native, **splits)
+    committed = options | {"kafka.isolation.level": "read_committed"}
+    assert [(each.part.start, each.part.end) for each in planned(committed)] == parts  # of 4 offsets, not of 9
+    assert numbers(kafka.batch(committed)) == [0, 1, 2]  # who waits for offset 9 gets an error, and no rows
+    assert numbers(kafka.batch(options)) == [0, 1, 2, *range(10, 15)]
+    opened.abort_transaction(PATIENCE)
 
 
 def test_more_than_one_batch_of_arrow(kafka: KafkaRig) -> None:

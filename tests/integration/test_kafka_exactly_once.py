@@ -5,25 +5,32 @@ from __future__ import annotations
 import gc
 import itertools
 import json
+import pickle
 import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from pyspark import TaskContext
+from pyspark.sql.datasource import WriterCommitMessage
 
 from connectors.core.errors import ConnectorError, DataLossError
 from connectors.kafka.layout import check_layout
+from connectors.kafka.markers import Markers
+from connectors.kafka.rows import check_columns
 from connectors.kafka.sink import RecordSink
 from connectors.kafka.task import StreamTask
+from connectors.kafka.write_options import parse_write_options
+from connectors.kafka.writer import KafkaCommitMessage, KafkaStreamWriter
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
-from tests.kafka_task import TaskPlan, batches, exactly_once, run_commit, run_process, run_task, start_process
+from tests.kafka_task import SCHEMA, TaskPlan, batches, exactly_once, run_commit, run_process, run_task, start_process
 
 FAILPOINTS = ("kafka.fenced", "kafka.marker_read", "kafka.rows_sent", "kafka.marked", "kafka.committed")
 
@@ -51,6 +58,10 @@ class Sink:
 
     def commit(self, batch: int, partitions: int, run: str = "run") -> str:
         return run_commit(self.options, self.query, batch, partitions, run)
+
+    def ends(self) -> int:
+        """How many offsets the topic has, those of open transactions too."""
+        return sum(self.kafka.end(self.topic, partition) for partition in range(self.partitions))
 
     def seen(self, *, is_open: bool = False) -> list[str]:
         found = self.kafka.read_committed(self.topic, self.partitions, is_open=is_open)
@@ -80,6 +91,131 @@ def test_56_when_the_driver_fails_to_commit_all_tasks_skip(sink: Sink) -> None:
         assert sink.task(0, partition, values) == "skipped"
     assert sink.commit(0, 3) == "committed"
     assert sink.seen() == ["a", "b", "c"]
+
+
+class FailsToCommit(KafkaStreamWriter):
+    """The driver's commit raises, and has done nothing."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's
+        raise ConnectionResetError("the driver's commit")
+
+
+class FailsWhenCommitted(KafkaStreamWriter):
+    """The driver's commit raises, and has done all it does."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        super().commit(messages, batchId)
+        raise ConnectionResetError("the driver's commit")
+
+
+class Driver:
+    """What Spark does with the writer of a stream: one for each call of the driver; tasks get theirs by pickle."""
+
+    def __init__(self, sink: Sink, guarantee: str) -> None:
+        self.sink = sink
+        self.options = sink.options | {"deliveryGuarantee": guarantee}
+
+    def writer(self, kind: type[KafkaStreamWriter] = KafkaStreamWriter) -> KafkaStreamWriter:
+        options = parse_write_options(self.options, {}, streaming=True)
+        return kind(options, check_columns(SCHEMA, options.topic, timestamps=False))
+
+    def task(self, batch: int, partition: int, rows: Iterable[pa.RecordBatch], run: str) -> KafkaCommitMessage:
+        """A task, in the context that Spark's worker gives it."""
+        writer = pickle.loads(pickle.dumps(self.writer()))
+        properties = {
+            "sql.streaming.queryId": self.sink.query,
+            "streaming.sql.batchId": str(batch),
+            "spark.jobGroup.id": run,
+        }
+        context = TaskContext._getOrCreate()
+        context._partitionId, context._localProperties = partition, properties
+        try:
+            message: KafkaCommitMessage = pickle.loads(pickle.dumps(writer.write(iter(rows))))
+        finally:
+            TaskContext._setTaskContext(None)
+        return message
+
+    def tasks(self, batch: int, values: Sequence[str], run: str) -> list[WriterCommitMessage | None]:
+        """The tasks of a batch, each with its values; what they tell the driver."""
+        return [self.task(batch, number, batches(each.split()), run) for number, each in enumerate(values)]
+
+    def fail_to_commit(
+        self, kind: type[KafkaStreamWriter], messages: list[WriterCommitMessage | None], batch: int
+    ) -> None:
+        """The commit raises, and Spark calls abort with the messages of all tasks."""
+        with pytest.raises(ConnectionResetError):
+            self.writer(kind).commit(messages, batch)
+        self.writer().abort(messages, batch)
+
+    def finished(self) -> int:
+        """The batch that the driver has noted last."""
+        how = exactly_once(self.options)
+        with Markers(how.client, how.names(self.sink.query)) as markers:
+            return markers.finished().batch
+
+
+def told(messages: Iterable[WriterCommitMessage | None]) -> list[tuple[int, bool]]:
+    """How many rows each task has, and whether an earlier attempt had written them."""
+    return [(each.rows, each.skipped) for each in messages if isinstance(each, KafkaCommitMessage)]
+
+
+@pytest.mark.parametrize(("kind", "finished"), [(FailsWhenCommitted, 0), (FailsToCommit, -1)])
+def test_56_when_the_commit_of_the_driver_raises_abort_undoes_nothing_and_the_replay_writes_nothing(
+    sink: Sink, kind: type[KafkaStreamWriter], finished: int
+) -> None:
+    driver = Driver(sink, "exactly_once")
+    written = driver.tasks(0, ("a b", "c", ""), run="one")
+    assert told(written) == [(2, False), (1, False), (0, False)]
+    driver.fail_to_commit(kind, written, 0)
+    assert driver.finished() == finished
+    assert sink.seen() == ["a", "b", "c"], "abort takes nothing away"
+    again = driver.tasks(0, ("b a", "c", ""), run="two")
+    assert told(again) == [(2, True), (1, True), (0, True)]
+    driver.writer().commit(again, 0)
+    driver.writer().commit(driver.tasks(1, ("d", "", "e"), run="two"), 1)
+    assert driver.finished() == 1
+    assert sink.seen() == ["a", "b", "c", "d", "e"]
+
+
+def test_56_abort_for_a_task_that_failed_leaves_what_the_others_wrote_and_the_replay_writes_the_rest(
+    sink: Sink,
+) -> None:
+    driver = Driver(sink, "exactly_once")
+
+    written = driver.task(0, 0, batches(["a", "b"]), run="one")
+    assert sink.seen() == ["a", "b"]
+    before = sink.ends()
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield from batches(["c", "d"])
+        while sink.ends() < before + 2:
+            time.sleep(0.02)
+        raise ConnectionResetError("the source of the rows")
+
+    with pytest.raises(ConnectionResetError):
+        driver.task(0, 1, broken(), run="one")
+    driver.writer().abort([written, None], 0)
+    assert sink.seen() == ["a", "b"]
+    again = driver.tasks(0, ("a b", "c d"), run="two")
+    assert told(again) == [(2, True), (2, False)]
+    driver.writer().commit(again, 0)
+    assert sink.seen() == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("native", ["true", "false"], ids=["native", "plain"])
+def test_at_least_once_abort_leaves_what_was_written_and_the_replay_writes_it_again(
+    kafka: KafkaRig, native: str
+) -> None:
+    sink = Sink(kafka)
+    sink.options["nativeWrites"] = native
+    driver = Driver(sink, "at_least_once")
+    written = driver.tasks(0, ("a b", "c", ""), run="one")
+    driver.fail_to_commit(FailsWhenCommitted, written, 0)
+    assert sink.seen() == ["a", "b", "c"]
+    again = driver.tasks(0, ("a b", "c", ""), run="two")
+    assert told(again) == [(2, False), (1, False), (0, False)]
+    driver.writer().commit(again, 0)
+    assert sink.seen() == ["a", "a", "b", "b", "c", "c"]
 
 
 def paused(plan: TaskPlan, flag: Path) -> subprocess.Popen[str]:
@@ -407,7 +543,7 @@ def test_a_transaction_that_was_open_for_too_long_names_its_limit(kafka: KafkaRi
 
     def slowly() -> Iterator[pa.RecordBatch]:
         yield from batches(["a", "b"])
-        while sum(kafka.end(sink.topic, partition) for partition in range(sink.partitions)) < 2:
+        while sink.ends() < 2:
             time.sleep(0.05)
         kafka.wait_for_ends(sink.topic, sink.partitions)  # the broker ends it
         yield from batches(["c"] * more)

@@ -139,15 +139,42 @@ def test_a_row_whose_topic_cannot_be_the_name_of_one_is_an_error(kafka: KafkaRig
         write(options(kafka), struct("topic", "value"), [{"topic": topic, "value": b"v"}])
 
 
-def test_46_a_partition_wins_over_the_partitioner_and_null_leaves_it_to_that(kafka: KafkaRig) -> None:
+def test_46_a_partition_wins_over_the_key_and_null_leaves_it_to_the_key(kafka: KafkaRig) -> None:
     topic = kafka.topic(4)
-    rows = [{"key": b"same", "value": b"%d" % number, "partition": number} for number in range(4)]
-    rows += [{"key": b"same", "value": b"free", "partition": None} for _ in range(3)]
+    keys = [b"same", *(b"%d" % number for number in range(40))]
+    rows: list[dict[str, Any]] = [
+        {"key": b"same", "value": b"to %d" % number, "partition": number} for number in range(4)
+    ]
+    rows += [{"key": key, "value": b"free", "partition": None} for key in keys]
     write(options(kafka, topic=topic), struct("key", "value", "partition"), rows)
-    found = {message.value(): message.partition() for message in kafka.read_committed(topic, 4)}
-    assert {key: found[key] for key in (b"0", b"1", b"2", b"3")} == {b"%d" % number: number for number in range(4)}
-    free = [message.partition() for message in kafka.read_committed(topic, 4) if message.value() == b"free"]
-    assert len(set(free)) == 1
+    found = [(message.value(), message.key(), message.partition()) for message in kafka.read_committed(topic, 4)]
+    wanted = [(b"to %d" % number, b"same", number) for number in range(4)]
+    wanted += [(b"free", key, murmur2(key) % 4) for key in keys]
+    assert sorted(found) == sorted(wanted)
+    assert {partition for value, _, partition in wanted if value == b"free"} == {0, 1, 2, 3}, "no partition stands out"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"kafka__partitioner__class": ROUND_ROBIN}, {"kafka__partitioner": "random"}],
+    ids=["of the JVM", "of the client"],
+)
+def test_46_a_partition_wins_over_a_partitioner_that_is_given_and_null_leaves_it_to_that(
+    kafka: KafkaRig, given: dict[str, str]
+) -> None:
+    topic = kafka.topic(4)
+    target, schema = options(kafka, topic=topic, **given), struct("key", "value", "partition")
+    # The client passes over partitions that it has found no leader of yet: first there is a row for each.
+    write(target, schema, [{"key": b"same", "value": b"first", "partition": number} for number in range(4)])
+    pair = ((b"to 3", 3), (b"free", None))
+    write(target, schema, [{"key": b"same", "value": value, "partition": to} for value, to in pair * 1000])
+    found = Counter((message.value(), message.partition()) for message in kafka.read_committed(topic, 4))
+    assert [found.pop((b"first", number)) for number in range(4)] == [1] * 4
+    assert found.pop((b"to 3", 3)) == 1000
+    free = [found.pop((b"free", number), 0) for number in range(4)]
+    assert sum(free) == 1000
+    assert min(free) > 100, f"one key alone would be in one partition: {free}"
+    assert not found
 
 
 def test_a_partition_that_is_not_there_is_an_error(kafka: KafkaRig) -> None:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -160,36 +161,59 @@ class Clock:
         return self.now
 
 
+def end_once_seen(stream: KafkaStream, start: dict[str, Any], where: TopicPartition, wanted: int) -> dict[str, Any]:
+    """The end of the next batch, asked for until so many records of a partition were seen."""
+    patience = time.monotonic() + PATIENCE
+    while True:
+        end = stream.latest_offset(start, everything=False)
+        if (stream.report_latest_offset() or {})[where.topic][str(where.partition)] == wanted:
+            return end
+        assert time.monotonic() < patience
+
+
 def test_08_a_minimum_delays_a_batch_until_there_is_enough_or_time_is_over(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     clock = Clock()
     raw = kafka.options(topic, minOffsetsPerTrigger="15", maxTriggerDelay="5s")
     stream = KafkaStream(parse_read_options(raw, {}, streaming=True), clock)
     where = TopicPartition(topic, 0)
-
-    def end(start: dict[str, Any], wanted: int) -> dict[str, Any]:
-        """The end of the next batch, asked for until the watch has seen so many records."""
-        patience = time.monotonic() + PATIENCE
-        while True:
-            found = stream.latest_offset(start, everything=False)
-            if stream._watch.seen.get(where) == wanted:
-                return found if found != start else stream.latest_offset(start, everything=False)
-            assert time.monotonic() < patience
-
     kafka.send(topic, range(2))
     first = stream.latest_offset({"initial": True, "v": 1}, everything=False)
     assert first[topic] == {"0": 2}
     kafka.send(topic, range(14))
-    assert end(first, 16) == first
+    assert end_once_seen(stream, first, where, 16) == first
     kafka.send(topic, range(1))
-    second = end(first, 17)
+    second = end_once_seen(stream, first, where, 17)
     assert second[topic] == {"0": 17}
     kafka.send(topic, range(3))
-    assert end(second, 20) == second
+    assert end_once_seen(stream, second, where, 20) == second
     clock.now = 4.9
-    assert end(second, 20) == second
+    assert end_once_seen(stream, second, where, 20) == second
     clock.now = 5.0
-    assert end(second, 20)[topic] == {"0": 20}
+    assert end_once_seen(stream, second, where, 20)[topic] == {"0": 20}
+    stream.stop()
+
+
+def test_09_a_delay_that_is_over_makes_a_batch_of_less_than_the_minimum_and_the_maximum_still_holds(
+    kafka: KafkaRig,
+) -> None:
+    topic = kafka.topic(1)
+    clock = Clock()
+    raw = kafka.options(topic, minOffsetsPerTrigger="5", maxOffsetsPerTrigger="8", maxTriggerDelay="5s")
+    stream = KafkaStream(parse_read_options(raw, {}, streaming=True), clock)
+    where = TopicPartition(topic, 0)
+    kafka.send(topic, range(20))
+    first = stream.latest_offset({"initial": True, "v": 1}, everything=False)
+    second = end_once_seen(stream, first, where, 20)
+    assert (first[topic], second[topic]) == ({"0": 8}, {"0": 16})
+    assert end_once_seen(stream, second, where, 20) == second, "4 are fewer than the minimum"
+    clock.now = 5.0
+    third = end_once_seen(stream, second, where, 20)
+    assert third[topic] == {"0": 20}
+    kafka.send(topic, range(4))
+    assert end_once_seen(stream, third, where, 24) == third, "the delay begins anew with each batch"
+    kafka.send(topic, range(7))
+    assert end_once_seen(stream, third, where, 31)[topic] == {"0": 28}
     stream.stop()
 
 
@@ -526,6 +550,22 @@ def test_29_the_latest_offsets_are_reported_for_lag(kafka: KafkaRig) -> None:
     assert reported[topic] == {"0": 6}
 
 
+@pytest.mark.parametrize("available_now", [False, True])
+def test_29_without_a_limit_there_is_no_lag_however_busy_the_topic_is(kafka: KafkaRig, available_now: bool) -> None:
+    topic = kafka.topic(1)
+    stream = KafkaStream(parse_read_options(kafka.options(topic, startingOffsets="earliest"), {}, streaming=True))
+    stream._lookup = BusyLookup(stream._lookup, kafka, topic)  # type: ignore[assignment]
+    if available_now:
+        stream.prepare_for_available_now()
+    start: dict[str, Any] = {"initial": True, "v": 1}
+    for _ in range(3):
+        end = stream.latest_offset(start, everything=False)
+        stream.partitions(start, end)
+        assert (stream.report_latest_offset() or {})[topic] == end[topic]
+        start = end
+    stream.stop()
+
+
 @pytest.mark.parametrize("step", ["tasks_done", "offsets_logged"])
 def test_31_latest_loses_nothing_when_batch_0_fails(kafka: KafkaRig, step: Any) -> None:
     topic = kafka.topic(1)
@@ -591,6 +631,38 @@ def test_35_topics_that_come_and_go_never_stop_a_query_that_may_lose_rows(kafka:
         kafka.send(topics[0], ["last"])
         while "last" not in found:
             found += values([query.run_batch(PATIENCE)])
+    kept = kafka.sink.values("value")
+    assert len(kept) == len(set(kept)), "a row came twice"
+
+
+def test_35_topics_that_come_and_go_while_batches_are_planned_and_read_never_stop_such_a_query(kafka: KafkaRig) -> None:
+    stem = kafka.name("busy")
+    options = kafka.options(
+        subscribePattern=f"{stem}.*",
+        startingOffsets="earliest",
+        failOnDataLoss="false",
+        fetchOffset__retryIntervalMs="10",
+        kafkaConsumer__pollTimeoutMs="10000",
+    )
+    topics = [kafka.topic(1 + number % 2, f"{stem}-{number}") for number in range(3)]
+
+    def come_and_go() -> None:
+        for turn in range(12):
+            topic = topics[turn % 3]
+            kafka.send(topic, [f"{turn}-{number}" for number in range(500)])
+            kafka.delete_topic(topic)
+            kafka.topic(1 + turn % 2, topic)
+            kafka.send(topic, [f"{turn}-again-{number}" for number in range(turn)])
+
+    with kafka.query(options) as query, ThreadPoolExecutor(1) as pool:
+        coming = pool.submit(come_and_go)
+        while not coming.done():
+            query.run_trigger()
+        coming.result()
+        drain(query)  # up to the ends of the topics that stay, which may lie before those of the ones that went
+        kafka.send(topics[0], ["last"])
+        while "last" not in text(kafka.sink.values("value")):
+            query.run_trigger()
     kept = kafka.sink.values("value")
     assert len(kept) == len(set(kept)), "a row came twice"
 

@@ -100,8 +100,11 @@ def test_28_29_30_a_stream_with_a_window_counts_its_rows_and_reports_its_lag(
         .start()
     )
     assert query.awaitTermination(60)
-    assert sorted(row["count"] for row in spark.table("windows").collect()) == [5, 5, 5, 5]
+    found = spark.table("windows").select(f.unix_timestamp("window.start").alias("start"), "count").collect()
+    assert {row["start"]: row["count"] for row in found} == {1_700_000_000 + after: 5 for after in (0, 5, 10, 15)}
     progress = [each for each in query.recentProgress if each["numInputRows"]]
+    # A second before the newest record of the first batch.
+    assert progress[1]["eventTime"]["watermark"] == "2023-11-14T22:13:28.000Z"
     assert [each["numInputRows"] for each in progress] == [10, 10]
     assert offsets_behind(progress[0]) == [{topic: {0: 5, 1: 5}}]
     assert offsets_behind(progress[1]) == [{topic: {0: 0, 1: 0}}]

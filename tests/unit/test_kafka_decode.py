@@ -2,14 +2,49 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from connectors.core.arrow import arrow_schema
 from connectors.core.errors import ConnectorError
+from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, record_batch, time_column
+from connectors.kafka.kept_consumers import close_readers
+from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.schema import source_schema
+from connectors.kafka.settings import ClientSettings
+from connectors.testing.kafka import MockKafka
+
+LARGEST_MS = (2**63 - 1) // 1000
+NANOSECONDS = 1_700_000_000_123_456_789
+
+
+@pytest.fixture
+def mock() -> Iterator[MockKafka]:
+    with MockKafka() as made:
+        made.create_topic("clocks", 3)
+        yield made
+        close_readers()
+
+
+def send(mock: MockKafka, *times: int) -> None:
+    """Write records with these times to partition 2."""
+    producer = Producer({"bootstrap.servers": mock.endpoint})
+    for time in times:
+        producer.produce("clocks", b"v", partition=2, timestamp=time)
+    assert producer.flush(10) == 0
+
+
+def read(mock: MockKafka, start: int, end: int, *, native: bool, headers: bool = False) -> pa.Table:
+    """Read offsets of partition 2, as a task does."""
+    client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
+    settings = ReadSettings(client, "check", headers, True, 10.0, native)
+    return pa.Table.from_batches(read_range(OffsetRange("clocks", 2, start, end), settings))
 
 
 def test_27_columns_have_the_types_of_the_schema() -> None:
@@ -38,3 +73,24 @@ def test_times_are_microseconds_and_none_passes_through_as_minus_one_millisecond
 def test_25_a_time_in_nanoseconds_is_an_error_that_names_the_record() -> None:
     with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_RECORD_TIMESTAMP\].*offset 8 .*\(t-3\).*nanoseconds"):
         time_column(np.array([5, 2**62]), np.array([7, 8]), "t", 3)
+
+
+@pytest.mark.parametrize("headers", [False, True])
+@pytest.mark.parametrize("native", [True, False])
+def test_25_a_read_of_a_record_whose_time_is_nanoseconds_fails_and_names_the_record(
+    mock: MockKafka, native: bool, headers: bool
+) -> None:
+    send(mock, 1_700_000_000_123, 1_700_000_000_124, NANOSECONDS, 1_700_000_000_125)
+    with pytest.raises(ConnectorError) as caught:
+        read(mock, 0, 4, native=native, headers=headers)
+    assert caught.value.code == "KAFKA_MALFORMED_RECORD_TIMESTAMP"
+    told = rf"offset 2 has the timestamp {NANOSECONDS}, .*\(clocks-2\)\..*microseconds or nanoseconds"
+    assert re.search(told, str(caught.value))
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_25_the_largest_time_that_fits_is_read_and_the_next_one_is_an_error(mock: MockKafka, native: bool) -> None:
+    send(mock, LARGEST_MS, LARGEST_MS + 1)
+    assert read(mock, 0, 1, native=native)["timestamp"].cast(pa.int64()).to_pylist() == [LARGEST_MS * 1000]
+    with pytest.raises(ConnectorError, match=rf"KAFKA_MALFORMED_RECORD_TIMESTAMP.*offset 1 .* {LARGEST_MS + 1},"):
+        read(mock, 1, 2, native=native)

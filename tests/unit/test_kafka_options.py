@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.kafka.offsets import TopicPartition
+from connectors.core.offsets import SENTINEL
+from connectors.kafka.offsets import Offsets, TopicPartition, read_offset, resolved_start
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.positions import Earliest, Group, Latest, Specific, Timestamp, Timestamps
 from connectors.kafka.settings import ClientSettings
-from connectors.kafka.strategy import Assign, Subscribe, SubscribePattern
+from connectors.kafka.strategy import Assign, Strategy, Subscribe, SubscribePattern
+from connectors.kafka.stream import KafkaStream
 from connectors.kafka.write_options import parse_write_options
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
@@ -161,12 +165,76 @@ def test_26_a_partition_is_written_in_one_way(option: str, number: str) -> None:
     assert "Expected e.g." in refused(streaming=False, **{option: json.dumps({"t": {"0": 5, number: 7}})})
 
 
-def test_39_timestamp_wins_over_timestamps_over_offsets() -> None:
-    each = {"startingTimestamp": "7", "startingOffsetsByTimestamp": '{"a":{"0":5}}', "startingOffsets": "earliest"}
-    assert parse(**each).start == Timestamp(7)
-    assert parse(**(each | {"startingTimestamp": None})).start == Timestamps({TopicPartition("a", 0): 5})
+def test_39_timestamp_wins_over_timestamps_over_offsets_on_each_side() -> None:
+    start = {
+        "startingTimestamp": "7",
+        "startingOffsetsByTimestamp": '{"a":{"0":5}}',
+        "startingOffsets": '{"a":{"0":3}}',
+    }
+    end = {"endingTimestamp": "17", "endingOffsetsByTimestamp": '{"a":{"0":15}}', "endingOffsets": '{"a":{"0":13}}'}
+    where = TopicPartition("a", 0)
+    for order in (1, -1):  # whichever Spark hands over first
+        both = dict([*start.items(), *end.items()][::order])
+        options = parse(streaming=False, **both)
+        assert (options.start, options.end) == (Timestamp(7), Timestamp(17))
+        options = parse(streaming=False, **(both | {"startingTimestamp": None, "endingTimestamp": None}))
+        assert (options.start, options.end) == (Timestamps({where: 5}), Timestamps({where: 15}))
+    options = parse(streaming=False, startingOffsets=start["startingOffsets"], endingOffsets=end["endingOffsets"])
+    assert (options.start, options.end) == (Specific({where: 3}), Specific({where: 13}))
+
+
+def test_39_an_option_of_one_side_does_not_move_the_other() -> None:
+    options = parse(streaming=False, startingTimestamp="7", endingOffsets='{"a":{"0":13}}')
+    assert (options.start, options.end) == (Timestamp(7), Specific({TopicPartition("a", 0): 13}))
+    options = parse(streaming=False, startingOffsets='{"a":{"0":3}}', endingTimestamp="17")
+    assert (options.start, options.end) == (Specific({TopicPartition("a", 0): 3}), Timestamp(17))
+
+
+def test_words_for_offsets_count_in_any_case() -> None:
     assert parse(startingOffsets="Earliest").start == Earliest()
     assert parse(startingOffsets="LATEST").start == Latest()
+    assert parse(streaming=False, endingOffsets="Latest").end == Latest()
+
+
+class OldTopic:
+    """What Kafka says of a partition whose 23 records are all older than any time that is asked for."""
+
+    def ask(self, question: Callable[[OldTopic], Any]) -> Any:
+        return question(self)
+
+    def partitions(self, _strategy: Strategy) -> frozenset[TopicPartition]:
+        return frozenset({TopicPartition("a", 0)})
+
+    def at_time(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        return dict.fromkeys(times, -1)
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return dict.fromkeys(partitions, 23)
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        return dict.fromkeys(partitions, 0)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("strategy", [None, "error", "Latest"])
+@pytest.mark.parametrize(
+    "start", [{"startingTimestamp": "5000"}, {"startingOffsetsByTimestamp": '{"a":{"0":5000}}'}], ids=str
+)
+def test_05_a_starting_time_of_a_stream_that_no_record_has_reached_is_an_error_or_the_end(
+    start: dict[str, str], strategy: str | None
+) -> None:
+    stream = KafkaStream(parse(subscribe="a", startingOffsetsByTimestampStrategy=strategy, **start))
+    stream._lookup = OldTopic()  # type: ignore[assignment]
+    if strategy == "Latest":
+        end = stream.latest_offset(SENTINEL, everything=True)
+        assert resolved_start(end) == read_offset(end) == {TopicPartition("a", 0): 23}
+    else:
+        said = r"KAFKA_NO_OFFSET_FOR_TIMESTAMP.*from request of topic-partition a-0 and timestamp 5000"
+        with pytest.raises(OptionError, match=said):
+            stream.latest_offset(SENTINEL, everything=True)
+    stream.stop()
 
 
 def test_specific_offsets_and_words_for_topics() -> None:

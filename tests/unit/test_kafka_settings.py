@@ -429,3 +429,25 @@ def test_an_unsecured_log_in_by_tokens_is_that_of_the_jvm_client() -> None:
 )
 def test_a_log_in_by_tokens_that_come_from_somewhere_is_taken(more: dict[str, str]) -> None:
     assert refusal(read, {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"} | more) is None
+
+
+def test_options_that_do_nothing_here_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    raw = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "subscribe": "t",
+        "MAXOFFSETSPERTRIGGER": "5",
+        "minOffsetsPerTrigger": "5",
+        "maxTriggerDelay": "1s",
+        "kafka.group.id": "mine",
+        "groupIdPrefix": "other",
+    }
+    said: dict[bool | None, list[str]] = {}
+    for streaming in (True, False, False):
+        caplog.clear()
+        parse_read_options(raw, {}, streaming=streaming)
+        said.setdefault(streaming, []).extend(record.getMessage() for record in caplog.records)
+    ignored = "[KAFKA_OPTION_IGNORED] %s option ignored in batch queries."
+    assert said == {
+        True: ["[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set."],
+        False: [ignored % name for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")],
+    }
