@@ -93,7 +93,7 @@ def view(field: FieldDescriptor, message: Message, *, emit: bool) -> Any:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             inner = field.message_type.fields_by_name
             key, item = inner["key"], inner["value"]
-            return {one(key, each): one(item, value[each], emit=emit) for each in value}
+            return {one(key, each, emit=emit): one(item, value[each], emit=emit) for each in value}
         return [one(field, each, emit=emit) for each in value]
     if field.has_presence and not message.HasField(field.name):
         return one(field, value, emit=emit) if field.message_type is None and field.has_default_value else None
