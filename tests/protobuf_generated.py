@@ -52,8 +52,14 @@ def _enum(file: FileDescriptorProto) -> None:
 
 
 @st.composite
-def descriptor_sets(draw: st.DrawFn) -> bytes:
-    """A set of one file with messages M0 to M2, of which each may hold those after it; M0 is the root."""
+def descriptor_sets(draw: st.DrawFn, *, dropping: bool = False, recursive: bool = False) -> bytes:
+    """A set of one file with messages M0 to M2, of which each may hold those after it; M0 is the root.
+
+    Args:
+        draw: of Hypothesis.
+        dropping: whether messages may hold fields that are no columns, because their message is empty.
+        recursive: whether they may hold themselves.
+    """
     proto3 = draw(st.booleans())
     file = FileDescriptorProto(name="generated.proto", syntax="proto3" if proto3 else "proto2")
     _enum(file)
@@ -61,13 +67,18 @@ def descriptor_sets(draw: st.DrawFn) -> bytes:
         time = file.message_type.add(name=name)
         time.field.add(name="seconds", number=1, type=F.TYPE_INT64, label=1)
         time.field.add(name="nanos", number=2, type=F.TYPE_INT32, label=1)
+    file.message_type.add(name="Nothing")
     count = draw(st.integers(1, 3))
     for index in range(count):
         message = file.message_type.add(name=f"M{index}")
         numbers = draw(st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=6, unique=True))
+        below = [f".M{other}" for other in range(index + 1, count)]
+        others = [*below, *below, *(f".{name}" for name in TIMES)]
         for number in numbers:
-            others = [f".M{other}" for other in range(index + 1, count)]
-            _field(draw, message, number, [*others, *others, *(f".{name}" for name in TIMES)], proto3=proto3)
+            _field(draw, message, number, others, proto3=proto3)
+        gone = [*[".Nothing"] * dropping, *[f".M{index}"] * recursive]
+        if gone and draw(st.booleans()):
+            _dropped_field(draw, message, draw(st.sampled_from(gone)), proto3=proto3)
         _tidy_oneofs(message)
     return FileDescriptorSet(file=[file]).SerializeToString()
 
@@ -97,6 +108,17 @@ def _field(draw: st.DrawFn, message: DescriptorProto, number: int, others: list[
         if not message.oneof_decl:
             message.oneof_decl.add(name="choice")
         made.oneof_index = 0
+
+
+def _dropped_field(draw: st.DrawFn, message: DescriptorProto, kind: str, *, proto3: bool) -> None:
+    """A field that may be no column: most often in a oneof with a scalar, else alone, sometimes required."""
+    made = message.field.add(name="gone", number=100, type=F.TYPE_MESSAGE, type_name=kind, label=1)
+    if draw(st.integers(0, 3)) == 0:
+        made.label = draw(st.sampled_from([1, 3] if proto3 else [1, 2, 3]))
+        return
+    other = message.field.add(name="other", number=101, type=draw(st.sampled_from(SCALARS)), label=1)
+    made.oneof_index = other.oneof_index = len(message.oneof_decl)
+    message.oneof_decl.add(name="either")
 
 
 def _proto2(draw: st.DrawFn, made: FieldDescriptorProto) -> None:
@@ -176,8 +198,8 @@ def soup(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> bytes:
     """Fields of a message in any order, often right, sometimes of another wire type, unknown, twice, or damaged."""
     out = b""
     for _ in range(draw(st.integers(0, 6 - depth))):
-        field = draw(st.sampled_from(list(descriptor.fields)))
-        twist = draw(st.integers(0, 19))
+        twist = draw(st.integers(0, 19)) if descriptor.fields else 1
+        field = draw(st.sampled_from(list(descriptor.fields) or [None]))
         if twist == 0:
             wire = draw(st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 7]))
             out += tagged(field.number, wire, payload(draw, wire, loose=True))

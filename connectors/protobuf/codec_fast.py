@@ -75,7 +75,7 @@ def unsupported(plan: MessagePlan) -> str:
     if not plan.fields:
         return "the message has no fields"
     count = 0
-    todo: list[Sequence[FieldPlan]] = [plan.fields]
+    todo: list[Sequence[FieldPlan]] = [(*plan.fields, *plan.dropped)]
     while todo:
         count += 1
         fields = todo.pop()
@@ -87,7 +87,7 @@ def unsupported(plan: MessagePlan) -> str:
             if field.number > _LARGEST_NUMBER:
                 return f"{field.name} has the number {field.number}, for which ptars would take much memory"
             if field.children:
-                todo.append(field.children)
+                todo.append((*field.children, *field.dropped))
     return "" if count <= _MOST_MESSAGES else f"it has {count} nested messages"
 
 
@@ -108,7 +108,7 @@ class FastDecoder:
         self._plan = plan
         self._type = plan.arrow_type
         self._plain = plain
-        handler = guarded(lambda fields: ptars_handler(fields, upcast=upcast), plan.fields)
+        handler = guarded(lambda fields: ptars_handler(fields, upcast=upcast), (*plan.fields, *plan.dropped))
         self._read = handler.array_to_record_batch
         self._skim = guarded(lambda _: skimmer(), None).array_to_record_batch
 
@@ -123,7 +123,7 @@ class FastDecoder:
         batch, unread = self._read_all(messages)
         if batch is None:
             return self._plain.decode(messages)
-        part = message_part(self._plan.fields, batch.columns, self._type, len(messages))
+        part = message_part(self._plan, batch.columns, self._type, len(messages))
         valid = validity_of(messages)
         lengths = np.diff(offsets(messages)) * valid
         unread |= valid & self._rejected(messages, doubtful(part, lengths) & valid & ~unread)

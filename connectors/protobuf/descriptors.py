@@ -5,7 +5,8 @@ Every pool is private: two versions of one file would clash in protobuf's defaul
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,11 +25,13 @@ EnumType: TypeAlias = Any
 
 __all__ = [
     "JAVA_PREFIXES",
+    "EnumPlan",
     "EnumType",
     "FieldType",
     "MessageType",
     "Schema",
     "class_descriptor_set",
+    "enum_plan",
     "parse_set",
     "read_descriptor_file",
     "well_known_class",
@@ -255,3 +258,30 @@ def _lenient_file(file: FileDescriptorProto) -> bool:
     if file.syntax == "editions":
         return bool(file.options.features.utf8_validation == _NO_VALIDATION)
     return file.syntax != "proto3" and not file.options.java_string_check_utf8
+
+
+@dataclass(frozen=True, slots=True)
+class EnumPlan:
+    """An enum: number to name, in the order of declaration; the first of several names counts."""
+
+    name: str
+    names: Mapping[int, str]
+    numbers: Mapping[str, int]
+    closed: bool
+
+    def text(self, number: int) -> str:
+        """The name of a value; of an unknown one the name that Java makes up."""
+        return self.names.get(number) or f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"
+
+
+def enum_plan(enum: EnumType, *, closed: bool) -> EnumPlan:
+    """The plan of an enum.
+
+    Args:
+        enum: its descriptor.
+        closed: whether numbers that it does not know count as unknown fields.
+    """
+    names: dict[int, str] = {}
+    for value in enum.values:
+        names.setdefault(value.number, value.name)
+    return EnumPlan(enum.name, names, {value.name: value.number for value in enum.values}, closed)

@@ -14,7 +14,8 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.protobuf.codec import lenient_text
 from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
-from connectors.protobuf.plan import EnumPlan, FieldPlan, Kind, Shape
+from connectors.protobuf.descriptors import EnumPlan
+from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan, Shape
 from connectors.protobuf.ptars_form import PtarsField
 from connectors.protobuf.wire_sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
 
@@ -45,19 +46,24 @@ class Part:
     wrong: Bools | None = None
 
 
-def message_part(fields: Sequence[FieldPlan], columns: Sequence[pa.Array], kind: pa.StructType, length: int) -> Part:
+def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kind: pa.StructType, length: int) -> Part:
     """The columns of a message as one struct without NULL; `size` is that of its content, without tag and length."""
+    fields = plan.fields if isinstance(plan, MessagePlan) else plan.children
     size = np.zeros(length, dtype=np.int64)
     slack: Ints | None = None
     wrong: Bools | None = None
     arrays = []
     oneofs: dict[int, Ints] = {}
-    for field, column in zip(fields, by_number(fields, columns), strict=True):
-        part = _column(field, column)
-        arrays.append(part.array)
-        size += part.size
-        slack = _plus(slack, part.slack)
-        wrong = _either(wrong, part.wrong)
+    declared = (*fields, *plan.dropped)
+    for field, column in zip(declared, by_number(declared, columns), strict=True):
+        if field.kind is not Kind.DROPPED:
+            part = _column(field, column)
+            arrays.append(part.array)
+            size += part.size
+            slack = _plus(slack, part.slack)
+            wrong = _either(wrong, part.wrong)
+        elif field.required:
+            wrong = _either(wrong, ~_valid(column))
         if field.oneof is not None:
             known = _valid(column).astype(np.int64)
             oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + known
@@ -98,7 +104,7 @@ def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
     if field.kind is not Kind.MESSAGE:
         parts = by_number(field.children, parts)
     if field.kind is Kind.MESSAGE:
-        return message_part(field.children, parts, field.value_arrow, len(raw))
+        return message_part(field, parts, field.value_arrow, len(raw))
     if field.kind is Kind.WRAPPER:
         return _scalar(field.children[0], parts[0])
     size = np.zeros(len(raw), dtype=np.int64)

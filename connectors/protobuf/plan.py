@@ -6,7 +6,7 @@ The rules are those of Spark's ``utils/SchemaConverters.scala`` (types, recursio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -31,19 +31,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors.protobuf.descriptors import EnumType, FieldType, MessageType, Schema
+from connectors.protobuf.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
 from connectors.protobuf.errors import analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
 
 __all__ = [
     "DUMMY_FIELD",
-    "EnumPlan",
     "FieldPlan",
     "Kind",
     "MessagePlan",
     "Shape",
     "compile_plan",
-    "enum_plan",
     "select_fields",
 ]
 
@@ -85,6 +83,7 @@ class Kind(StrEnum):
     DURATION = "duration"
     WRAPPER = "wrapper"
     ANY_JSON = "any_json"
+    DROPPED = "dropped"
 
 
 class Shape(StrEnum):
@@ -93,20 +92,6 @@ class Shape(StrEnum):
     SINGULAR = "singular"
     REPEATED = "repeated"
     MAP = "map"
-
-
-@dataclass(frozen=True, slots=True)
-class EnumPlan:
-    """An enum: number to name, in the order of declaration; the first of several names counts."""
-
-    name: str
-    names: Mapping[int, str]
-    numbers: Mapping[str, int]
-    closed: bool
-
-    def text(self, number: int) -> str:
-        """The name of a value; of an unknown one the name that Java makes up."""
-        return self.names.get(number) or f"UNKNOWN_ENUM_VALUE_{self.name}_{number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +112,7 @@ class FieldPlan:
         lenient: whether a string may be other than UTF-8.
         oneof: the number of the oneof it is a member of; None for none.
         children: the fields of a message; key and value of a map; the value of a wrapper; seconds and nanos.
+        dropped: of a message, the fields that `MessagePlan.dropped` describes.
         enum: the enum, for kind ENUM.
         message: the full name of the message type, where there is one.
         value_spark: the Spark type of one value.
@@ -146,6 +132,7 @@ class FieldPlan:
     lenient: bool
     oneof: int | None
     children: tuple[FieldPlan, ...]
+    dropped: tuple[FieldPlan, ...]
     enum: EnumPlan | None
     message: str
     value_spark: DataType
@@ -178,11 +165,14 @@ class MessagePlan:
     Attributes:
         name: the full name of the message.
         fields: its columns; none for an empty message that is retained as a dummy column.
+        dropped: fields without a column that still decide about others or about the row: members of a oneof, and
+            required messages.
         dummy: whether it is an empty message with a dummy column.
     """
 
     name: str
     fields: tuple[FieldPlan, ...]
+    dropped: tuple[FieldPlan, ...]
     dummy: bool
 
     @property
@@ -208,8 +198,8 @@ def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) ->
         ProtobufAnalysisError: RECURSIVE_PROTOBUF_SCHEMA, PROTOBUF_FIELD_MISSING for names that differ in case only,
             or PROTOBUF_TYPE_NOT_SUPPORT.
     """
-    fields = _Compiler(schema, options).fields(root, {root.full_name: 1}, "top-level record")
-    return MessagePlan(root.full_name, fields, dummy=not fields and options.retain_empty_message_types)
+    fields, dropped = _Compiler(schema, options).fields(root, {root.full_name: 1}, "top-level record")
+    return MessagePlan(root.full_name, fields, dropped, dummy=not fields and options.retain_empty_message_types)
 
 
 def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
@@ -232,7 +222,7 @@ def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
                 action=f"The fields are: {', '.join(by_name)}.",
             )
         chosen.append(by_name[name])
-    return MessagePlan(plan.name, tuple(chosen), dummy=False)
+    return MessagePlan(plan.name, tuple(chosen), (), dummy=False)
 
 
 def _struct(fields: Iterable[FieldPlan], *, dummy: bool) -> tuple[StructType, pa.StructType]:
@@ -257,15 +247,19 @@ class _Compiler:
         self._options = options
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
-    def fields(self, message: MessageType, depths: dict[str, int], path: str) -> tuple[FieldPlan, ...]:
-        """The columns of a message. ``depths`` counts each message on the way down to it."""
+    def fields(
+        self, message: MessageType, depths: dict[str, int], path: str
+    ) -> tuple[tuple[FieldPlan, ...], tuple[FieldPlan, ...]]:
+        """The columns of a message, and what it drops. ``depths`` counts each message on the way down to it."""
         declared: list[FieldType] = list(message.fields)
         if self._options.extensions:
             declared += self._schema.extensions(message.full_name)
         plans = [self._field(field, depths) for field in declared]
         kept = tuple(plan for plan in plans if plan is not None)
         self._check_names([plan.name for plan in kept], [field.name for field in declared], path)
-        return kept
+        gone = [field for field, plan in zip(declared, plans, strict=True) if plan is None]
+        dropped = [self._plan(field, Kind.DROPPED, StructType(), pa.struct([])) for field in gone]
+        return kept, tuple(plan for plan in dropped if plan.required or plan.oneof is not None)
 
     def _check_names(self, kept: list[str], declared: list[str], path: str) -> None:
         groups: dict[str, list[str]] = {}
@@ -321,7 +315,7 @@ class _Compiler:
             return None
         spark = MapType(key.spark_type, value.spark_type, valueContainsNull=False)
         arrow = pa.map_(key.arrow_type, pa.field("value", value.arrow_type, nullable=False))
-        return self._plan(field, Kind.MESSAGE, spark, arrow, (key, value), Shape.MAP)
+        return self._plan(field, Kind.MESSAGE, spark, arrow, (key, value), shape=Shape.MAP)
 
     def _message(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         message = field.message_type
@@ -330,9 +324,9 @@ class _Compiler:
             raise analysis_error("RECURSIVE_PROTOBUF_SCHEMA", fieldDescriptor=field.full_name)
         if depth and depth >= limit:
             return None
-        inner = self.fields(message, {**depths, message.full_name: depth + 1}, f"field '{field.full_name}'")
+        inner, gone = self.fields(message, {**depths, message.full_name: depth + 1}, f"field '{field.full_name}'")
         if inner:
-            return self._plan(field, Kind.MESSAGE, *_struct(inner, dummy=False), inner)
+            return self._plan(field, Kind.MESSAGE, *_struct(inner, dummy=False), inner, dropped=gone)
         if self._options.retain_empty_message_types:
             return self._plan(field, Kind.EMPTY, *_struct((), dummy=True))
         return None
@@ -344,7 +338,9 @@ class _Compiler:
         spark: DataType,
         arrow: pa.DataType,
         children: tuple[FieldPlan, ...] = (),
+        *,
         shape: Shape | None = None,
+        dropped: tuple[FieldPlan, ...] = (),
     ) -> FieldPlan:
         repeated = bool(field.is_repeated)
         presence = bool(field.has_presence)
@@ -364,6 +360,7 @@ class _Compiler:
             lenient=field.type == F.TYPE_STRING and self._schema.lenient(field),
             oneof=oneof.index if oneof is not None and len(oneof.fields) > 1 else None,
             children=children,
+            dropped=dropped,
             enum=self._enum(field) if field.type == F.TYPE_ENUM else None,
             message=field.message_type.full_name if field.message_type is not None else "",
             value_spark=spark,
@@ -376,16 +373,3 @@ class _Compiler:
         if key not in self._enums:
             self._enums[key] = enum_plan(field.enum_type, closed=closed)
         return self._enums[key]
-
-
-def enum_plan(enum: EnumType, *, closed: bool) -> EnumPlan:
-    """The plan of an enum.
-
-    Args:
-        enum: its descriptor.
-        closed: whether numbers that it does not know count as unknown fields.
-    """
-    names: dict[int, str] = {}
-    for value in enum.values:
-        names.setdefault(value.number, value.name)
-    return EnumPlan(enum.name, names, {value.name: value.number for value in enum.values}, closed)

@@ -55,6 +55,8 @@ class PtarsField(Protocol):
     def lenient(self) -> bool: ...  # noqa: D102
     @property
     def children(self) -> Sequence[PtarsField]: ...  # noqa: D102
+    @property
+    def dropped(self) -> Sequence[PtarsField]: ...  # noqa: D102
 
 
 def form_name(number: int) -> str:
@@ -106,6 +108,9 @@ class _Builder:
                 entry.field[0].type = FieldDescriptorProto.TYPE_STRING
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             made.type_name = f".connectors.{owner.name}.{entry.name}"
+        elif field.kind is Kind.DROPPED:
+            # Only whether it is there matters; what it holds is left to the reference.
+            made.type, made.proto3_optional = FieldDescriptorProto.TYPE_BYTES, True
         elif field.kind in {Kind.SCALAR, Kind.ENUM}:
             made.type = wire_type(field, upcast=self._upcast)  # type: ignore[assignment]  # the same numbers
             if repeated and made.type not in {F.TYPE_STRING, F.TYPE_BYTES}:
@@ -115,7 +120,7 @@ class _Builder:
         else:
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             upcast, self._upcast = self._upcast, self._upcast and field.kind not in {Kind.TIMESTAMP, Kind.DURATION}
-            made.type_name = f".connectors.{self.message(field.children)}"
+            made.type_name = f".connectors.{self.message((*field.children, *field.dropped))}"
             self._upcast = upcast
 
 

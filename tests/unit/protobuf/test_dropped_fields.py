@@ -1,0 +1,73 @@
+"""Fields that are no columns (empty messages, recursion cut off by depth) and still decide what the columns hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.protobuf_rig import Rig, compiled
+
+ONEOF = """syntax = "proto3"; message Nothing {}
+message O { oneof c { int32 n = 1; Nothing nothing = 2; string s = 3; } }
+message Deep { O one = 1; repeated O many = 2; map<int32, O> named = 3; }"""
+
+
+@pytest.mark.parametrize(
+    ("data", "number", "text"),
+    [
+        ("08051200", None, None),
+        ("1a01611200", None, None),
+        ("12000805", 5, None),
+        ("120012001a0161", None, "a"),
+        ("08051200 1a0161", None, "a"),
+        ("1200", None, None),
+        ("12020801 0805", 5, None),
+    ],
+)
+def test_an_empty_message_that_is_dropped_still_replaces_the_other_members_of_its_oneof(
+    data: str, number: int | None, text: str | None, rig: Rig
+) -> None:
+    message, row = bytes.fromhex(data), {"n": number, "s": text}
+    rig = rig.of(compiled(ONEOF))
+    assert rig.rows("O", [b"\x08\x01", message]) == [{"n": 1, "s": None}, row]
+    inside = b"".join(bytes([tag, len(message)]) + message for tag in (0x0A, 0x12))
+    entry = b"\x08\x07\x12" + bytes([len(message)]) + message
+    deep = inside + b"\x1a" + bytes([len(entry)]) + entry
+    assert rig.row("Deep", deep) == {"one": row, "many": [row], "named": [(7, row)]}
+
+
+@pytest.mark.parametrize(("depth", "data"), [("1", "08051200"), ("2", "1204 0805 1200")])
+def test_a_recursive_member_beyond_the_depth_still_replaces_the_other_members_of_its_oneof(
+    depth: str, data: str, rig: Rig
+) -> None:
+    rig = rig.of(compiled('syntax = "proto3"; message R { oneof c { int32 n = 1; R again = 2; } }'))
+    row = rig.row("R", bytes.fromhex(data), {"recursive.fields.max.depth": depth})
+    assert row == ({"n": None} if depth == "1" else {"n": None, "again": {"n": None}})
+
+
+PROTO2 = """syntax = "proto2"; message Nothing {} message M { optional int32 other = 9;
+oneof c { int32 n = 1 [default = 7]; Nothing nothing = 2; group Gone = 4 {} Nothing far = 70000; } }"""
+
+
+@pytest.mark.parametrize(
+    ("data", "number"),
+    [("0805", 5), ("08051200", 7), ("1200", 7), ("0805 2324", 7), ("2324 0805", 5), ("0805 82972200", 7)],
+)
+def test_a_member_that_a_dropped_one_replaced_has_its_declared_default(data: str, number: int, rig: Rig) -> None:
+    assert rig.of(compiled(PROTO2)).rows("M", [b"\x48\x03", bytes.fromhex(data)]) == [
+        {"other": 3, "n": 7},
+        {"other": None, "n": number},
+    ]
+
+
+REQUIRED = """syntax = "proto2"; message Nothing {} message M { optional int32 n = 1; required Nothing nothing = 2;
+optional M again = 3; } message Deep { repeated M many = 1; }"""
+
+
+def test_a_required_message_that_is_dropped_must_be_there(rig: Rig) -> None:
+    rig = rig.of(compiled(REQUIRED))
+    options = {"recursive.fields.max.depth": "1"}
+    seen = rig.raw("M", [bytes.fromhex(each) for each in ("08051200", "0805", "1200 1a00", "1200 1a021200")], options)
+    reasons = {row: reason.rpartition(": ")[2] for row, reason in seen.errors.items()}
+    assert reasons == {1: "nothing", 2: "again.nothing"}
+    inside = rig.raw("Deep", [bytes.fromhex(each) for each in ("0a041200 0805", "0a020805", "0a00", "")], options)
+    assert sorted(inside.errors) == [1, 2]
