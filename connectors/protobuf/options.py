@@ -106,7 +106,7 @@ class ProtobufOptions:
         "unwrap.primitive.wrapper.types",
         BOOLEAN,
         "A wrapper such as google.protobuf.Int32Value becomes the value in it. A wrapped zero is NULL, unless "
-        "emit.default.values is true.",
+        "emit.default.values is true; in a list, in a map and in a required field, which hold no NULL, it is zero.",
         default="false",
     )
     retain_empty_message_types: bool = option(

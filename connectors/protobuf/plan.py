@@ -7,7 +7,7 @@ The rules are those of Spark's ``utils/SchemaConverters.scala`` (types, recursio
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -289,6 +289,8 @@ class _Compiler:
             return self._plan(field, Kind.ANY_JSON, StringType(), pa.string())
         if self._options.unwrap_primitive_wrapper_types and message.full_name in _WRAPPERS:
             value = self._scalar(message.fields[0])
+            if field.is_repeated or field.is_required or field.containing_type.GetOptions().map_entry:
+                value = replace(value, emit_zero=True)  # where the column has no place for NULL
             return self._plan(field, Kind.WRAPPER, value.value_spark, value.value_arrow, (value,))
         if field.is_repeated and message.GetOptions().map_entry:
             return self._map(field, depths)

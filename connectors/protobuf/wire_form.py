@@ -116,7 +116,7 @@ class WireForm:
         features = made.options.features
         if repeated and not field.is_packed and field.type not in _UNPACKABLE:
             features.repeated_field_encoding = FeatureSet.EXPANDED
-        if field.is_required:
+        if field.is_required or _must_be_in_its_entry(field):
             self.has_required = True
             features.field_presence = FeatureSet.LEGACY_REQUIRED
         if field.type in {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_GROUP}:
@@ -131,6 +131,13 @@ class WireForm:
                 made.type = FieldDescriptorProto.TYPE_INT32
         elif field.type == FieldDescriptor.TYPE_STRING and self._schema.lenient(field):
             made.type = FieldDescriptorProto.TYPE_BYTES
+
+
+def _must_be_in_its_entry(field: FieldType) -> bool:
+    """Whether a field is the value of a map and has required fields: without it they are missing, and upb is silent."""
+    message = field.message_type
+    in_entry = message is not None and field.containing_type.GetOptions().map_entry
+    return bool(in_entry and any(each.is_required for each in message.fields))
 
 
 _UNPACKABLE: Final = frozenset(

@@ -93,6 +93,23 @@ def test_26_a_retained_empty_struct_is_written_to_parquet(spark: SparkSession, t
     assert row.event.nothing["__dummy_field_in_empty_struct"] is None
 
 
+@pytest.mark.parametrize("engine", ["python", "fast"])
+def test_38_a_wrapped_zero_in_a_list_or_a_map_is_collected_written_and_encoded_again(
+    engine: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    message = RIG.type("Wrappers")(int32_list=[{"value": 0}, {"value": 7}])
+    message.string_map[3].value = ""
+    options = PERMISSIVE | {"unwrap.primitive.wrapper.types": "true"}
+    event = from_protobuf("value", "Wrappers", binaryDescriptorSet=RIG.data, options=options, engine=engine)
+    frame = column(spark, message).select(event.alias("event"))
+    frame.write.parquet(str(tmp_path / "out"))
+    for [row] in (frame.collect(), spark.read.parquet(str(tmp_path / "out")).collect()):
+        assert (row.event.int32_list, row.event.string_map) == ([0, 7], {3: ""})
+    value = to_protobuf("event", "Wrappers", binaryDescriptorSet=RIG.data, engine=engine).alias("value")
+    [row] = frame.select(value).collect()
+    assert RIG.type("Wrappers").FromString(bytes(row.value)) == message
+
+
 def test_42_failfast_ends_the_query_and_permissive_gives_null(spark: SparkSession) -> None:
     frame = column(spark, basic(id=1), b"\xff", b"\x00\x00\x00\x00\x01\x00\x08\x01").coalesce(1)
     with pytest.raises(PythonException) as caught:

@@ -13,7 +13,7 @@ from connectors.core.errors import OptionError
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.options import parse_protobuf_options
-from tests.protobuf_rig import Rig, descriptors
+from tests.protobuf_rig import Rig, compiled, descriptors
 
 EMIT = {"emit.default.values": "true"}
 UNWRAP = {"unwrap.primitive.wrapper.types": "true"}
@@ -110,6 +110,46 @@ def test_38_wrappers_as_structs_and_as_values_make_a_round_trip(rig: Rig) -> Non
     assert (row["int32_list"], row["string_map"]) == ([1, 2], [(3, "three")])
     assert str(row["double_value"]) == "-0.0"
     rig.again("Wrappers", [message, b""], UNWRAP)
+
+
+ZEROS = {"Bool": False, "Int32": 0, "UInt32": 0, "Int64": 0, "UInt64": 0, "Float": 0.0, "Double": 0.0} | {
+    "String": "",
+    "Bytes": b"",
+}
+HOLDERS = """syntax = "proto3"; import "google/protobuf/wrappers.proto"; message M {{
+repeated google.protobuf.{0}Value list = 1; map<string, google.protobuf.{0}Value> named = 2; M again = 3; }}"""
+DEEP = {"recursive.fields.max.depth": "2"}
+
+
+@pytest.mark.parametrize("options", [UNWRAP, UNWRAP | EMIT, UNWRAP | UPCAST], ids=["plain", "emit", "upcast"])
+@pytest.mark.parametrize("name", ZEROS)
+def test_38_a_wrapped_zero_in_a_list_or_a_map_is_zero_and_makes_a_round_trip(
+    name: str, options: dict[str, str], rig: Rig
+) -> None:
+    rig, zero = rig.of(compiled(HOLDERS.format(name))), ZEROS[name]
+    message = rig.type("M")(list=[{"value": zero}, {}], again={"list": [{"value": zero}]})
+    message.named["k"].value = zero
+    explicit = {"String": "0a020a00", "Bytes": "0a020a00", "Float": "0a050d00000000", "Double": "0a0909" + "00" * 8}
+    # A zero that is written, an entry without its value, and one with an empty one.
+    data = [message.SerializeToString(), bytes.fromhex(explicit.get(name, "0a020800"))]
+    data += [bytes.fromhex("12030a0161"), bytes.fromhex("12050a01611200")]
+    array = rig.raw("M", data, options | DEEP).values
+    assert array.field("list").values.null_count == array.field("named").items.null_count == 0
+    rows = array.to_pylist()
+    assert rows[0] == {"list": [zero] * 2, "named": [("k", zero)], "again": {"list": [zero], "named": []}}
+    assert [row["list"] for row in rows[1:]] == [[zero], [], []]
+    assert [row["named"] for row in rows[1:]] == [[], [("a", zero)], [("a", zero)]]
+    rig.again("M", [message], options | DEEP)
+
+
+def test_38_a_required_wrapper_of_zero_is_zero(rig: Rig) -> None:
+    text = """syntax = "proto2"; import "google/protobuf/wrappers.proto";
+    message M { required google.protobuf.Int32Value n = 1; required google.protobuf.StringValue s = 2; }"""
+    rig = rig.of(compiled(text))
+    seen = rig.raw("M", [bytes.fromhex("0a001200"), bytes.fromhex("0a020805 12030a0161"), b"\x0a\x00"], UNWRAP)
+    assert seen.values.to_pylist() == [{"n": 0, "s": ""}, {"n": 5, "s": "a"}, None]
+    assert list(seen.errors) == [2]
+    rig.again("M", [bytes.fromhex("0a001200")], UNWRAP)
 
 
 @pytest.mark.parametrize("emit", [False, True])

@@ -63,6 +63,19 @@ REQUIRED = """syntax = "proto2"; message Nothing {} message M { optional int32 n
 optional M again = 3; } message Deep { repeated M many = 1; }"""
 
 
+def test_a_map_entry_without_its_value_misses_the_required_fields_of_that_value(rig: Rig) -> None:
+    rig = rig.of(
+        compiled("""syntax = "proto2"; message R { required int32 n = 1; } message O { optional R r = 1; }
+    message M { map<string, R> named = 1; map<string, O> others = 2; }""")
+    )
+    seen = rig.raw("M", [bytes.fromhex(each) for each in ("0a030a0161", "0a070a016112020805", "12030a0161")])
+    assert {row: reason.rpartition(": ")[2] for row, reason in seen.errors.items()} == {0: "named[0].value"}
+    assert seen.values.to_pylist()[1:] == [
+        {"named": [("a", {"n": 5})], "others": []},
+        {"named": [], "others": [("a", {"r": None})]},
+    ]
+
+
 def test_a_required_message_that_is_dropped_must_be_there(rig: Rig) -> None:
     rig = rig.of(compiled(REQUIRED))
     options = {"recursive.fields.max.depth": "1"}
