@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Final
 
 from google.protobuf import any_pb2, json_format
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import Message
 
-from connectors.protobuf.descriptors import Schema
+from connectors.protobuf.descriptors import Schema, pool_of
 from connectors.protobuf.outcome import BadRowError
 
 __all__ = ["AnyPrinter"]
 
 # Gson escapes these, so that JSON can stand in HTML; they only occur inside of strings.
 _ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&='\u2028\u2029"}
+_CALLED: Final = {"DESCRIPTOR", "ListFields", "ParseFromString"}
 _PLAIN: Final = (1e-3, 1e7)  # between these Java writes a double without an exponent
 
 
@@ -42,8 +46,25 @@ class AnyPrinter:
     """
 
     def __init__(self, schema: Schema, *, enums_as_ints: bool) -> None:
-        self._pool = schema.pool
+        self._schema = schema
         self._enums_as_ints = enums_as_ints
+
+    @cached_property
+    def _pool(self) -> DescriptorPool:
+        """The pool by which json_format prints: JSON names are proto names, as Java prints them here.
+
+        A field with the name of something that json_format calls on a message would hide it, and has another name.
+        """
+        files = FileDescriptorSet.FromString(self._schema.files.SerializeToString())
+        todo = [message for file in files.file for message in file.message_type]
+        while todo:
+            message = todo.pop()
+            todo += message.nested_type
+            for field in message.field:
+                field.json_name = field.name
+                if field.name in _CALLED:
+                    field.name = f"{field.name}_{field.number}"
+        return pool_of(files)
 
     def text(self, message: Message) -> str:
         """The JSON of an Any in its wire form.
@@ -51,16 +72,17 @@ class AnyPrinter:
         Raises:
             BadRowError: its type is not in the descriptor set, or its bytes are not of that type.
         """
-        value = any_pb2.Any.FromString(message.SerializeToString())
+        value = any_pb2.Any()
         try:
+            value.ParseFromString(message.SerializeToString())
             made = json_format.MessageToDict(
-                value,
-                preserving_proto_field_name=True,
-                use_integers_for_enums=self._enums_as_ints,
-                descriptor_pool=self._pool,
+                value, use_integers_for_enums=self._enums_as_ints, descriptor_pool=self._pool
             )
             return _dump(made)
-        except (TypeError, DecodeError, json_format.Error, ValueError, RecursionError) as error:
+        except MemoryError:
+            raise
+        except Exception as error:
+            # Of any type: the message comes from outside, and json_format documents no list.
             kind = re.sub(r"[^\w./-]", "?", value.type_url)[:200]
             raise BadRowError(f"Any of the type {kind!r} cannot be printed: {' '.join(str(error).split())}") from error
 

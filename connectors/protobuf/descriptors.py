@@ -33,6 +33,7 @@ __all__ = [
     "class_descriptor_set",
     "enum_plan",
     "parse_set",
+    "pool_of",
     "read_descriptor_file",
     "well_known_class",
 ]
@@ -147,7 +148,8 @@ def _imports_first(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescrip
                     stack.append((dependency, False))
 
 
-def _pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
+def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
+    """A private pool of the files of a descriptor set."""
     pool = descriptor_pool.DescriptorPool()
     for file in _imports_first(files.file):
         try:
@@ -172,7 +174,7 @@ class Schema:
 
     def __init__(self, data: bytes) -> None:
         self.files = parse_set(data)
-        self.pool = _pool_of(self.files)
+        self.pool = pool_of(self.files)
         self._lenient = {file.name: _lenient_file(file) for file in self.files.file}
         self._proto2 = {file.name for file in self.files.file if file.syntax in {"", "proto2"}}
         self._extensions: dict[str, list[FieldType]] | None = None
