@@ -33,6 +33,7 @@ def descriptors(name: str) -> bytes:
         return target.read_bytes()
 
 
+@cache
 def compiled(text: str, *, imports: bool = True, **others: str) -> bytes:
     """The descriptor set of the text of a .proto file; the keywords are files that it imports (``name.proto``)."""
     with TemporaryDirectory() as folder:

@@ -29,6 +29,7 @@ from connectors.protobuf.wire_form import WireForm, wire_name
 __all__ = ["PlainDecoder", "checked_micros", "lenient_text"]
 
 F: Final = FieldDescriptor
+_GROUP: Final = 3  # the wire type
 _MICROS: Final = 1_000_000
 _LARGEST: Final = 2**63 - 1
 _FLOATS: Final = {F.TYPE_FLOAT, F.TYPE_DOUBLE}
@@ -87,8 +88,12 @@ class PlainDecoder:
         self._names = {field.number: field.name for field in plan.fields}
         self._any = AnyPrinter(schema, enums_as_ints=options.enums_as_ints)
 
-    def parse(self, data: bytes) -> Message:
+    def parse(self, data: bytes, *, groups: bool = True) -> Message:
         """One message, with the checks that Spark makes.
+
+        Args:
+            data: its bytes.
+            groups: whether to look into unknown groups for the field number 0, which upb does not.
 
         Raises:
             BadRowError: the bytes are malformed, a required field is missing, or an unknown field has the number of a
@@ -106,12 +111,20 @@ class PlainDecoder:
             if unknown.field_number in self._wire.known:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")
                 raise BadRowError(f"[PROTOBUF_FIELD_TYPE_MISMATCH] Type mismatch encountered for field: {name}")
+            if unknown.wire_type == _GROUP:
+                _check_group(unknown.data)
+        if groups and self._wire.nested:
+            message.DiscardUnknownFields()
+            if len(message.SerializePartialToString()) != len(
+                data
+            ):  # most often the same, and then nothing was unknown
+                _check_below(self._wire.root.FromString(data))
         return message
 
-    def check(self, data: bytes) -> bool:
+    def check(self, data: bytes, *, groups: bool = True) -> bool:
         """Whether `parse` accepts these bytes."""
         try:
-            self.parse(data)
+            self.parse(data, groups=groups)
         except BadRowError:
             return False
         return True
@@ -197,6 +210,25 @@ class PlainDecoder:
                 return pa.array([None if each is None else text(each) for each in values], pa.string())
             case _:
                 return pa.array(_scalars(field, values), field.value_arrow)
+
+
+def _check_group(fields: UnknownFieldSet) -> None:
+    for field in fields:  # type: ignore[attr-defined]
+        if field.field_number == 0:
+            raise BadRowError("cannot be parsed: a field has the number 0")
+        if field.wire_type == _GROUP:
+            _check_group(field.data)
+
+
+def _check_below(message: Message) -> None:
+    """Look for the field number 0 in the unknown groups of a message and of those in it."""
+    for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
+        if unknown.wire_type == _GROUP:
+            _check_group(unknown.data)
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for each in value if field.is_repeated else (value,):
+                _check_below(each)
 
 
 def _singular(field: FieldPlan, messages: Sequence[Message | None]) -> list[Any]:

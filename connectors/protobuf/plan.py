@@ -167,12 +167,14 @@ class MessagePlan:
         fields: its columns; none for an empty message that is retained as a dummy column.
         dropped: fields without a column that still decide about others or about the row: members of a oneof, and
             required messages.
+        complete: whether each field of each message in it is a column.
         dummy: whether it is an empty message with a dummy column.
     """
 
     name: str
     fields: tuple[FieldPlan, ...]
     dropped: tuple[FieldPlan, ...]
+    complete: bool
     dummy: bool
 
     @property
@@ -198,8 +200,11 @@ def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) ->
         ProtobufAnalysisError: RECURSIVE_PROTOBUF_SCHEMA, PROTOBUF_FIELD_MISSING for names that differ in case only,
             or PROTOBUF_TYPE_NOT_SUPPORT.
     """
-    fields, dropped = _Compiler(schema, options).fields(root, {root.full_name: 1}, "top-level record")
-    return MessagePlan(root.full_name, fields, dropped, dummy=not fields and options.retain_empty_message_types)
+    compiler = _Compiler(schema, options)
+    fields, dropped = compiler.fields(root, {root.full_name: 1}, "top-level record")
+    return MessagePlan(
+        root.full_name, fields, dropped, compiler.complete, dummy=not fields and options.retain_empty_message_types
+    )
 
 
 def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
@@ -222,7 +227,7 @@ def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
                 action=f"The fields are: {', '.join(by_name)}.",
             )
         chosen.append(by_name[name])
-    return MessagePlan(plan.name, tuple(chosen), (), dummy=False)
+    return replace(plan, fields=tuple(chosen), dummy=False)
 
 
 def _struct(fields: Iterable[FieldPlan], *, dummy: bool) -> tuple[StructType, pa.StructType]:
@@ -245,6 +250,7 @@ class _Compiler:
     def __init__(self, schema: Schema, options: ProtobufOptions) -> None:
         self._schema = schema
         self._options = options
+        self.complete = True
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
     def fields(
@@ -257,6 +263,7 @@ class _Compiler:
         plans = [self._field(field, depths) for field in declared]
         kept = tuple(plan for plan in plans if plan is not None)
         self._check_names([plan.name for plan in kept], [field.name for field in declared], path)
+        self.complete &= len(kept) == len(plans)
         gone = [field for field, plan in zip(declared, plans, strict=True) if plan is None]
         dropped = [self._plan(field, Kind.DROPPED, StructType(), pa.struct([])) for field in gone]
         return kept, tuple(plan for plan in dropped if plan.required or plan.oneof is not None)

@@ -33,6 +33,7 @@ from connectors.protobuf.descriptors import EnumType, FieldType, MessageType, Sc
 __all__ = ["WireForm", "wire_name"]
 
 _FILE: Final = "connectors/wire_form.proto"
+_LAST_NUMBER: Final = (1 << 29) - 1
 
 
 def wire_name(number: int) -> str:
@@ -46,6 +47,7 @@ class WireForm:
     Attributes:
         root: the class of the message itself.
         known: the numbers of its own fields, as Spark compares them with unknown fields (no extensions).
+        nested: whether messages can stand in it.
         has_required: whether any message that can stand in it has a required field.
     """
 
@@ -62,9 +64,12 @@ class WireForm:
         while self._todo:
             descriptor, proto = self._todo.pop()
             self._fill(descriptor, proto)
+            if not proto.field:  # upb takes the field number 0 for legal in a message without any field
+                proto.field.add(name="none", number=_LAST_NUMBER, type=FieldDescriptorProto.TYPE_BOOL)
         pool = descriptor_pool.DescriptorPool()
         pool.Add(self._file)
         self.root: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+        self.nested = len(self._messages) > 1
         self.known = frozenset(field.number for field in root.fields)
         self._pool = pool
 

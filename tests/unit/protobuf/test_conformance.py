@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.protobuf_generated import tagged, varint
-from tests.protobuf_rig import Rig
+from tests.protobuf_rig import Rig, compiled
 
 I32, I64, U32, U64 = 2**31, 2**63, 2**32, 2**64
 UNKNOWN = 666
@@ -176,6 +176,40 @@ def test_premature_eof(message: str, data: bytes, rig: Rig) -> None:
 @pytest.mark.parametrize("data", [b"\x01DEADBEEF", b"\x02\x01\x01", b"\x03\x04", b"\x05DEAD"])
 def test_illegal_zero_field_num(data: bytes, rig: Rig) -> None:
     assert list(rig.raw("Scalars", [data]).errors) == [0]
+
+
+ZERO = """syntax = "proto3"; message Nothing {} message In { int32 a = 1; Nothing nothing = 2; }
+message M { int32 a = 1; Nothing nothing = 2; In in = 3; repeated In many = 4; map<int32, In> named = 5;
+oneof either { int32 n = 6; Nothing none = 7; } M again = 8; }"""
+
+
+ILLEGAL = ("0000", "0100000000 00000000", "0200", "0304", "0500000000", "80 00 00", "8080 00 00")
+
+
+@pytest.mark.parametrize("within", ["{}", "7b {} 7c", "7b 7b {} 7c 7c", "7b 0801 {} 0802 7c", "ab06 {} ac06"])
+@pytest.mark.parametrize("place", ["", "nothing", "in", "in.nothing", "many", "named", "none", "again", "again.in"])
+def test_illegal_zero_field_num_wherever_a_field_can_be(place: str, within: str, rig: Rig) -> None:
+    numbers = {"nothing": 2, "in": 3, "many": 4, "named": 5, "none": 7, "again": 8}
+
+    def message(fields: str) -> bytes:
+        data = bytes.fromhex(within.format(fields))
+        for name in reversed(place.split(".") if place else []):
+            if name == "named":
+                data = tagged(2, 2, varint(len(data)) + data)  # the value of the entry
+            data = tagged(numbers[name], 2, varint(len(data)) + data)
+        return b"\x08\x05" + data
+
+    legal, bad = message("a00601"), [message(each) for each in ILLEGAL]
+    seen = rig.of(compiled(ZERO)).raw("M", [legal, *bad, legal], {"recursive.fields.max.depth": "1"})
+    assert list(seen.errors) == list(range(1, len(bad) + 1))
+    assert [row["a"] for row in seen.values.to_pylist() if row] == [5, 5]
+
+
+@pytest.mark.parametrize("data", ILLEGAL)
+def test_illegal_zero_field_num_in_a_message_without_fields(data: str, rig: Rig) -> None:
+    for name in ("Nothing", "OnlyNothing"):
+        seen = rig.raw(name, [b"", bytes.fromhex(data), bytes.fromhex(f"7b {data} 7c"), bytes.fromhex("7b 0801 7c")])
+        assert list(seen.errors) == [1, 2]
 
 
 @pytest.mark.parametrize(
