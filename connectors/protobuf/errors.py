@@ -24,6 +24,7 @@ __all__ = [
     "ProtobufError",
     "analysis_error",
     "data_error",
+    "too_many_columns",
 ]
 
 CONDITIONS: Final[dict[str, tuple[str, str]]] = {
@@ -168,3 +169,21 @@ def analysis_error(code: str, *, where: str = "", action: str = "", **parameters
 def data_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufDataError:
     """A data error of one of Spark's classes; see `analysis_error`."""
     return ProtobufDataError(code, _text(code, parameters), where, action)
+
+
+def too_many_columns(message: str, limit: int, depth: int | None) -> ProtobufAnalysisError:
+    """The error for a message that would become more columns than Spark can plan.
+
+    Args:
+        message: its full name.
+        limit: the most columns.
+        depth: recursive.fields.max.depth, if the message is recursive.
+    """
+    return ProtobufAnalysisError(
+        "PROTOBUF_TOO_MANY_COLUMNS",
+        f"The message {message} has more than {limit} columns, with those of the messages in it",
+        "from_protobuf",
+        "Declare messages that you do not need as bytes: these are the same on the wire."
+        if depth is None
+        else f"Lower recursive.fields.max.depth, which is {depth}.",
+    )

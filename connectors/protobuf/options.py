@@ -73,7 +73,7 @@ class ProtobufOptions:
         "recursive.fields.max.depth",
         INTEGER,
         "How deep recursive messages are followed: 1 drops the recursive field, 2 keeps one level of it, and so on up "
-        "to 10. With 0 or less, recursion is an error.",
+        "to 10. With 0 or less, recursion is an error. A message of more than 50,000 columns is one at any depth.",
         default="-1",
     )
     convert_any_fields_to_json: bool = option(

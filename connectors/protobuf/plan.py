@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from connectors.protobuf.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
-from connectors.protobuf.errors import analysis_error
+from connectors.protobuf.errors import analysis_error, too_many_columns
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
 
 __all__ = [
@@ -49,6 +49,8 @@ DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"
 """The column that stands for a message without fields."""
 
 F: Final = FieldDescriptor
+MAX_COLUMNS: Final = 50_000
+"""Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 UINT64: Final = pa.decimal128(20, 0)
 
 _INT32S: Final = {F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32, F.TYPE_UINT32, F.TYPE_FIXED32}
@@ -198,7 +200,7 @@ def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) ->
 
     Raises:
         ProtobufAnalysisError: RECURSIVE_PROTOBUF_SCHEMA, PROTOBUF_FIELD_MISSING for names that differ in case only,
-            or PROTOBUF_TYPE_NOT_SUPPORT.
+            PROTOBUF_TYPE_NOT_SUPPORT, or PROTOBUF_TOO_MANY_COLUMNS.
     """
     compiler = _Compiler(schema, options)
     fields, dropped = compiler.fields(root, {root.full_name: 1}, "top-level record")
@@ -251,6 +253,8 @@ class _Compiler:
         self._schema = schema
         self._options = options
         self.complete = True
+        self._columns = 0
+        self._recursive = False
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
     def fields(
@@ -260,6 +264,10 @@ class _Compiler:
         declared: list[FieldType] = list(message.fields)
         if self._options.extensions:
             declared += self._schema.extensions(message.full_name)
+        self._columns += len(declared)
+        if self._columns > MAX_COLUMNS:
+            depth = self._options.recursive_fields_max_depth if self._recursive else None
+            raise too_many_columns(next(iter(depths)), MAX_COLUMNS, depth)
         plans = [self._field(field, depths) for field in declared]
         kept = tuple(plan for plan in plans if plan is not None)
         self._check_names([plan.name for plan in kept], [field.name for field in declared], path)
@@ -331,6 +339,7 @@ class _Compiler:
         depth, limit = depths.get(message.full_name, 0), self._options.recursive_fields_max_depth
         if depth and not 0 < limit <= MAX_DEPTH:
             raise analysis_error("RECURSIVE_PROTOBUF_SCHEMA", fieldDescriptor=field.full_name)
+        self._recursive |= depth > 0
         if depth and depth >= limit:
             return None
         inner, gone = self.fields(message, {**depths, message.full_name: depth + 1}, f"field '{field.full_name}'")

@@ -154,6 +154,31 @@ def test_a_byte_spared_in_a_length_hides_no_field_of_another_wire_type(data: byt
     assert "PROTOBUF_FIELD_TYPE_MISMATCH" in seen.errors[1]
 
 
+SELF = (
+    'syntax = "proto3"; message M {{ {0} M a = 2; repeated M b = 3; map<int32, M> c = 4; M d = 5; M e = 6; M f = 7; }}'
+)
+
+
+@pytest.mark.parametrize("scalar", ["int32 x = 1;", ""], ids=["columns", "nothing"])
+def test_recursion_that_would_make_millions_of_columns_is_an_error_that_names_the_option(scalar: str, rig: Rig) -> None:
+    rig = rig.of(compiled(SELF.format(scalar)))
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[PROTOBUF_TOO_MANY_COLUMNS\] .* M .* 50,?000") as caught:
+        rig.ddl("M", {"recursive.fields.max.depth": "10"})
+    assert "Lower recursive.fields.max.depth, which is 10." in str(caught.value)
+    if scalar:
+        assert rig.ddl("M", {"recursive.fields.max.depth": "3"}).count("x:int") == 1 + 6 + 36
+
+
+def test_messages_that_would_make_millions_of_columns_without_recursion_are_an_error(rig: Rig) -> None:
+    ten = " ".join(f"M{{1}} f{number} = {number};" for number in range(2, 12))
+    levels = " ".join(f"message M{{0}} {{{{ int32 x = 1; {ten} }}}}".format(level, level + 1) for level in range(8))
+    rig = rig.of(compiled(f'syntax = "proto3"; {levels} message M8 {{ int32 x = 1; }}'))
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[PROTOBUF_TOO_MANY_COLUMNS\].* bytes") as caught:
+        rig.ddl("M0")
+    assert "recursive" not in str(caught.value)
+    assert rig.ddl("M5").count("x:int") == 1 + 10 + 100 + 1000
+
+
 @pytest.mark.parametrize("circle", [["a.proto"], ["a.proto", "b.proto"], ["a.proto", "b.proto", "c.proto"]])
 def test_imports_in_a_circle_are_an_error_at_once(circle: list[str]) -> None:
     files = FileDescriptorSet()
