@@ -110,12 +110,34 @@ def parse_set(data: bytes) -> FileDescriptorSet:
     """A descriptor set from its bytes.
 
     Raises:
-        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR.
+        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR; where known, it says what the bytes are instead.
     """
     try:
-        return FileDescriptorSet.FromString(bytes(data))
+        found = FileDescriptorSet.FromString(bytes(data))
     except DecodeError as error:
-        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=str(error)) from error
+        where = _instead(bytes(data)) or str(error)
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where, action=_INCLUDE_IMPORTS) from error
+    if not found.file:
+        where = _instead(bytes(data)) or "it holds no file"
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where, action=_INCLUDE_IMPORTS)
+    return found
+
+
+def _instead(data: bytes) -> str:
+    """What bytes are that users give for a descriptor set; empty if that is not known."""
+    if not data:
+        return "it is empty"
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(each.isprintable() or each.isspace() for each in text):
+        return "it is text, as in a .proto file, and not what protoc makes of it"
+    try:
+        name = FileDescriptorProto.FromString(data).name
+    except DecodeError:
+        return ""
+    return name and f"it is one FileDescriptorProto, {name}, and not a set of them"
 
 
 def _imports_first(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:

@@ -93,7 +93,10 @@ def compile_encode_plan(
             "UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE",
             toType=f'"{_sql(struct)}"',
             protobufType=root.name,
-            where=f"{error}",
+            where=f"{error}" if kinds.is_struct(struct) else "the column is not a STRUCT",
+            action=""
+            if kinds.is_struct(struct)
+            else "Put the columns of the message into one, as struct('id', 'name').",
         ) from error
 
 

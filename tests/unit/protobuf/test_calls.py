@@ -75,6 +75,43 @@ def test_a_message_is_found_by_its_short_or_full_name_at_top_level_only() -> Non
     assert Schema(compiled(first.format("a"))).find("M").full_name == "a.M"
 
 
+SOURCE = b'// Orders.\nsyntax = "proto3";\n\nmessage M {\n\tint32 a = 1; // z\xc3\xb3\n}\r\n'
+
+
+@pytest.mark.parametrize(
+    ("data", "reason", "action"),
+    [
+        (SOURCE, "text, as in a .proto file", "protoc --include_imports --descriptor_set_out=FILE"),
+        (b"\xef\xbb\xbf" + SOURCE, "text, as in a .proto file", "protoc"),
+        (b"", "empty", "protoc --include_imports"),
+        (b"\n \n", "text", "protoc"),
+        (b"\x10\x01", "holds no file", "protoc"),
+        (timestamp_pb2.DESCRIPTOR.serialized_pb, "one FileDescriptorProto, google/protobuf/timestamp.proto", "protoc"),
+        (bytes(range(256)), "Error parsing message", "protoc"),
+    ],
+    ids=["source", "bom", "empty", "blank", "nothing", "file", "garbage"],
+)
+@pytest.mark.parametrize("function", [from_protobuf, to_protobuf])
+def test_what_is_no_descriptor_set_is_an_error_that_says_what_it_is(
+    function: object, data: bytes, reason: str, action: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "events.desc"
+    path.write_bytes(data)
+    for given in ({"binaryDescriptorSet": data}, {"descFilePath": str(path)}):
+        with pytest.raises(ProtobufAnalysisError, match=r"^\[CANNOT_PARSE_PROTOBUF_DESCRIPTOR\]") as caught:
+            function("value", "M", **given)  # type: ignore[operator]
+        assert reason in str(caught.value)
+        assert action in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.binary(), pa.map_(pa.string(), pa.string()), pa.null()])
+@pytest.mark.parametrize("engine", [Engine.PYTHON, Engine.AUTO])
+def test_a_column_that_is_no_struct_is_an_error_that_says_so(engine: Engine, kind: pa.DataType) -> None:
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE\]") as caught:
+        Rig(engine).encode("Basic", [None], kind)
+    assert "(the column is not a STRUCT). Put the columns of the message into one" in str(caught.value)
+
+
 def test_two_versions_of_one_file_live_side_by_side() -> None:
     old = Rig(Engine.AUTO, compiled('syntax = "proto3"; message M { int32 a = 1; }'))
     new = Rig(Engine.AUTO, compiled('syntax = "proto3"; message M { string a = 1; }'))
