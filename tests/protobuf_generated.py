@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
+from google.protobuf import wrappers_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import Message
@@ -41,6 +42,7 @@ WIRE: Final = {
     F.TYPE_BYTES: 2,
     F.TYPE_MESSAGE: 2,
 }
+WRAPPERS: Final = tuple(f".{each.full_name}" for each in wrappers_pb2.DESCRIPTOR.message_types_by_name.values())
 TIMES: Final = ("Timestamp", "Duration")
 _MAP: Final = "map"
 
@@ -52,13 +54,16 @@ def _enum(file: FileDescriptorProto) -> None:
 
 
 @st.composite
-def descriptor_sets(draw: st.DrawFn, *, dropping: bool = False, recursive: bool = False) -> bytes:
+def descriptor_sets(
+    draw: st.DrawFn, *, dropping: bool = False, recursive: bool = False, wrappers: bool = False
+) -> bytes:
     """A set of one file with messages M0 to M2, of which each may hold those after it; M0 is the root.
 
     Args:
         draw: of Hypothesis.
         dropping: whether messages may hold fields that are no columns, because their message is empty.
         recursive: whether they may hold themselves.
+        wrappers: whether they may hold Google's wrappers.
     """
     proto3 = draw(st.booleans())
     file = FileDescriptorProto(name="generated.proto", syntax="proto3" if proto3 else "proto2")
@@ -73,14 +78,19 @@ def descriptor_sets(draw: st.DrawFn, *, dropping: bool = False, recursive: bool 
         message = file.message_type.add(name=f"M{index}")
         numbers = draw(st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=6, unique=True))
         below = [f".M{other}" for other in range(index + 1, count)]
-        others = [*below, *below, *(f".{name}" for name in TIMES)]
+        others = [*below, *below, *(f".{name}" for name in TIMES), *(WRAPPERS if wrappers else ())]
         for number in numbers:
             _field(draw, message, number, others, proto3=proto3)
         gone = [*[".Nothing"] * dropping, *[f".M{index}"] * recursive]
         if gone and draw(st.booleans()):
             _dropped_field(draw, message, draw(st.sampled_from(gone)), proto3=proto3)
         _tidy_oneofs(message)
-    return FileDescriptorSet(file=[file]).SerializeToString()
+    if not wrappers:
+        return FileDescriptorSet(file=[file]).SerializeToString()
+    file.dependency.append(wrappers_pb2.DESCRIPTOR.name)
+    found = FileDescriptorSet(file=[file])
+    wrappers_pb2.DESCRIPTOR.CopyToProto(found.file.add())
+    return found.SerializeToString()
 
 
 def _field(draw: st.DrawFn, message: DescriptorProto, number: int, others: list[str], *, proto3: bool) -> None:
@@ -204,9 +214,13 @@ def soup(draw: st.DrawFn, descriptor: Descriptor, depth: int = 0) -> bytes:
             wire = draw(st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 7]))
             out += tagged(field.number, wire, payload(draw, wire, loose=True))
             continue
+        if twist == 1 and draw(st.booleans()):
+            inner = tagged(draw(st.sampled_from([0, 1, 99])), 0, b"\1")
+            out += tagged(98, 3, tagged(1, 3, inner + tagged(1, 4, b"")) + tagged(98, 4, b""))
+            continue
         if twist == 1:
             wire = draw(st.sampled_from([0, 1, 2, 5]))
-            out += tagged(draw(st.sampled_from([*NUMBERS, 99, 70000])), wire, payload(draw, wire, loose=True))
+            out += tagged(draw(st.sampled_from([*NUMBERS, 99, 70000, 0])), wire, payload(draw, wire, loose=True))
             continue
         out += right(draw, field, depth, loose=twist == 2)
     return out

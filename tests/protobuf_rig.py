@@ -116,6 +116,21 @@ class Rig:
 def sound(array: pa.Array) -> None:
     """Refuse an array whose parts do not fit together; a NULL below a NULL parent does no harm."""
     array.validate(full=True)
+    _no_null(pa.field("", array.type), array)
+
+
+def _no_null(field: pa.Field, array: pa.Array) -> None:
+    """Refuse a NULL where the schema has none."""
+    assert field.nullable or not array.null_count, field
+    kind = array.type
+    if pa.types.is_struct(kind):
+        known = array.filter(array.is_valid())
+        for place, inner in enumerate(kind):
+            _no_null(inner, known.field(place))
+    elif pa.types.is_map(kind):
+        _no_null(kind.item_field, array.items)
+    elif pa.types.is_list(kind):
+        _no_null(kind.value_field, array.values)
 
 
 def _bytes(value: bytes | Message | None) -> bytes | None:

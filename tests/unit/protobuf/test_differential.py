@@ -28,6 +28,7 @@ OPTIONS: list[dict[str, str]] = [
     {"emit.default.values": "true", "upcast.unsigned.ints": "true"},
     {"enums.as.ints": "true"},
 ]
+UNWRAP = {"unwrap.primitive.wrapper.types": "true"}
 
 
 def same(left: Any, right: Any) -> bool:
@@ -74,10 +75,10 @@ def message_type(rig: Rig) -> type[Message]:
 
 @settings(max_examples=60)
 @given(st.data())
-@pytest.mark.parametrize("options", OPTIONS, ids=["plain", "emit-upcast", "ints"])
+@pytest.mark.parametrize("options", [*OPTIONS, UNWRAP], ids=["plain", "emit-upcast", "ints", "unwrap"])
 def test_both_codecs_agree_on_messages_and_on_garbage(options: dict[str, str], data: st.DataObject) -> None:
     options = options | {"recursive.fields.max.depth": data.draw(st.sampled_from(["1", "2"]))}
-    found = data.draw(descriptor_sets(dropping=True, recursive=True))
+    found = data.draw(descriptor_sets(dropping=True, recursive=True, wrappers=True))
     plain, fast = Rig(Engine.PYTHON, found), Rig(Engine.FAST, found)
     rows = data.draw(mixed_rows(plain.schema.find("M0")))
     expected = plain.raw("M0", rows, options)
