@@ -12,23 +12,49 @@ from connectors.core.errors import OptionError
 __all__ = ["resolve_secret"]
 
 _SECRET_FILE_BYTES: Final = 1 << 20
+_LINES: Final = str.maketrans("", "", "\r\n\t")
 
 
-def resolve_secret(option: str, text: str, environ: Mapping[str, str], connector: str) -> str:
-    """A secret's value: the text itself, or what ``env:NAME`` or ``file:PATH`` names.
+def resolve_secret(
+    option: str, text: str, environ: Mapping[str, str], connector: str, *, multiline: bool = False
+) -> str:
+    """Return the value of a secret: the text itself, or what ``env:NAME`` or ``file:PATH`` names.
+
+    White space around it is dropped: files and variables often end with a line end, and HTTP clients print a header
+    that holds one.
+
+    Args:
+        option: the name of the option, for errors.
+        text: what the user gave.
+        environ: the environment that ``env:NAME`` is read from.
+        connector: the name of the connector, for errors.
+        multiline: whether the secret may have several lines, as a key in PEM.
 
     Raises:
-        OptionError: that cannot be read.
+        OptionError: it cannot be read, or holds a character that does not print.
     """
+
+    def printable(value: str) -> str:
+        bad = next((one for one in (value.translate(_LINES) if multiline else value) if not one.isprintable()), None)
+        if bad is None:
+            return value
+        what = f"The secret {option} holds the character U+{ord(bad):04X}, which does not print"
+        raise OptionError("OPTION_ILLEGAL", what, connector, "Give the secret without it.")
+
+    return printable(_read(option, printable(text.strip()), environ, connector).strip())
+
+
+def _read(option: str, text: str, environ: Mapping[str, str], connector: str) -> str:
+    """The secret as it stands where it is."""
 
     def unreadable(what: str, action: str) -> OptionError:
         return OptionError("OPTION_SECRET_UNREADABLE", f"The secret {option} {what}", connector, action)
 
     source, _, name = text.partition(":")
     if source == "env":
-        if not environ.get(name):
+        if not environ.get(name, "").strip():
             raise unreadable(
-                f"names the environment variable {name}, which is not set",
+                f"names the environment variable {name}, which is not set or empty",
                 "Set it for the driver before the Spark session starts.",
             )
         return environ[name]
@@ -40,7 +66,7 @@ def resolve_secret(option: str, text: str, environ: Mapping[str, str], connector
         try:
             if not stat.S_ISREG(path.stat().st_mode):
                 raise unreadable(f"names {path}, which is not a regular file", advice)
-            with path.open(encoding="utf-8") as file:
+            with path.open(encoding="utf-8", newline="") as file:
                 secret = file.read(_SECRET_FILE_BYTES).strip()
         except OSError as error:
             raise unreadable(f"names the file {path}, which cannot be read ({error.strerror})", advice) from None

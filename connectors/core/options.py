@@ -76,6 +76,7 @@ class Option:
         aliases: other names for it.
         instead_of: names that other products have for the same purpose and that are refused with a hint to this one.
         sensitive: its value is never shown in an error, because secrets are pasted there by mistake.
+        multiline: a secret that may have several lines.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Option:
     aliases: tuple[str, ...] = ()
     instead_of: tuple[str, ...] = ()
     sensitive: bool = False
+    multiline: bool = False
 
     @property
     def legal(self) -> str:
@@ -135,6 +137,7 @@ class _Details(TypedDict, total=False):
     aliases: tuple[str, ...]
     instead_of: tuple[str, ...]
     sensitive: bool
+    multiline: bool
 
 
 @overload
@@ -203,7 +206,8 @@ def parse_options(
     given = _given_texts(options, raw, connector, elsewhere)
     for name, text in given.items():
         if options[name].kind is SECRET:
-            given[name] = resolve_secret(options[name].name, text, environ, connector)
+            declared = options[name]
+            given[name] = resolve_secret(declared.name, text, environ, connector, multiline=declared.multiline)
     plain = _plain_values(options, given)
     return cls(**(_judged_values(cls, given, connector) if plain is None else plain))
 

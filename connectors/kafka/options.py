@@ -97,6 +97,7 @@ class KafkaClientOptions:
         SECRET,
         "The log-in of a JVM client: PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule are understood.",
         default=None,
+        multiline=True,
     )
     oauthbearer_client_secret: Secret | None = option(
         "kafka.sasl.oauthbearer.client.secret",
@@ -110,6 +111,7 @@ class KafkaClientOptions:
         SECRET,
         "The private key that signs assertions of an OIDC client, as PEM text.",
         default=None,
+        multiline=True,
     )
     oauthbearer_assertion_key_password: Secret | None = option(
         "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
@@ -122,6 +124,7 @@ class KafkaClientOptions:
         SECRET,
         "The client's private key, as PEM text.",
         default=None,
+        multiline=True,
         aliases=("kafka.ssl.keystore.key",),
     )
     ssl_key_password: Secret | None = option(

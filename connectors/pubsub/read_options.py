@@ -94,6 +94,7 @@ class PubSubReadOptions(PubSubStreamOptions):
         SECRET,
         "Private key of that service account, in the PEM format; line ends may be written as \\n.",
         default=None,
+        multiline=True,
     )
     private_key_id: str | None = option("privateKeyId", STRING, "Id of that key.", default=None, sensitive=True)
     segment_compression: SegmentCompression = option(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import subprocess
 import sys
@@ -65,6 +66,7 @@ class ShopOptions:
     mode: Mode = option("mode", choice(Mode), "Which way.", default="safe")
     folder: Path | None = option("folder", PATH, "Where.", default=None)
     token: Secret | None = option("token", SECRET, "Token.", default=None, aliases=("apiToken",))
+    pem_key: Secret | None = option("pemKey", SECRET, "Key.", default=None, multiline=True)
     key_file: Path | None = option("keyFile", PATH, "Key.", default=None, instead_of=("privateKey",), sensitive=True)
     derived: str = "not an option"
 
@@ -445,6 +447,47 @@ def test_secret_file_that_is_no_text_or_empty_is_refused_without_its_contents(tm
 
 def test_empty_secret_is_refused() -> None:
     assert refused({"token": " "}).code == "OPTION_ILLEGAL"
+
+
+def sources_of(secret: str, path: Path) -> list[tuple[str, dict[str, str]]]:
+    """Each way to give a secret: the text of the option, and the environment."""
+    path.write_bytes(secret.encode())
+    return [(secret, {}), ("env:SHOP_TOKEN", {"SHOP_TOKEN": secret}), (f"file:{path}", {})]
+
+
+@pytest.mark.parametrize("around", ["{}\n", "{}\r\n", " {} ", "\t{}\n\n"])
+def test_white_space_around_a_secret_is_no_part_of_it_wherever_it_comes_from(around: str, tmp_path: Path) -> None:
+    for text, environ in sources_of(around.format(CANARY), tmp_path / "token"):
+        token = parse({"token": text}, environ).token
+        assert token is not None
+        assert token.reveal() == CANARY
+
+
+@pytest.mark.parametrize("inside", ["\n", "\r\n", "\t", "\0", "\x1b", "\x7f", "\u200b", "\ufeff", "\xa0"])
+def test_secret_with_a_character_that_does_not_print_is_refused_and_not_shown(inside: str, tmp_path: Path) -> None:
+    for text, environ in sources_of(f"canary{inside}9f27c1", tmp_path / "token"):
+        error = refused({"token": text}, environ)
+        assert error.code == "OPTION_ILLEGAL"
+        assert f"token holds the character U+{ord(inside[0]):04X}" in str(error)
+        assert "canary" not in "".join(traceback.format_exception(error))
+
+
+def test_secret_from_the_environment_that_is_no_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"SHOP_TOKEN", b"canary\xff")
+    error = refused({"token": "env:SHOP_TOKEN"}, dict(os.environ))
+    assert (error.code, "canary" in str(error)) == ("OPTION_ILLEGAL", False)
+    assert refused({"token": "env:BLANK"}, {"BLANK": " \n"}).code == "OPTION_SECRET_UNREADABLE"
+    assert refused({"token": "file:/a\0b"}).code == "OPTION_ILLEGAL"
+
+
+def test_secret_of_several_lines_keeps_them_and_holds_no_zero_byte(tmp_path: Path) -> None:
+    pem = "-----BEGIN KEY-----\r\nabc\n\tdef\n-----END KEY-----"
+    for text, environ in sources_of(f"{pem}\n", tmp_path / "key"):
+        pem_key = parse({"pemKey": text}, environ).pem_key
+        assert pem_key is not None
+        assert pem_key.reveal() == pem
+    for text, environ in sources_of(pem.replace("abc", "a\0c"), tmp_path / "key"):
+        assert "pemKey holds the character U+0000" in str(refused({"pemKey": text}, environ))
 
 
 def test_value_of_a_sensitive_option_is_not_shown() -> None:
