@@ -180,7 +180,7 @@ class FramedDecoder:
         return verdict
 
     def _compare(self, registry: Registry, key: SchemaKey) -> str:
-        found = registry.by_id(key.schema) if isinstance(key.schema, int) else registry.by_guid(key.schema)
+        found = registry.by_id(key.schema)
         try:
             writer = message_at(found, key.indexes)
         except BadRowError as error:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -44,26 +46,42 @@ class _Version:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Response:
+    data: bytes
+    byte_seconds: float
+
+
 class SchemaRegistryServer:
     """The server; a context manager.
+
+    Args:
+        host: the address of loopback that it listens on.
+        port: the port; 0 for any free one.
+        tls: the settings of a server that speaks https; None for http.
 
     Attributes:
         address: its URL.
         requests: the paths that were asked for, in order.
+        authorizations: the Authorization header of each request; None where there was none.
         credentials: what the Authorization header must be; None for anything.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[str] = []
+        self.authorizations: list[str | None] = []
         self.credentials: str | None = None
+        self._responses: dict[str, _Response] = {}
+        self._stopped = threading.Event()
         self._versions: list[_Version] = []
         self._failures: list[int] = []
         self._next_id = 1
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _Server((host, port), self._handler())
+        if tls is not None:
+            self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
-        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        self.address = f"{'http' if tls is None else 'https'}://{host}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
         """Start serving."""
@@ -72,6 +90,7 @@ class SchemaRegistryServer:
 
     def __exit__(self, *_: object) -> None:
         """Stop serving."""
+        self._stopped.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -117,6 +136,30 @@ class SchemaRegistryServer:
         with self._lock:
             self._failures += statuses
 
+    def respond(
+        self,
+        path: str,
+        status: int = 200,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        byte_seconds: float = 0.0,
+    ) -> None:
+        """Give the same response to each request for a path, instead of the right one.
+
+        Args:
+            path: the path without its query; ``*`` for every path.
+            status: the HTTP status.
+            body: the body.
+            headers: headers; Content-Length is added where there is none.
+            byte_seconds: how long to wait before each byte of the response, its head included.
+        """
+        told = {"Content-Length": str(len(body)), **(headers or {})}
+        head = "".join(f"{name}: {value}\r\n" for name, value in told.items())
+        data = f"HTTP/1.1 {status} Told\r\n{head}\r\n".encode() + body
+        with self._lock:
+            self._responses[path] = _Response(data, byte_seconds)
+
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         registry = self
 
@@ -132,11 +175,15 @@ class SchemaRegistryServer:
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         with self._lock:
             self.requests.append(request.path)
+            self.authorizations.append(request.headers.get("Authorization"))
+            response = self._responses.get(urlsplit(request.path).path, self._responses.get("*"))
             failure = self._failures.pop(0) if self._failures else None
         if failure == 0:
             request.close_connection = True
             return
-        if failure is not None:
+        if response is not None:
+            self._write(request, response)
+        elif failure is not None:
             _send(request, failure, {"error_code": failure * 100, "message": "told to fail"})
         elif self.credentials is not None and request.headers.get("Authorization") != self.credentials:
             _send(request, 401, {"error_code": 401, "message": "Unauthorized"})
@@ -147,6 +194,14 @@ class SchemaRegistryServer:
                 _send(request, 404, {"error_code": 40403, "message": "Schema not found"})
             else:
                 _send(request, 200, found.answer(serialized=parse_qs(url.query).get("format") == ["serialized"]))
+
+    def _write(self, request: BaseHTTPRequestHandler, response: _Response) -> None:
+        request.close_connection = True
+        step = 1 if response.byte_seconds else len(response.data)
+        for place in range(0, len(response.data), step):
+            if response.byte_seconds and self._stopped.wait(response.byte_seconds):
+                return
+            request.wfile.write(response.data[place : place + step])
 
     def _find(self, path: list[str]) -> _Version | None:
         with self._lock:
@@ -161,6 +216,13 @@ class SchemaRegistryServer:
                 case _:
                     found = []
             return found[-1] if found else None
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print nothing: clients are expected to leave in the middle of a response, or of a TLS handshake."""
 
 
 def _send(request: BaseHTTPRequestHandler, status: int, answer: dict[str, Any]) -> None:

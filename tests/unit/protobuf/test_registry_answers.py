@@ -164,8 +164,8 @@ def ok(body: bytes, length: int | None = None) -> bytes:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (ok(b'{"id":', 500), "IncompleteRead"),
-        (b"garbage\r\n\r\n", "BadStatusLine"),
+        (ok(b'{"id":', 500), "RemoteProtocolError: peer closed connection"),
+        (b"garbage\r\n\r\n", "RemoteProtocolError: illegal status line"),
         (ok(b'"\xff\xfe"'), "UnicodeDecodeError"),
     ],
     ids=["truncated", "status", "text"],
