@@ -7,11 +7,11 @@ something else on the wire makes all messages of that schema bad rows, instead o
 
 from __future__ import annotations
 
-import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +22,15 @@ from google.protobuf.descriptor_pb2 import DescriptorProto
 from connectors.core.errors import SourceGoneError
 from connectors.protobuf.descriptors import MessageType, Schema, parse_set
 from connectors.protobuf.encode import Encoder
-from connectors.protobuf.errors import analysis_error
+from connectors.protobuf.errors import ProtobufError, analysis_error
 from connectors.protobuf.frames import SchemaKey, frame_prefix, read_frames
 from connectors.protobuf.outcome import BadRowError, Decoded, Decoder
 from connectors.protobuf.registry import RegisteredSchema, Registry
 
 __all__ = ["FramedDecoder", "FramedEncoder", "difference", "indexes_of", "message_at"]
 
+K = TypeVar("K")
+V = TypeVar("V")
 F: Final = FieldDescriptor
 # Types of one group can stand for each other: https://protobuf.dev/programming-guides/proto3/#updating
 _GROUPS: Final = (
@@ -38,8 +40,10 @@ _GROUPS: Final = (
     {F.TYPE_FIXED64, F.TYPE_SFIXED64},
     {F.TYPE_STRING, F.TYPE_BYTES},
 )
-_GONE_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
-_MOST_VERDICTS: Final = 10_000  # garbage may hold any id
+_FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
+_MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
+_MOST_FAILURES: Final = 32
+"""Requests for new schemas that may fail in one batch: garbage may cost no request for each row."""
 _GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in group}
 
 
@@ -123,6 +127,7 @@ class FramedDecoder:
         registry: where the writers' schemas are; None to believe the frames.
         deprecated: whether message indexes are plain varints.
         clock: monotonic time in seconds.
+        permissive: whether messages are bad rows where the registry cannot give their schema, but others.
     """
 
     decoder: Decoder
@@ -130,7 +135,9 @@ class FramedDecoder:
     registry: Registry | None
     deprecated: bool
     clock: Callable[[], float]
-    _verdicts: dict[SchemaKey, tuple[str, float]]
+    permissive: bool
+    _verdicts: dict[SchemaKey, str]
+    _failures: dict[int | str, tuple[str, float]]
 
     def __init__(
         self,
@@ -139,11 +146,13 @@ class FramedDecoder:
         registry: Registry | None,
         *,
         deprecated: bool = False,
+        permissive: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.decoder, self.reader, self.registry, self.deprecated = decoder, reader, registry, deprecated
-        self.clock = clock
+        self.permissive, self.clock = permissive, clock
         self._verdicts = {}
+        self._failures = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
         """See `connectors.protobuf.outcome.Decoder.decode`.
@@ -151,10 +160,12 @@ class FramedDecoder:
         Raises:
             ServiceUnavailableError: the registry does not answer: that is no fault of a row.
             AccessDeniedError: it refuses access.
+            ConnectorError: it gives what is no schema, where the query is not permissive or no other schema is given
+                either.
         """
         frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self.deprecated)
         errors = dict(frames.errors)
-        verdicts = {key: self._verdict(key) for key in dict.fromkeys(frames.keys) if key is not None}
+        verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
         payloads = frames.messages
         if any(verdicts.values()):
             bad = [key is not None and bool(verdicts[key]) for key in frames.keys]
@@ -163,32 +174,64 @@ class FramedDecoder:
         decoded = self.decoder.decode(payloads)
         return Decoded(decoded.values, errors | decoded.errors)
 
-    def _verdict(self, key: SchemaKey) -> str:
-        """Why messages of a schema cannot be read; empty if they can."""
-        if self.registry is None:
-            return ""
-        verdict, until = self._verdicts.get(key, ("", -math.inf))
-        if until < self.clock():
-            until = math.inf
-            try:
-                verdict = self._compare(self.registry, key)
-            except SourceGoneError as error:
-                verdict, until = str(error), self.clock() + _GONE_SECONDS
-            if len(self._verdicts) >= _MOST_VERDICTS:
-                self._verdicts.clear()
-            self._verdicts[key] = verdict, until
-        return verdict
+    def _judge(self, registry: Registry, keys: list[SchemaKey | None]) -> dict[SchemaKey, str]:
+        """Return for each key why its messages cannot be read; empty if they can."""
+        distinct = [key for key in dict.fromkeys(keys) if key is not None]
+        verdicts = {key: self._verdicts[key] for key in distinct if key in self._verdicts}
+        unknown = [key for key in distinct if key not in verdicts]
+        if not unknown:
+            return verdicts
+        # The schemas of most rows first: garbage has another id in each row.
+        rows = Counter(key.schema for key in keys if key is not None)
+        wanted = sorted(dict.fromkeys(key.schema for key in unknown), key=lambda schema: -rows[schema])
+        results = self._fetch(registry, wanted)
+        for key in unknown:
+            result = results.get(key.schema)
+            if isinstance(result, RegisteredSchema):
+                verdicts[key] = self._compare(result, key)
+                _remember(self._verdicts, key, verdicts[key])
+            else:
+                verdicts[key] = result or (
+                    f"has the schema {key.schema}, which was not asked for: the registry gives none for "
+                    f"{_MOST_FAILURES} others of this batch"
+                )
+        return verdicts
 
-    def _compare(self, registry: Registry, key: SchemaKey) -> str:
-        found = registry.by_id(key.schema)
+    def _fetch(self, registry: Registry, wanted: list[int | str]) -> dict[int | str, RegisteredSchema | str]:
+        """Return schemas, and for each that cannot be had the reason; without those that are too many to ask for."""
+        now = self.clock()
+        failures = {schema: self._failures[schema] for schema in wanted if schema in self._failures}
+        results: dict[int | str, RegisteredSchema | str] = {
+            schema: reason for schema, (reason, until) in failures.items() if until >= now
+        }
+        new = [schema for schema in wanted if schema not in failures]
+        failed_before = [schema for schema in failures if schema not in results]
+        answers = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
+        for schema, answer in answers.items():
+            if isinstance(answer, RegisteredSchema):
+                results[schema] = answer
+                continue
+            if not (self.permissive or isinstance(answer, SourceGoneError)):
+                raise answer
+            results[schema] = str(answer)
+            _remember(self._failures, schema, (str(answer), self.clock() + _FAILED_SECONDS))
+        return results
+
+    def _compare(self, registered: RegisteredSchema, key: SchemaKey) -> str:
         try:
-            writer = message_at(found, key.indexes)
-        except BadRowError as error:
+            writer = message_at(registered, key.indexes)
+        except (BadRowError, ProtobufError) as error:
             return str(error)
         if writer.name != self.reader.name:
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
         found_difference = difference(writer, self.reader)
         return f"cannot be read: {found_difference} (schema {key.schema})" if found_difference else ""
+
+
+def _remember(memory: dict[K, V], key: K, value: V) -> None:
+    if len(memory) >= _MOST_REMEMBERED:
+        memory.clear()
+    memory[key] = value
 
 
 def _by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:

@@ -6,16 +6,19 @@ comes with grpcio-tools. What was fetched is kept for the life of the process: a
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.cache import Cache
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.protobuf.registry_client import RegistryClient, unusable
 from connectors.protobuf.registry_files import add_well_known, as_descriptor, compile_texts
 from connectors.protobuf.registry_options import RegistryOptions, parse_registry_options
@@ -27,6 +30,9 @@ _MOST_FILES: Final = 1000
 _MOST_KNOWN: Final = 256
 """Schemas that a client keeps, each with all that it imports."""
 _LARGEST_ID: Final = 2**32 - 1
+_UNASSIGNED: Final = "/schemas/ids/0"
+"""No registry gives out the id 0."""
+_OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -45,6 +51,13 @@ class RegisteredSchema:
     main: str
 
 
+Results: TypeAlias = dict[int | str, RegisteredSchema | ConnectorError]
+
+
+def _failed(results: Results) -> int:
+    return sum(isinstance(result, ConnectorError) for result in results.values())
+
+
 class Registry:
     """A client; safe to use from several threads.
 
@@ -56,6 +69,7 @@ class Registry:
         self._options = options
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
         self._known = Cache(_MOST_KNOWN)
+        self._served = _UNASSIGNED
         self._client = RegistryClient(options.address, options.headers(), options.tls_context(), options.timeout)
 
     def by_id(self, schema_id: int | str) -> RegisteredSchema:
@@ -68,6 +82,67 @@ class Registry:
         """
         return retry(lambda: self._by_id(schema_id), self._policy)
 
+    def by_ids(self, ids: Iterable[int | str], most_failures: int, patience: float | None = None) -> Results:
+        """Return several schemas, and for each that cannot be had the reason.
+
+        While the registry answers for others, one that it cannot give is no reason to stop: any bytes can look like an
+        id, and some registries answer 5xx for ids that they cannot have given.
+
+        Args:
+            ids: the ids and GUIDs, in the order in which to ask for them.
+            most_failures: how many may fail before no further one is asked for.
+            patience: for how many seconds to ask again for those that the registry fails to answer for; None for
+                `retry.timeout`.
+
+        Raises:
+            ConnectorError: as `RegistryClient.get`, for what is wrong with the registry and not with one schema.
+        """
+        schemas: Results = {}
+        pending: dict[int | str, ConnectorError | None] = dict.fromkeys(ids)
+        policy = self._policy if patience is None else RetryPolicy(deadline_seconds=patience)
+        end = time.monotonic() + self._options.retry_timeout + self._options.timeout
+
+        def ask() -> None:
+            self._ask_once(schemas, pending, most_failures, end)
+
+        with contextlib.suppress(ServiceUnavailableError):  # it stands in pending
+            retry(ask, policy)
+        failures = [error for error in (*schemas.values(), *pending.values()) if isinstance(error, ConnectorError)]
+        odd = [error for error in failures if not isinstance(error, SourceGoneError)]
+        if odd:
+            if not self._serves():
+                raise odd[-1]
+            with contextlib.suppress(ServiceUnavailableError):
+                ask()  # the registry may serve again only since then
+        schemas |= {schema: error for schema, error in pending.items() if error is not None}
+        if odd and None in pending.values() and _failed(schemas) < most_failures:
+            raise odd[-1]  # no time was left to ask for these
+        return schemas
+
+    def _ask_once(
+        self, schemas: Results, pending: dict[int | str, ConnectorError | None], most_failures: int, end: float
+    ) -> None:
+        """Ask for each pending schema, and move what is final from there to the results."""
+        failures = _failed(schemas)
+        trouble: ConnectorError | None = None
+        for schema in tuple(pending):
+            if failures >= most_failures or (trouble is not None and time.monotonic() > end):
+                break
+            try:
+                schemas[schema] = self._by_id(schema)
+            except ServiceUnavailableError as error:
+                trouble = pending[schema] = error
+                failures += 1
+                continue
+            except ConnectorError as error:
+                if error.code not in _OF_ONE_SCHEMA:
+                    raise
+                schemas[schema] = error
+                failures += 1
+            del pending[schema]
+        if trouble is not None:
+            raise trouble
+
     def _by_id(self, schema: int | str) -> RegisteredSchema:
         path, what = f"/schemas/ids/{schema}", f"schema id {schema}"
         if isinstance(schema, str):
@@ -77,7 +152,19 @@ class Registry:
         def ask() -> RegisteredSchema:
             return self._schema(self._ask(path, what), what, schema if isinstance(schema, int) else -1)
 
-        return self._known.get(path, ask)
+        found = self._known.get(path, ask)
+        self._served = path
+        return found
+
+    def _serves(self) -> bool:
+        """Ask whether the registry answers for schemas: for the last one that it gave, or for one that nobody has."""
+        try:
+            self._ask(self._served, "schema")
+        except SourceGoneError:
+            return True
+        except ConnectorError:
+            return False
+        return True
 
     def latest(self, subject: str) -> RegisteredSchema:
         """Return the latest version of a subject; asked anew each time. Raises as `by_id`."""

@@ -129,7 +129,10 @@ class DecodeCall:
     def _make_framed(self) -> FramedDecoder:
         reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
         registry = None if self.registry is None else registry_of(self.registry)
-        return FramedDecoder(self._make(), reader, registry, deprecated=self.options.deprecated_format)
+        options = self.options
+        return FramedDecoder(
+            self._make(), reader, registry, deprecated=options.deprecated_format, permissive=options.permissive
+        )
 
     def _make(self) -> Decoder:
         return make_decoder(schema_of(self.descriptors), self)

@@ -170,6 +170,20 @@ def test_a_registry_in_trouble_is_asked_again_and_is_no_fault_of_a_row(server: S
         call(frame)
 
 
+def test_an_id_that_the_registry_cannot_answer_for_is_null_under_permissive_and_ends_a_failfast_query(
+    server: SchemaRegistryServer,
+) -> None:
+    rig = Rig(Engine.AUTO, one(BASIC))
+    schema = server.register("basic", rig.data, "main.proto")
+    server.respond("/schemas/ids/77", 500)
+    frames = pa.array([framed(each, rig.type("Basic")(id=1, name="n")) for each in (77, schema)])
+    asked = parse_registry_options({"address": server.address, "retry.timeout": "0"})
+    permissive = dataclasses.replace(call_of(server, rig, "Basic", mode="PERMISSIVE"), registry=asked)
+    assert permissive(frames).to_pylist() == [None, {"id": 1, "name": "n"}]
+    with pytest.raises(ServiceUnavailableError, match="schema id 77: HTTP 500"):
+        dataclasses.replace(call_of(server, rig, "Basic"), registry=asked)(frames)
+
+
 def test_a_login_is_sent_and_a_refusal_is_named_without_the_password(server: SchemaRegistryServer) -> None:
     server.register("basic", one(BASIC), "main.proto")
     server.credentials = "Basic " + base64.b64encode(b"me:canary-7").decode()

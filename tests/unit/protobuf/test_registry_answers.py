@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -45,9 +45,15 @@ class Clock:
         return self.now
 
 
-def framed(rig: Rig, server: SchemaRegistryServer, clock: Clock) -> FramedDecoder:
-    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "2s"}))
-    return FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, clock=clock)
+def framed(rig: Rig, server: SchemaRegistryServer, clock: Clock, *, permissive: bool = False) -> FramedDecoder:
+    retry_timeout = "300ms" if permissive else "2s"
+    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": retry_timeout}))
+    decoder, reader = rig.call("Basic").decoder, rig.schema.find("Basic")
+    return FramedDecoder(decoder, reader, registry, permissive=permissive, clock=clock)
+
+
+def garbage(ids: Iterable[int]) -> list[bytes]:
+    return [frame_prefix(schema, (0,)) + b"\x08\x05" for schema in ids]
 
 
 def test_a_schema_that_the_registry_has_not_is_asked_for_again_after_half_a_minute(
@@ -76,6 +82,147 @@ def test_what_is_remembered_of_the_schemas_in_frames_is_bounded(server: SchemaRe
     garbage = [frame_prefix(schema, (index,)) for index in range(10_100)]
     assert len(decoder.decode(pa.array(garbage)).errors) == len(garbage) - 1
     assert 0 < len(decoder._verdicts) <= 10_000
+
+
+@pytest.mark.parametrize("as_guid", [False, True])
+def test_garbage_in_frames_costs_a_bounded_number_of_requests_in_a_batch(
+    server: SchemaRegistryServer, as_guid: bool
+) -> None:
+    rig, clock = Rig(Engine.AUTO, compiled(BASIC)), Clock()
+    decoder = framed(rig, server, clock)
+    schema = server.register("basic", rig.data, "main.proto")
+    rows = garbage(range(1000, 6000))
+    if as_guid:
+        rows = [b"\1" + number.to_bytes(16, "big") + b"\0" for number in range(5000)]
+    good = garbage([schema])[0]
+    decoded = decoder.decode(pa.array([*rows, good, good]))
+    assert decoded.values.to_pylist()[-2:] == [{"id": 5}] * 2  # what has most rows is asked for first
+    assert len(decoded.errors) == 5000
+    assert len(server.requests) == 33
+    assert "SCHEMA_NOT_FOUND" in decoded.errors[0]
+    assert "was not asked for" in decoded.errors[4999]
+    decoder.decode(pa.array([*rows[:32], good]))
+    assert len(server.requests) == 33
+    clock.now += 31
+    decoder.decode(pa.array([*rows[:32], good]))
+    assert len(server.requests) == 65
+
+
+def test_garbage_with_one_id_and_many_message_indexes_costs_one_request(server: SchemaRegistryServer) -> None:
+    decoder = framed(Rig(Engine.AUTO, compiled(BASIC)), server, Clock())
+    decoder.decode(pa.array([frame_prefix(77, (index,)) for index in range(100)]))
+    assert len(server.requests) == 1
+
+
+ODD_SCHEMAS = [(500, b""), (503, b""), (422, b""), (400, b""), (200, b"{}"), (200, b"<html>"), (200, b"[" * 100_000)]
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["beside a good one", "alone"])
+@pytest.mark.parametrize(("status", "body"), ODD_SCHEMAS)
+def test_an_id_that_the_registry_cannot_answer_for_is_a_bad_row_of_a_permissive_query(
+    server: SchemaRegistryServer, status: int, body: bytes, beside: bool
+) -> None:
+    rig, clock = Rig(Engine.AUTO, compiled(BASIC)), Clock()
+    decoder = framed(rig, server, clock, permissive=True)
+    schema = server.register("basic", rig.data, "main.proto")
+    server.respond("/schemas/ids/4000000000", status, body)
+    rows = garbage([4_000_000_000, *([schema] if beside else [])])
+    decoded = decoder.decode(pa.array(rows))
+    assert list(decoded.errors) == [0]
+    assert "4000000000" in decoded.errors[0]
+    assert decoded.values.to_pylist() == [None, *([{"id": 5}] if beside else [])]
+    asked = len(server.requests)
+    decoder.decode(pa.array(rows))
+    assert len(server.requests) == asked
+    clock.now += 31
+    decoder.decode(pa.array(rows))
+    assert len(server.requests) <= asked + 3  # the proof that it serves comes between two requests, and no retries
+
+
+@pytest.mark.parametrize(("status", "body"), ODD_SCHEMAS)
+def test_a_registry_that_answers_for_no_schema_ends_a_permissive_query_too(
+    server: SchemaRegistryServer, status: int, body: bytes
+) -> None:
+    rig, clock = Rig(Engine.AUTO, compiled(BASIC)), Clock()
+    decoder = framed(rig, server, clock, permissive=True)
+    server.respond("*", status, body)
+    with pytest.raises(ConnectorError, match=r"^\[SCHEMA_(REGISTRY_UNAVAILABLE|UNUSABLE)\].*schema id 7"):
+        decoder.decode(pa.array(garbage([7])))
+    assert decoder._failures == {}
+
+
+def test_a_registry_that_stops_answering_ends_a_permissive_query_that_has_read_other_schemas(
+    server: SchemaRegistryServer,
+) -> None:
+    rig, clock = Rig(Engine.AUTO, compiled(BASIC)), Clock()
+    decoder = framed(rig, server, clock, permissive=True)
+    schema = server.register("basic", rig.data, "main.proto")
+    assert not decoder.decode(pa.array(garbage([schema]))).errors
+    server.fail(*[503] * 1000)
+    with pytest.raises(ServiceUnavailableError, match="schema id 7"):
+        decoder.decode(pa.array(garbage([schema, 7])))
+
+
+def test_a_registry_that_serves_again_after_the_last_retry_makes_no_bad_row(server: SchemaRegistryServer) -> None:
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    schema = server.register("basic", rig.data, "main.proto")
+    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
+    decoder = FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, permissive=True)
+    server.fail(503)
+    assert decoder.decode(pa.array(garbage([schema]))).values.to_pylist() == [{"id": 5}]
+    assert [path.partition("?")[0][-2:] for path in server.requests] == ["/1", "/0", "/1"]
+
+
+def test_ids_that_the_registry_cannot_answer_for_are_bad_rows_without_any_retry_too(
+    server: SchemaRegistryServer,
+) -> None:
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    schema = server.register("basic", rig.data, "main.proto")
+    registry = Registry(parse_registry_options({"address": server.address, "retry.timeout": "0"}))
+    decoder = FramedDecoder(rig.call("Basic").decoder, rig.schema.find("Basic"), registry, permissive=True)
+    for bad in range(100, 150):
+        server.respond(f"/schemas/ids/{bad}", 500)
+    decoded = decoder.decode(pa.array(garbage([*range(100, 150), schema, schema])))
+    assert list(decoded.errors) == list(range(50))
+    assert decoded.values.to_pylist()[50:] == [{"id": 5}] * 2
+
+
+@pytest.mark.parametrize(("status", "body"), ODD_SCHEMAS)
+def test_an_id_that_the_registry_cannot_answer_for_ends_a_failfast_query_with_the_reason(
+    server: SchemaRegistryServer, status: int, body: bytes
+) -> None:
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    decoder = framed(rig, server, Clock())
+    server.respond("/schemas/ids/7", status, body)
+    with pytest.raises(ConnectorError, match=r"^\[SCHEMA_(REGISTRY_UNAVAILABLE|UNUSABLE)\].*schema id 7"):
+        decoder.decode(pa.array(garbage([7])))
+
+
+def test_a_refusal_of_access_or_a_redirect_ends_a_permissive_query(server: SchemaRegistryServer) -> None:
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    server.respond("/schemas/ids/7", 403)
+    server.respond("/schemas/ids/8", 302, headers={"Location": "http://127.0.0.1:1/"})
+    for schema, code in ((7, "SCHEMA_REGISTRY_ACCESS_DENIED"), (8, "SCHEMA_REGISTRY_REDIRECT")):
+        with pytest.raises(ConnectorError, match=code):
+            framed(rig, server, Clock(), permissive=True).decode(pa.array(garbage([schema])))
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        FileDescriptorProto(name="a", dependency=["nowhere.proto"], syntax="proto3"),
+        FileDescriptorProto(name="a", dependency=["main.proto"], syntax="nonsense"),
+        FileDescriptorProto(name="a", message_type=[{"name": "not a name"}]),
+    ],
+    ids=["import", "syntax", "name"],
+)
+def test_a_registered_descriptor_that_is_none_is_a_bad_row_of_a_permissive_query(
+    server: SchemaRegistryServer, file: FileDescriptorProto
+) -> None:
+    rig = Rig(Engine.AUTO, compiled(BASIC))
+    schema = server.register("bad", FileDescriptorSet(file=[file]).SerializeToString(), "a")
+    decoded = framed(rig, server, Clock(), permissive=True).decode(pa.array(garbage([schema])))
+    assert list(decoded.errors) == [0]
 
 
 def columns_of(server: SchemaRegistryServer, count: int) -> list[tuple[DecodeCall, pa.Array]]:
