@@ -19,7 +19,10 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
@@ -51,6 +54,7 @@ OPTIONS: dict[tuple[str, str], type] = {
 SPARK_OPTIONS = {"checkpointLocation", "path", "queryName"}
 SPARK_OPTIONS |= {"asyncProgressTrackingEnabled", "asyncProgressTrackingCheckpointIntervalMs"}
 # Those of Spark itself and of jars, which have options of their own.
+_MARKDOWN = MarkdownIt("commonmark").enable("table")
 FOREIGN_FORMATS = {"kafka", "parquet", "delta", "jdbc", "memory", "console", "noop", "rate"}
 
 
@@ -76,6 +80,27 @@ class Page:
     def names(self) -> list[str]:
         """What stands in backticks in the prose."""
         return [" ".join(name.split()) for name in re.findall(r"(?<!`)`([^`]+)`(?!`)", self.prose)]
+
+    @cached_property
+    def _parsed(self) -> tuple[list[Token], dict[str, Any]]:
+        definitions: dict[str, Any] = {}
+        return _MARKDOWN.parse(self.text, definitions), definitions
+
+    @property
+    def tokens(self) -> list[Token]:
+        """What the page consists of, as a reader of Markdown sees it."""
+        return self._parsed[0]
+
+    @property
+    def references(self) -> list[str]:
+        """The names of the targets that stand apart from their links."""
+        return list(self._parsed[1].get("references", ()))
+
+    @property
+    def inline(self) -> Iterator[tuple[int, Token]]:
+        """What stands in its lines: links, images, tags, text; with the line where their paragraph begins."""
+        for token in self.tokens:
+            yield from ((token.map[0] + 1 if token.map else 0, child) for child in token.children or ())
 
     @cached_property
     def command_lines(self) -> list[list[str]]:
@@ -263,25 +288,65 @@ _CHECKS: dict[str, Callable[[Path, list[str]], Iterator[str]]] = {
 
 
 def link_violations(page: Page) -> Iterator[str]:
-    """Relative links to what is not there."""
-    for target in re.findall(r"\]\(([^)\s]+)\)", page.prose):
-        if re.match(r"[a-z]+:", target):
-            continue
-        name, _, anchor = target.partition("#")
-        path = page.tree / page.path.parent / name
-        if name and not path.exists():
-            yield f"{page.path}: a link to {target}, which is not there"
-        elif anchor and anchor not in anchors(path.read_text(encoding="utf-8") if name else page.text):
-            yield f"{page.path}: a link to {target}, which has no such heading"
+    """Links and images that lead nowhere, and text that Markdown takes for a link or hides as a tag."""
+    for line, token in page.inline:
+        if token.type in {"link_open", "image"}:
+            target = unquote(str(token.attrs.get("href", token.attrs.get("src"))))
+            yield from (f"{page.path}:{line}: {text}" for text in _target_violations(page, target))
+        elif token.type == "html_inline" and not token.content.startswith("<!--"):
+            yield f"{page.path}:{line}: {token.content} is a tag of HTML, which no reader sees"
+        elif token.type == "text" and re.search(r"(?<!\w)\[[^\]]+\][\[(]", token.content):
+            yield f"{page.path}:{line}: a link without its target: {token.content}"
+    yield from (f"{page.path}: [{name.lower()}]: makes links of all such brackets" for name in page.references)
+
+
+def _target_violations(page: Page, target: str) -> Iterator[str]:
+    if re.match(r"https?://|mailto:", target):
+        return
+    if re.match(r"[a-zA-Z][\w+.-]*:", target):
+        yield f"{target} became a link"
+        return
+    name, _, anchor = target.partition("#")
+    path = page.tree / page.path.parent / name
+    if name and not path.exists():
+        yield f"a link to {target}, which is not there"
+    elif anchor and anchor not in anchors(path.read_text(encoding="utf-8") if name else page.text):
+        yield f"a link to {target}, which has no such heading"
 
 
 def anchors(text: str) -> set[str]:
     """The anchors of a page, as GitHub and the site make them of its headings."""
     counts: dict[str, int] = {}
-    for heading in re.findall(r"^#+ (.+)$", Page(Path(), text).prose, re.MULTILINE):
-        slug = re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
-        counts[slug] = counts.get(slug, 0) + 1
+    tokens = _MARKDOWN.parse(text)
+    for before, heading in itertools.pairwise(tokens):
+        if before.type == "heading_open":
+            shown = "".join(child.content for child in heading.children or ())
+            slug = re.sub(r"[^\w\- ]", "", shown.strip().lower()).replace(" ", "-")
+            counts[slug] = counts.get(slug, 0) + 1
     return {slug if not number else f"{slug}-{number}" for slug, count in counts.items() for number in range(count)}
+
+
+# Tables
+
+
+def table_violations(page: Page) -> Iterator[str]:
+    """Rows outside of any table, and rows with more or fewer cells than their table has columns."""
+    lines = page.text.splitlines()
+    for before, token in itertools.pairwise(page.tokens):
+        if before.type == "table_open" and before.map:
+            rows = {number + 1: _cells(lines[number]) for number in range(*before.map)}
+            columns = rows[before.map[0] + 1]
+            yield from (
+                f"{page.path}:{number}: a row of {cells} cells in a table of {columns} columns"
+                for number, cells in rows.items()
+                if cells != columns
+            )
+        elif before.type == "paragraph_open" and before.map and re.search(r"^\|", token.content, re.MULTILINE):
+            yield f"{page.path}:{before.map[0] + 1}: a row that is in no table: {token.content[:40]}"
+
+
+def _cells(line: str) -> int:
+    return len(re.findall(r"(?<!\\)\|", line.strip().strip("|"))) + 1
 
 
 _FOLDERS = r"(?:docs|tests|connectors|examples|bench|tools|proto|docker)"
@@ -359,7 +424,7 @@ def public_names() -> list[tuple[str, str]]:
     return [(module, name) for module in modules for name in importlib.import_module(module).__all__]
 
 
-CHECKS = (python_violations, command_violations, link_violations, name_violations)
+CHECKS = (python_violations, command_violations, link_violations, table_violations, name_violations)
 
 
 def violations(page: Page) -> list[str]:

@@ -35,7 +35,7 @@ _COLUMNS = {
 }
 _SINK_COLUMNS = (
     ("payload", "binary or string, required; or `data`", "null is an empty one"),
-    ("attributes", "map<string,string>", "null is none; keys and values within the limits of the service"),
+    ("attributes", "`map<string,string>`", "null is none; keys and values within the limits of the service"),
     ("orderingKey", "string", "null or empty: no order"),
     ("topic", "string", "an id or a full path; unless the option `topicId` is given, which wins"),
 )
@@ -64,9 +64,9 @@ def pages() -> dict[Path, str]:
 
 
 def _pubsub() -> str:
-    columns = [f"| `{one.name}` | {one.dataType.simpleString()} | {_COLUMNS[one.name]} |" for one in STREAM_SCHEMA]
+    columns = [f"| `{one.name}` | `{one.dataType.simpleString()}` | {_COLUMNS[one.name]} |" for one in STREAM_SCHEMA]
     theirs = [
-        f"| `{one.name}` | {one.dataType.simpleString()} | {_DATABRICKS_COLUMNS[one.name]} |"
+        f"| `{one.name}` | `{one.dataType.simpleString()}` | {_DATABRICKS_COLUMNS[one.name]} |"
         for one in DATABRICKS_SCHEMA
     ]
     options = [text for row in option_rows(PubSubReadOptions) for text in _option(row)]
@@ -128,7 +128,7 @@ _KAFKA_SINK_COLUMNS = (
     ("partition", "int", "null: the partitioner says"),
     (
         "headers",
-        "array<struct<key:string,value:binary>>",
+        "`array<struct<key:string,value:binary>>`",
         "its fields in any case; no header and no key may be null",
     ),
     ("timestamp", "timestamp", "with `writeTimestamps`; after 1970-01-01T00:00:00Z, null: now"),
@@ -137,7 +137,7 @@ _KAFKA_SINK_COLUMNS = (
 
 def _kafka() -> str:
     columns = [
-        f"| `{one.name}` | {one.dataType.simpleString()} | {_KAFKA_COLUMNS[one.name]} |"
+        f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KAFKA_COLUMNS[one.name]} |"
         for one in source_schema(headers=True)
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KAFKA_SINK_COLUMNS]
@@ -203,7 +203,7 @@ _KINESIS_SINK_COLUMNS = (
 
 def _kinesis() -> str:
     columns = [
-        f"| `{one.name}` | {one.dataType.simpleString()} | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
+        f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
     client = option_rows(KinesisClientOptions)
