@@ -221,7 +221,7 @@ def _run(port: int, stopping: threading.Event) -> int:
         java = _JavaServer(found, port or free_port())
         try:
             if java.wait_until_it_answers(stopping):
-                announce(java.endpoint)
+                announce(java.endpoint, "PUBSUB_EMULATOR_HOST")
                 return _supervise(java, stopping)
         finally:
             java.kill()
@@ -240,7 +240,7 @@ def _supervise(java: _JavaServer, stopping: threading.Event) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the emulator until SIGTERM or SIGINT."""
+    """Run the emulator until SIGTERM or SIGINT; its endpoint, and what to export, go to standard output."""
     parser = argparse.ArgumentParser(
         prog="python -m connectors.testing.emulator", description="The official Pub/Sub emulator, on 127.0.0.1."
     )

@@ -32,9 +32,15 @@ _LOG_TAIL_BYTES = 4000
 _PR_SET_PDEATHSIG = 1
 
 
-def announce(endpoint: str) -> None:
-    """Tell whoever started this program that it listens: one line on standard output."""
-    sys.stdout.write(f"{_READY}{endpoint}\n")
+def announce(endpoint: str, variable: str = "") -> None:
+    """Say on standard output that this program listens.
+
+    Args:
+        endpoint: where.
+        variable: of the environment, which tells clients the endpoint: a second line is the command that exports it.
+    """
+    export = f"export {variable}={endpoint}\n" if variable else ""
+    sys.stdout.write(f"{_READY}{endpoint}\n{export}")
     sys.stdout.flush()
 
 

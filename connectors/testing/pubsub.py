@@ -206,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
         with server:
             sys.stderr.write(f"seed {server.seed}\n")
             sys.stderr.flush()
-            announce(server.endpoint)
+            announce(server.endpoint, "PUBSUB_EMULATOR_HOST")
             stopping.wait()
     except (ServiceUnavailableError, ValueError) as error:
         sys.stderr.write(f"{error}\n")

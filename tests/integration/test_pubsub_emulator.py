@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from connectors.pubsub.publish_rows import RowStamp
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.pubsub.write_options import parse_write_options
 from connectors.spool import stats
+from connectors.testing.emulator import find_emulator
 from connectors.testing.protocol import FolderSink, StreamingQuery, TaskWorkers
 from connectors.testing.pubsub_client import PubSubTestClient
 
@@ -134,3 +137,22 @@ def test_what_the_sink_publishes_arrives_on_the_official_emulator(rig: EmulatorR
         for row in found.to_pylist(maps_as_pydicts="strict")
     }
     assert got == {f"query/0/0/{n}": (text, str(n), key) for n, (text, _, key) in enumerate(rows)}
+
+
+def test_the_program_says_what_to_export() -> None:
+    if reason := find_emulator().reason:
+        pytest.skip(reason)
+    program = subprocess.Popen(
+        [sys.executable, "-m", "connectors.testing.emulator", "--exit-with-parent"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert program.stdin is not None
+    assert program.stdout is not None
+    with program:
+        endpoint = program.stdout.readline().removeprefix("listening on ").strip()
+        assert program.stdout.readline() == f"export PUBSUB_EMULATOR_HOST={endpoint}\n"
+        PubSubTestClient(endpoint, "shop").create("exported", "exported")
+        program.stdin.close()
+    assert program.returncode == 0

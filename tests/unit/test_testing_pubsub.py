@@ -1017,12 +1017,14 @@ class TestProcess:
                 assert second.backlog(SUBSCRIPTION) == 1
         assert not server.process.is_running()
 
-    def test_program_prints_its_endpoint_and_ends_on_sigterm(self) -> None:
+    def test_program_prints_its_endpoint_and_what_to_export_and_ends_on_sigterm(self) -> None:
         program = subprocess.Popen(_program("--seed", "5"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert program.stdout is not None
         line = program.stdout.readline()
         assert line.startswith("listening on 127.0.0.1:")
-        with PubSubControl(line.removeprefix("listening on ").strip()) as control:
+        endpoint = line.removeprefix("listening on ").strip()
+        assert program.stdout.readline() == f"export PUBSUB_EMULATOR_HOST={endpoint}\n"
+        with PubSubControl(endpoint) as control:
             control.create_topic(TOPIC)
         program.send_signal(signal.SIGTERM)
         out, err = program.communicate(timeout=60)
