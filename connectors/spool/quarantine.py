@@ -33,6 +33,7 @@ __all__ = [
     "read_notes",
     "rows_in_footer",
     "waiting_names",
+    "what_is_wrong",
 ]
 
 QUARANTINE_FOLDER = "quarantine"
@@ -71,12 +72,18 @@ def move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tup
         "first": positions[0],
         "end": positions[1],
         "rows": rows,
-        "error": str(error),
+        "error": what_is_wrong(error),
         "time": time.time_ns() // 1000,
     }
     store.put(f"{base}.json", encode(note))
     failpoint("quarantine.after_copy")
-    _logger.warning("[SPOOL_SEGMENT_QUARANTINED] %s is recorded as empty: %s. %s", name, _loss(positions, rows), error)
+    found = what_is_wrong(error)
+    _logger.warning("[SPOOL_SEGMENT_QUARANTINED] %s is recorded as empty: %s. %s", name, _loss(positions, rows), found)
+
+
+def what_is_wrong(error: ConnectorError) -> str:
+    """Return the text of an error without its advice, which is of no use once the segment is quarantined."""
+    return str(ConnectorError(error.code, error.what, error.where))
 
 
 def quarantined_rows(store: Store) -> dict[str, int]:
@@ -97,7 +104,9 @@ def read_notes(store: Store) -> Iterator[dict[str, Any]]:
     for file in store.list(QUARANTINE_FOLDER):
         if file.endswith(".json"):
             name = f"{QUARANTINE_FOLDER}/{file}"
-            yield decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine")
+            note = decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine")
+            text, place, _ = note["error"].partition(f"{note['segment']}).")  # older notes have advice after it
+            yield note | {"error": text + place}
 
 
 def rows_in_footer(store: Store, name: str) -> int:

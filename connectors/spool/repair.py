@@ -20,7 +20,7 @@ from connectors.spool.identity import SpoolIdentity, read_identity, replace_iden
 from connectors.spool.lease import writer_lock
 from connectors.spool.losses import damaged_segments, quarantine
 from connectors.spool.opening import read_state, take_over
-from connectors.spool.quarantine import QUARANTINE_FOLDER, can_be_quarantined
+from connectors.spool.quarantine import QUARANTINE_FOLDER, can_be_quarantined, what_is_wrong
 from connectors.spool.segment import SegmentReader
 from connectors.spool.state import LedgerState
 from connectors.spool.store import TEMPORARY_FOLDER, LocalStore
@@ -332,7 +332,7 @@ def _losses(state: LedgerState, damaged: dict[str, SpoolDamagedError]) -> list[L
         entry = state.segment(name)
         first, end = (0, 0) if entry is None else (entry.base, entry.end)
         committed = min(max(state.committed - first, 0), end - first)
-        losses.append(Loss(name, first, end, committed, str(error)))
+        losses.append(Loss(name, first, end, committed, what_is_wrong(error)))
     return losses
 
 

@@ -33,6 +33,8 @@ from connectors.spool.stores import Store, open_store
 
 __all__ = ["Finding", "Severity", "Verification", "verify"]
 
+_HISTORY = "Nothing to restore. If no one has changed the file, check the disk."
+
 
 class Severity(StrEnum):
     """How bad a finding is."""
@@ -65,7 +67,11 @@ class Finding:
 
     @classmethod
     def of(cls, file: str, error: ConnectorError, severity: Severity = Severity.DAMAGE) -> Finding:
-        """The finding that an error is."""
+        """Return the finding for an error; a note is history, so the advice of the error does not hold."""
+        if severity is Severity.NOTE:
+            return cls(
+                severity, file, error.code, f"{error.what}; a newer one replaces it, and no query reads it", _HISTORY
+            )
         return cls(severity, file, error.code, error.what, error.action)
 
 

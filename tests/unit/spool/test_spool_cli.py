@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
 from connectors.spool import stats, verification
+from connectors.spool.records import decode, encode
 from connectors.spool.sealed import SealedReader
 from connectors.spool.segment import SEGMENT
 from connectors.spool.stores import Store
@@ -149,6 +151,47 @@ def test_verify_sees_a_missing_file(spool: HandSpool) -> None:
         (spool.root / name).write_bytes(data)
         (spool.root / name).chmod(0o600)
     assert run_json("verify", spool.root)["findings"] == []
+
+
+def test_verify_does_not_ask_to_restore_what_no_query_reads_again(spool: HandSpool) -> None:
+    spool.open("cd")  # a second start: a newer claim, and a snapshot that stands for the first start's records
+    (spool.root / "epochs/1").write_bytes(b"")
+    last = max((spool.root / "ledger/1").iterdir(), key=lambda path: int(path.name))
+    last.write_bytes(b"")
+    found = run_json("verify", spool.root)
+    assert found["sound"] is True
+    assert {(each["severity"], each["file"]) for each in found["findings"]} == {
+        ("note", "epochs/1"),
+        ("note", f"ledger/1/{last.name}"),
+    }
+    for each in found["findings"]:
+        assert "no query reads it" in each["what"]
+        assert each["action"] == "Nothing to restore. If no one has changed the file, check the disk."
+    assert read_all(spool)[-1] == "late"
+
+
+def test_what_is_quarantined_is_not_to_be_restored(spool: HandSpool, caplog: pytest.LogCaptureFixture) -> None:
+    (spool.root / "inbox/f0/0.arrow").unlink()
+    flip(spool, "inbox/f0/1.arrow", "block")
+    (spool.root / "inbox/f1/0.arrow").write_bytes(b"torn")
+    dry = run("repair", spool.root, "--dry-run", code=1).output
+    done = run("repair", spool.root, "--yes").output
+    texts = [dry, done, caplog.text, run("verify", spool.root).output, run("inspect", spool.root).output]
+    for text in texts:
+        assert "A segment is missing" in " ".join(text.replace("│", " ").split())
+        assert not re.search("[Rr]estore|backup", text)
+
+
+def test_what_an_earlier_version_quarantined_is_not_to_be_restored(spool: HandSpool) -> None:
+    (spool.root / "inbox/f0/0.arrow").unlink()
+    run("repair", spool.root, "--yes")
+    note = spool.root / "quarantine/f0-0.json"
+    said = decode(note.read_bytes(), str(note))
+    note.write_bytes(encode(said | {"error": f"{said['error']} Restore the file from a backup of the spool."}))
+    for command in ("verify", "inspect"):
+        text = run(command, spool.root).output
+        assert "A segment is missing" in " ".join(text.replace("│", " ").split())
+        assert "Restore" not in text
 
 
 def test_verify_notes_strange_files_links_and_open_modes_as_harmless(spool: HandSpool) -> None:
