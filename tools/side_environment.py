@@ -39,7 +39,9 @@ def side_environment(name: str) -> Path:
             return python
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=False, symlinks=True)
-        subprocess.run([*_installer(python), "--no-deps", "--require-hashes", "-r", str(lock)], check=True)
+        sys.stderr.write(f"installing {lock.name} into {folder.name}, once\n")
+        command = [*_installer(python), "--no-deps", "--require-hashes", "-r", str(lock)]
+        subprocess.run(command, check=True, stdout=sys.stderr.fileno())
         own = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
         # addsitedir, and not a plain line: the editable package is a path file of .venv, which has to be read too.
         own.joinpath("venv.pth").write_text(f"import site; site.addsitedir({inner!r})\n")
@@ -50,5 +52,5 @@ def side_environment(name: str) -> Path:
 def _installer(python: Path) -> list[str]:
     """As ./dev has made .venv: one that uv made has no pip."""
     if importlib.util.find_spec("pip") is None:
-        return [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", str(python)]
-    return [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input"]
+        return [sys.executable, "-m", "uv", "pip", "install", "--python", str(python)]
+    return [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-input"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -14,7 +17,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-TOOLS = "sh sed cut cat cmp mkdir mv rm rmdir dirname basename cp id env sleep ln readlink flock touch"
+TOOLS = "sh sed cut cat cmp grep mkdir mv rm rmdir dirname basename cp id env sleep ln readlink flock touch"
+VERBS = ("demo", "test", "check", "chaos", "bench", "servers", "protos", "docs", "env", "lock")
 
 # Answers -c as the real interpreter does; pretends -m venv, -m virtualenv, -m ensurepip and -m pip, and writes
 # everything else down. $BROKEN names what shall fail.
@@ -30,7 +34,18 @@ done
 for last; do :; done
 case "$2" in
     venv | virtualenv) mkdir -p "$last/bin" && cp "$0" "$last/bin/python" ;;
-    pip) case "$3" in install) sleep "${{INSTALL_SECONDS:-0}}" ;; esac ;;
+    pip) case "$*" in
+        *"install --quiet"*) ;;
+        *install*requirements*)
+            if [ -t 1 ]; then echo "a bar"; fi
+            echo "Collecting numpy==1.0 (from -r requirements.lock (line 1))"
+            echo "  Downloading numpy-1.0.whl (16.1 MB)"
+            echo "Building wheels for collected packages: numpy"
+            echo "  Building wheel for numpy (pyproject.toml): started"
+            echo "  Building wheel for numpy (pyproject.toml): finished with status 'done'"
+            echo "Installing collected packages: numpy"
+            sleep "${{INSTALL_SECONDS:-0}}" ;;
+    esac ;;
     connectors.cli) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" \
         "${{PYTHONDONTWRITEBYTECODE-unset}} $GRPC_ENABLE_FORK_SUPPORT" ;;
 esac
@@ -140,7 +155,7 @@ def ready(tree: Tree) -> Tree:
 
 def test_help_names_every_verb(tree: Tree) -> None:
     out, _ = tree.dev("--help")
-    for verb in ("demo", "test", "check", "chaos", "bench", "servers", "docs", "env", "lock"):
+    for verb in VERBS:
         assert f"\n  {verb} " in out
 
 
@@ -150,7 +165,72 @@ def test_wrong_use_shows_usage_and_exits_2(tree: Tree, arguments: tuple[str, ...
     assert "usage: ./dev" in err
 
 
+class TestHelp:
+    """Help needs nothing: no Python, no Java, no .venv."""
+
+    @pytest.mark.parametrize("flag", ["--help", "-h"])
+    @pytest.mark.parametrize("verb", VERBS)
+    def test_a_verb_shows_its_usage_and_installs_nothing(self, verb: str, flag: str, tree: Tree) -> None:
+        out, err = tree.dev(verb, flag)
+        assert out.startswith(f"usage: ./dev {verb} ")
+        assert err == ""
+        assert not (tree.root / ".venv").exists()
+
+    def test_it_runs_nothing_where_a_verb_takes_arguments_too(self, ready: Tree) -> None:
+        for arguments in (("lock", "--help"), ("docs", "--site", "--help"), ("test", "tests/unit", "-h")):
+            ready.dev(*arguments)
+        assert ready.calls("") == []
+
+    def test_a_verb_that_is_none_is_wrong_use(self, tree: Tree) -> None:
+        assert "unknown verb: deploy" in tree.dev("deploy", "--help", status=2)[1]
+
+    def test_of_all_benchmarks_names_them(self, tree: Tree) -> None:
+        assert "\n  fetch\n" in tree.dev("bench", "--help")[0]
+
+    @pytest.mark.parametrize(("verb", "folder"), [("bench", "bench"), ("chaos", "tests/chaos")])
+    def test_of_a_program_shows_its_docstring(self, verb: str, folder: str, tree: Tree) -> None:
+        for program in sorted((ROOT / folder).glob("[!_]*.py")):
+            shutil.copy(program, tree.root / folder)
+            out, _ = tree.dev(verb, program.stem, "--rows", "3", "--help")
+            docstring = ast.get_docstring(ast.parse(program.read_text(encoding="utf-8")))
+            assert docstring
+            assert f"\n\n{docstring}\n\n" in out
+
+    def test_of_a_program_that_is_none_lists_those_that_are(self, tree: Tree) -> None:
+        out, err = tree.dev("bench", "fech", "--help", status=2)
+        assert out.endswith("\nfetch\n")
+        assert "no benchmark named fech" in err
+
+    def test_of_the_demo_shows_its_options(self, tree: Tree) -> None:
+        (tree.root / "docs").mkdir()
+        shutil.copytree(ROOT / "docs" / "reference", tree.root / "docs" / "reference")
+        out, _ = tree.dev("demo", "--help")
+        assert "\n  --messages NUMBER   How many messages to publish." in out
+        assert "--format" not in out
+
+    def test_is_that_of_the_program_itself_once_there_is_an_environment(self, ready: Tree) -> None:
+        ready.dev("check")
+        shutil.rmtree(ready.javas)
+        ready.log.unlink()
+        for arguments in (("demo", "--help"), ("bench", "fetch", "--help"), ("test", "-h"), ("servers", "--help")):
+            ready.dev(*arguments)
+        assert ready.calls("") == [
+            "python -m connectors.cli demo --help",
+            "python bench/fetch.py --help",
+            "python -m pytest -n 4 -h",
+            "python -m connectors.testing.emulator --help",
+        ]
+
+
 class TestPython:
+    def test_of_several_the_first_is_shown_and_none_complains(self, tree: Tree) -> None:
+        own = PYTHON.replace('echo "$0"; exit', f'exec "{sys.executable}" -c \'import sys; print(sys.argv[1])\' "$0"')
+        tree.program("python3.11", own)
+        newest = tree.program("python3.13", own)
+        out, err = tree.dev("env", status=1)
+        assert out == f"python {newest} ({sys.version.split()[0]})\n"
+        assert "BrokenPipe" not in err
+
     def test_newest_is_taken(self, tree: Tree) -> None:
         tree.program("python3.11", PYTHON)
         newest = tree.program("python3.13", PYTHON)
@@ -248,6 +328,30 @@ class TestEnvironment:
         assert len(ready.calls("requirements.lock")) == 1
         assert len(ready.calls("--editable")) == 1
         assert len(ready.calls("connectors.cli")) == 3
+
+    def test_a_log_has_a_line_for_each_package_with_how_many_there_are(self, ready: Tree) -> None:
+        _, err = ready.dev("demo")
+        assert "into .venv: 1 packages, " in err
+        assert "\ndev: 1 of 1: numpy-1.0.whl (16.1 MB)\ndev: building numpy\ndev: installing them\n" in err
+        assert "a bar" not in err
+
+    def test_a_terminal_has_the_bars_of_pip(self, ready: Tree) -> None:
+        terminal, end = pty.openpty()
+        command = [str(ready.root / "dev"), "check"]
+        run = subprocess.Popen(command, env=ready.environment, stdout=subprocess.DEVNULL, stderr=end)
+        os.close(end)
+        shown = b""
+        with contextlib.suppress(OSError):  # how Linux says that the other end is closed
+            while data := os.read(terminal, 4096):
+                shown += data
+        os.close(terminal)
+        assert run.wait(timeout=60) == 0
+        assert b"a bar\r\nCollecting numpy==1.0" in shown
+
+    def test_uv_is_not_told_to_be_silent(self, ready: Tree) -> None:
+        ready.program("uv", UV)
+        ready.dev("demo")
+        assert [call for call in ready.calls("uv pip install") if "--quiet" not in call and "requirements.lock" in call]
 
     def test_made_anew_for_another_lock_and_package_only_for_another_pyproject(self, ready: Tree) -> None:
         ready.dev("demo")
@@ -388,3 +492,10 @@ class TestVerbs:
     def test_docs_writes_the_reference_pages(self, ready: Tree) -> None:
         ready.dev("docs")
         assert ready.calls("reference") == ["python -m tools.reference"]
+
+    def test_docs_with_the_site_ends_with_its_path(self, ready: Tree) -> None:
+        assert ready.dev("docs", "--site")[0] == f"{ready.root}/build/site/index.html\n"
+        assert ready.calls("tools") == ["python -m tools.reference", "python -m tools.site"]
+
+    def test_docs_with_a_site_that_cannot_be_made_fails_and_names_no_path(self, ready: Tree) -> None:
+        assert ready.dev("docs", "--site", status=1, BROKEN="tools.site")[0] == ""
