@@ -14,10 +14,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from connectors import __version__
 from connectors.core.errors import ConnectorError
 from connectors.doctor_cli import doctor
-from connectors.errors_cli import fail, named_errors, package_missing
+from connectors.errors_cli import named_errors
+from connectors.fetch_cli import fetch
 from connectors.observe_cli import report, watch
+from connectors.spool_cli import spool_commands
 
 if TYPE_CHECKING:
     from connectors.demo.run import DemoResult, Progress
@@ -28,31 +31,22 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Streaming so
 app.command()(doctor)
 app.command()(watch)
 app.command()(report)
+app.command()(fetch)
+app.add_typer(spool_commands, name="spool")
 
 
-def _add_spool_commands() -> None:
-    """Spools need packages of the extras; `doctor` says which, so it has to run without them."""
-    try:
-        from connectors.fetch_cli import fetch  # noqa: PLC0415 - see above
-        from connectors.spool_cli import spool_commands  # noqa: PLC0415 - see above
-    except ModuleNotFoundError as error:
-        missing = package_missing(error)
-    else:
-        app.add_typer(spool_commands, name="spool")
-        app.command()(fetch)
-        return
-
-    @app.command("fetch", hidden=True, context_settings={"ignore_unknown_options": True})
-    @app.command("spool", hidden=True, context_settings={"ignore_unknown_options": True})
-    def spool(words: Annotated[list[str] | None, typer.Argument()] = None) -> None:
-        fail(missing, json="--json" in (words or []))
-
-
-_add_spool_commands()
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it
+    if asked:
+        sys.stdout.write(f"pyspark-stream-connectors {__version__}\n")
+        raise typer.Exit
 
 
 @app.callback()
-def commands() -> None:
+def commands(
+    version: Annotated[  # noqa: FBT002 - a flag of the command line
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Streaming sources and sinks for PySpark, without a jar."""
 
 
@@ -83,10 +77,7 @@ def _demonstrate(console: Console, messages: int, endpoint: str | None, *, plant
     Raises:
         ConnectorError: it could not be carried out.
     """
-    try:
-        from connectors.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
-    except ModuleNotFoundError as error:
-        raise package_missing(error) from None
+    from connectors.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
 
     folder: Path | None = None
     try:

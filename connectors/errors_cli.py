@@ -15,7 +15,7 @@ from rich.text import Text
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import packages_missing
 
-__all__ = ["fail", "named_errors", "package_missing"]
+__all__ = ["fail", "named_errors"]
 
 _NOT_CARRIED_OUT = 2
 
@@ -35,14 +35,19 @@ def fail(error: ConnectorError, *, json: bool = False) -> NoReturn:
 
 @contextlib.contextmanager
 def named_errors(*, json: bool = False) -> Iterator[None]:
-    """End the command by `fail` if what is done within raises a `ConnectorError`."""
+    """End the command by `fail` if what is done within raises a `ConnectorError`, or lacks the package of an extra.
+
+    So a command imports what needs an extra within: its help needs none.
+    """
     try:
         yield
     except ConnectorError as error:
         fail(error, json=json)
+    except ModuleNotFoundError as error:
+        fail(_package_missing(error), json=json)
 
 
-def package_missing(error: ModuleNotFoundError) -> ConnectorError:
+def _package_missing(error: ModuleNotFoundError) -> ConnectorError:
     """The error for a command whose extra is not installed.
 
     Raises:

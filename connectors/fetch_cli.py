@@ -18,8 +18,6 @@ from connectors.core.errors import OptionError
 from connectors.core.option_kinds import SECRET
 from connectors.core.options import declared_options
 from connectors.errors_cli import named_errors
-from connectors.fetchers import fetching_of, option_texts
-from connectors.spool.outside import run_fetchers
 
 __all__ = ["fetch"]
 
@@ -49,6 +47,9 @@ def fetch(
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stopped = threading.Event()
     with named_errors():
+        from connectors.fetchers import fetching_of  # noqa: PLC0415 - needs the extra pubsub
+        from connectors.spool.outside import run_fetchers  # noqa: PLC0415 - as above
+
         connector = fetching_of(source)
         given = _read_options(connector.OPTIONS, source, options_file, option or [])
         plans = connector.outside_plans(given, os.environ, None)
@@ -108,4 +109,6 @@ def _from_file(source: str, file: str) -> dict[str, str]:
         ) from None
     if not isinstance(found, dict):
         raise OptionError("OPTION_FILE_UNREADABLE", f"There is no JSON object in {where}", source, "Give one.")
+    from connectors.fetchers import option_texts  # noqa: PLC0415 - as above
+
     return option_texts(found)

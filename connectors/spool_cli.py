@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -21,12 +21,10 @@ from rich.text import Text
 
 from connectors.core.errors import ConnectorError, SpoolError
 from connectors.errors_cli import named_errors
-from connectors.spool.inspection import Inspection, inspect
-from connectors.spool.options import location_text
-from connectors.spool.repair import Loss, adopt, losses_of_repair, old_place, quarantine_named, repair, wipe
-from connectors.spool.stats import rates, stats
-from connectors.spool.stores import open_store
-from connectors.spool.verification import Severity, verify
+
+if TYPE_CHECKING:
+    from connectors.spool.inspection import Inspection
+    from connectors.spool.repair import Loss
 
 __all__ = ["spool_commands"]
 
@@ -38,7 +36,7 @@ SpoolLocation = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
-_COLOURS = {Severity.DAMAGE: "red", Severity.LOSS: "yellow", Severity.NOTE: "dim"}
+_COLOURS = {"damage": "red", "loss": "yellow", "note": "dim"}
 
 
 @spool_commands.command("inspect")
@@ -51,6 +49,9 @@ def inspect_command(
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _spool_at(location, json=json) as root:
+        from connectors.spool.inspection import inspect  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.stats import rates  # noqa: PLC0415 - see _spool_at
+
         found = inspect(root)
         speed = {} if seconds is None else asdict(rates(root, seconds))
     if json:
@@ -73,6 +74,8 @@ def inspect_command(
 def verify_command(location: SpoolLocation, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
     with _spool_at(location, json=json) as root:
+        from connectors.spool.verification import verify  # noqa: PLC0415 - see _spool_at
+
         found = verify(root)
     if json:
         _print_json(asdict(found) | {"sound": found.sound})
@@ -98,6 +101,8 @@ def quarantine_command(
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """
     with _spool_at(location, json=json) as root:
+        from connectors.spool.repair import quarantine_named  # noqa: PLC0415 - see _spool_at
+
         losses = quarantine_named(root, names)
     _print_losses(losses, json=json, title="quarantined")
 
@@ -114,6 +119,8 @@ def repair_command(
     With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
     """
     with _spool_at(location, json=json) as root:
+        from connectors.spool.repair import losses_of_repair, repair  # noqa: PLC0415 - see _spool_at
+
         due = losses_of_repair(root)
         if dry_run:
             _print_losses(due, json=json, title="would be quarantined")
@@ -132,6 +139,8 @@ def adopt_command(
 ) -> None:
     """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
     with _spool_at(location, json=json) as root:
+        from connectors.spool.repair import adopt, old_place  # noqa: PLC0415 - see _spool_at
+
         unseen = old_place(root)
         if unseen is not None:
             _confirm(
@@ -157,6 +166,8 @@ def wipe_command(
 ) -> None:
     """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
     with _spool_at(location, json=json) as root:
+        from connectors.spool.repair import wipe  # noqa: PLC0415 - see _spool_at
+
         _confirm(f"{_stake(root)} Delete the spool {root}?", yes=yes)
         done = wipe(root)
     if json:
@@ -170,6 +181,9 @@ def wipe_command(
 
 def _stake(root: str) -> str:
     """What is lost with a spool, as far as it can be read."""
+    from connectors.spool.stats import stats  # noqa: PLC0415 - see _spool_at
+    from connectors.spool.stores import open_store  # noqa: PLC0415 - see _spool_at
+
     try:
         found = stats(root)
     except ConnectorError as error:
@@ -182,8 +196,13 @@ def _stake(root: str) -> str:
 
 @contextlib.contextmanager
 def _spool_at(location: str, *, json: bool) -> Iterator[str]:
-    """The folder or URL of a spool; errors are printed by their code, and the command ends with 2."""
+    """The folder or URL of a spool; errors are printed by their code, and the command ends with 2.
+
+    Everything of `connectors.spool` is imported within: it needs an extra, and the help of the commands must not.
+    """
     with named_errors(json=json):
+        from connectors.spool.options import location_text  # noqa: PLC0415 - see above
+
         try:
             yield location_text(location)
         except OSError as error:

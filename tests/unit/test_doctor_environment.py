@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import connectors
 from connectors.cli import app
 from connectors.core.checks import Finding, Outcome
 from connectors.doctor.environment import check_java, check_spark
@@ -278,8 +280,45 @@ def test_the_doctor_needs_no_extra_and_no_spark_to_say_that_they_are_absent(tmp_
     assert "PACKAGES_MISSING" in done.stdout
 
 
-def test_the_spool_commands_say_which_package_is_absent(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", BLOCKED, "spool", "inspect", str(tmp_path), "--json"]
-    done = subprocess.run(command, env=environment(PYTHONPATH=str(ROOT)), capture_output=True, text=True, check=False)
+def without_packages(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", BLOCKED, *arguments]
+    environ = environment(PYTHONPATH=str(ROOT), COLUMNS="200")
+    return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("group", [[], ["spool"]])
+def test_the_help_is_the_same_whatever_packages_are_absent(group: list[str]) -> None:
+    whole = CliRunner().invoke(app, [*group, "--help"], env={"COLUMNS": "200"})
+    shown = without_packages(*group, "--help")
+    assert shown.returncode == 0, shown.stderr
+    names = re.findall(r"^│ (\w+) ", shown.stdout, re.MULTILINE)
+    assert names == re.findall(r"^│ (\w+) ", whole.output, re.MULTILINE)
+    assert names
+    for name in names:
+        assert without_packages(*group, name, "--help").returncode == 0, name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["spool", "inspect", "/x", "--json"],
+        ["spool", "verify", "/x", "--json"],
+        ["spool", "quarantine", "/x", "inbox/f0/0.arrow", "--json"],
+        ["spool", "repair", "/x", "--json"],
+        ["spool", "adopt", "/x", "--json"],
+        ["spool", "wipe", "/x", "--json"],
+        ["demo", "--json"],
+        ["fetch", "pubsub"],
+    ],
+    ids=" ".join,
+)
+def test_a_command_says_which_package_is_absent(command: list[str]) -> None:
+    done = without_packages(*command)
     assert (done.returncode, "[PACKAGES_MISSING]" in done.stderr) == (2, True), done.stderr
-    assert json.loads(done.stdout)["error"]["code"] == "PACKAGES_MISSING"
+    if "--json" in command:
+        assert json.loads(done.stdout)["error"]["code"] == "PACKAGES_MISSING"
+
+
+def test_the_version_is_shown() -> None:
+    done = without_packages("--version")
+    assert (done.returncode, done.stdout) == (0, f"pyspark-stream-connectors {connectors.__version__}\n")
