@@ -5,6 +5,7 @@ One set for each file, with its imports: ``proto/orders.proto`` becomes ``FOLDER
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -46,5 +47,6 @@ def build(folder: Path) -> list[Path]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # its output may be piped into head
     for path in build(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "proto"):
         print(path)  # noqa: T201 - what it is for

@@ -499,3 +499,31 @@ class TestVerbs:
 
     def test_docs_with_a_site_that_cannot_be_made_fails_and_names_no_path(self, ready: Tree) -> None:
         assert ready.dev("docs", "--site", status=1, BROKEN="tools.site")[0] == ""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "tools/protos.py {folder}",
+        "-m connectors.cli --help",
+        "-m connectors.cli --version",
+        "-m connectors.cli doctor",
+        "-m connectors.cli doctor --json",
+        "-m connectors.cli spool inspect {folder} --json",
+        "-m connectors.cli demo --endpoint localhost --json",
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_program_whose_output_is_read_no_more_ends_without_a_trace(
+    program: str, unbuffered: str, tmp_path: Path
+) -> None:
+    """As before ``| head``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, *program.format(folder=tmp_path).split()]
+    pipes = {"stdout": writing, "stderr": subprocess.PIPE, "text": True}
+    environ = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(command, cwd=ROOT, env=environ, check=False, **pipes)
+    os.close(writing)
+    assert "BrokenPipe" not in done.stderr
+    assert "Traceback" not in done.stderr
