@@ -41,7 +41,7 @@ def side_environment(name: str) -> Path:
         venv.create(folder, with_pip=False, symlinks=True)
         sys.stderr.write(f"installing {lock.name} into {folder.name}, once\n")
         command = [*_installer(python), "--no-deps", "--require-hashes", "-r", str(lock)]
-        subprocess.run(command, check=True, stdout=sys.stderr.fileno())
+        subprocess.run(command, check=True, stdout=2)  # beside standard error: the output is the caller's
         own = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
         # addsitedir, and not a plain line: the editable package is a path file of .venv, which has to be read too.
         own.joinpath("venv.pth").write_text(f"import site; site.addsitedir({inner!r})\n")
