@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -12,6 +13,7 @@ from tests.planted_bugs import planted_bugs
 
 def main() -> int:
     """Run all; the exit code is 1 if one of them was not caught."""
+    argparse.ArgumentParser(prog="./dev chaos planted", description=__doc__).parse_args()
     missed = 0
     for bug in planted_bugs():
         began = time.monotonic()

@@ -18,6 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TOOLS = "sh sed cut cat cmp grep mkdir mv rm rmdir dirname basename cp id env sleep ln readlink flock touch"
+PYTESTS = {"connect", "long"}
+"""Chaos runs that pass their arguments on to pytest."""
 VERBS = ("demo", "test", "check", "chaos", "bench", "servers", "protos", "docs", "env", "lock")
 
 # Answers -c as the real interpreter does; pretends -m venv, -m virtualenv, -m ensurepip and -m pip, and writes
@@ -527,3 +529,10 @@ def test_a_program_whose_output_is_read_no_more_ends_without_a_trace(
     os.close(writing)
     assert "BrokenPipe" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", sorted({path.stem for path in (ROOT / "tests" / "chaos").glob("[!_]*.py")} - PYTESTS))
+def test_a_chaos_run_that_is_asked_for_help_runs_nothing_else(name: str) -> None:
+    command = [sys.executable, "-m", f"tests.chaos.{name}", "--help"]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=30)
+    assert done.stdout.startswith(f"usage: ./dev chaos {name} ")
