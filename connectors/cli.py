@@ -64,7 +64,7 @@ def demo(
     Ends with code 0 if nothing was lost or doubled, with 1 if something was, with 2 if it could not be carried out.
     """
     console = Console(stderr=json)
-    with named_errors(json=json):
+    with named_errors(json=json, extra="pubsub"):
         result = _demonstrate(console, messages, endpoint, plant_loss=plant_loss, keep=keep)
     console.print(_result(result))
     if json:

@@ -34,25 +34,19 @@ def fail(error: ConnectorError, *, json: bool = False) -> NoReturn:
 
 
 @contextlib.contextmanager
-def named_errors(*, json: bool = False) -> Iterator[None]:
-    """End the command by `fail` if what is done within raises a `ConnectorError`, or lacks the package of an extra.
+def named_errors(*, json: bool = False, extra: str = "") -> Iterator[None]:
+    """End the command by `fail` if what is done within raises a `ConnectorError`.
 
-    So a command imports what needs an extra within: its help needs none.
+    Args:
+        json: see `fail`.
+        extra: the one that brings what is imported within. A command imports that here and not at the top of its
+            module, so that its help needs no extra.
     """
     try:
         yield
     except ConnectorError as error:
         fail(error, json=json)
     except ModuleNotFoundError as error:
-        fail(_package_missing(error), json=json)
-
-
-def _package_missing(error: ModuleNotFoundError) -> ConnectorError:
-    """The error for a command whose extra is not installed.
-
-    Raises:
-        ModuleNotFoundError: a module of this pack itself is missing.
-    """
-    if error.name is None or error.name.startswith("connectors"):
-        raise error
-    return packages_missing([error.name], "this command", "pubsub")
+        if not extra or error.name is None or error.name.startswith("connectors"):
+            raise
+        fail(packages_missing([error.name], "this command", extra), json=json)

@@ -46,7 +46,7 @@ def fetch(
     """
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     stopped = threading.Event()
-    with named_errors():
+    with named_errors(extra="pubsub"):
         from connectors.fetchers import fetching_of  # noqa: PLC0415 - needs the extra pubsub
         from connectors.spool.outside import run_fetchers  # noqa: PLC0415 - as above
 

@@ -200,7 +200,7 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
 
     Everything of `connectors.spool` is imported within: it needs an extra, and the help of the commands must not.
     """
-    with named_errors(json=json):
+    with named_errors(json=json, extra="pubsub"):
         from connectors.spool.options import location_text  # noqa: PLC0415 - see above
 
         try:
