@@ -26,7 +26,7 @@ from connectors.protobuf.outcome import BadRowError, Decoded
 from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan, Shape
 from connectors.protobuf.wire_form import WireForm, wire_name
 
-__all__ = ["PlainDecoder", "checked_micros", "lenient_text"]
+__all__ = ["PlainDecoder", "checked_micros", "is_zero", "lenient_text", "scalar_conversion", "zero_of"]
 
 F: Final = FieldDescriptor
 _GROUP: Final = 3  # the wire type
@@ -63,7 +63,7 @@ def zero_of(field: FieldPlan) -> Any:
         return 0.0
     if field.enum is not None and field.enum.closed:
         return next(iter(field.enum.names))
-    return field.proto_type == F.TYPE_BOOL and False
+    return False if field.proto_type == F.TYPE_BOOL else 0
 
 
 def is_zero(value: Any) -> bool:
@@ -86,7 +86,7 @@ class PlainDecoder:
         self._type = plan.arrow_type
         self._wire = wire
         self._names = {field.number: field.name for field in plan.fields}
-        self._any = AnyPrinter(schema, enums_as_ints=options.enums_as_ints)
+        self.any_text = AnyPrinter(schema, enums_as_ints=options.enums_as_ints).text
 
     def parse(self, data: bytes, *, groups: bool = True) -> Message:
         """One message, with the checks that Spark makes.
@@ -203,7 +203,7 @@ class PlainDecoder:
             case Kind.WRAPPER:
                 return self._convert(field.children[0], _singular(field.children[0], values))
             case Kind.ANY_JSON:
-                texts = [None if each is None else self._any.text(each) for each in values]
+                texts = [None if each is None else self.any_text(each) for each in values]
                 return pa.array(texts, pa.string())
             case Kind.ENUM if pa.types.is_string(field.value_arrow) and field.enum is not None:
                 text = field.enum.text
@@ -247,17 +247,22 @@ def _singular(field: FieldPlan, messages: Sequence[Message | None]) -> list[Any]
     return [None if each is None or is_zero(each) else each for each in values]
 
 
-def _scalars(field: FieldPlan, values: list[Any]) -> list[Any]:
-    """Values as Arrow takes them: unsigned ones wrapped or upcast, lenient text decoded."""
-    convert: Callable[[Any], Any] | None = None
+def scalar_conversion(field: FieldPlan) -> Callable[[Any], Any] | None:
+    """Return the function from a scalar of upb to what Arrow takes; None where it takes the same."""
     bits = _UNSIGNED.get(field.proto_type)
     if field.lenient:
-        convert = lenient_text
-    elif pa.types.is_decimal(field.value_arrow):
-        convert = Decimal
-    elif bits is not None and field.value_arrow.bit_width == bits:
+        return lenient_text
+    if pa.types.is_decimal(field.value_arrow):
+        return Decimal
+    if bits is not None and field.value_arrow.bit_width == bits:
         limit = 1 << (bits - 1)
-        convert = lambda each: each - 2 * limit if each >= limit else each  # noqa: E731 - a name would not help
+        return lambda each: each - 2 * limit if each >= limit else each
+    return None
+
+
+def _scalars(field: FieldPlan, values: list[Any]) -> list[Any]:
+    """Values as Arrow takes them: unsigned ones wrapped or upcast, lenient text decoded."""
+    convert = scalar_conversion(field)
     return values if convert is None else [None if each is None else convert(each) for each in values]
 
 

@@ -14,6 +14,7 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import EncodeError, Message
 
+from connectors.core.cache import Cache
 from connectors.protobuf.codec import is_zero
 from connectors.protobuf.descriptors import MessageType, Schema
 from connectors.protobuf.encode_plan import EncodeField, compile_encode_plan
@@ -22,9 +23,11 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.plan import Kind, Shape
 from connectors.protobuf.wire_form import WireForm, wire_name
 
-__all__ = ["Encoder", "PlainEncoder", "enum_error", "null_element", "split_duration", "split_timestamp"]
+__all__ = ["TYPES", "Encoder", "PlainEncoder", "enum_error", "null_element", "split_duration", "split_timestamp"]
 
 F: Final = FieldDescriptor
+TYPES: Final = 16
+"""Types of a column whose plans an encoder keeps."""
 _MICROS: Final = 1_000_000
 _UNSIGNED: Final = {F.TYPE_UINT32: 32, F.TYPE_FIXED32: 32, F.TYPE_UINT64: 64, F.TYPE_FIXED64: 64}
 
@@ -90,13 +93,11 @@ class PlainEncoder:
 
     def __init__(self, root: MessageType, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
         self._root, self._wire, self._schema, self._options = root, wire, schema, options
-        self._plans: dict[pa.DataType, tuple[EncodeField, ...]] = {}
+        self._plans = Cache(TYPES)
 
     def plan(self, kind: pa.DataType) -> tuple[EncodeField, ...]:
         """The plan for a type of column, made once."""
-        if kind not in self._plans:
-            self._plans[kind] = compile_encode_plan(kind, self._root, self._schema, self._options)
-        return self._plans[kind]
+        return self._plans.get(kind, lambda: compile_encode_plan(kind, self._root, self._schema, self._options))
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `Encoder.encode`."""

@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
+from connectors.core.cache import Cache
 from connectors.protobuf.codec_fast import PtarsError, guarded
 from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
-from connectors.protobuf.encode import PlainEncoder
+from connectors.protobuf.encode import TYPES, PlainEncoder
 from connectors.protobuf.encode_plan import EncodeField
 from connectors.protobuf.plan import Kind, Shape
 from connectors.protobuf.ptars_form import ptars_handler, schema_of_handler
@@ -67,23 +68,26 @@ class FastEncoder:
 
     Args:
         plain: the reference encoder of the same call.
+        least_rows: leave smaller batches to the reference encoder.
 
     Raises:
         ImportError: ptars is not installed.
     """
 
-    def __init__(self, plain: PlainEncoder) -> None:
+    def __init__(self, plain: PlainEncoder, least_rows: int = 1) -> None:
         import ptars  # noqa: F401, PLC0415 - optional; asked for here, so that a worker without it says so at once
 
         self._plain = plain
-        self._writers: dict[pa.DataType, _Writer | None] = {}
+        self._least_rows = least_rows
+        self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `connectors.protobuf.encode.Encoder.encode`."""
-        if structs.type not in self._writers:
-            self._writers[structs.type] = _writer(self._plain.plan(structs.type))
-        writer = self._writers[structs.type]
-        if writer is None or len(structs) == 0:
+        if len(structs) < self._least_rows:
+            return self._plain.encode(structs)
+        kind = structs.type
+        writer = self._writers.get(kind, lambda: _writer(self._plain.plan(kind)))
+        if writer is None:
             return self._plain.encode(structs)
         try:
             return writer.write(_compact(structs))

@@ -183,9 +183,12 @@ class _Matcher:
         declared: list[FieldType] = list(message.fields)
         if self._options.extensions:
             declared += self._schema.extensions(message.full_name)
+        by_name: dict[str, list[FieldType]] = {}
+        for field in declared:
+            by_name.setdefault(self._key(field.name), []).append(field)
         matched = []
         for index, column in enumerate(struct):
-            field = self._find(column.name, declared, fields)
+            field = self._find(column.name, by_name, fields)
             if field is None:
                 raise analysis_error(
                     "NO_SQL_TYPE_IN_PROTOBUF_SCHEMA", catalystFieldPath=proto_path((*columns, column.name))
@@ -198,11 +201,11 @@ class _Matcher:
                 raise analysis_error("PROTOBUF_FIELD_MISSING_IN_SQL_SCHEMA", field=proto_path((*fields, field.name)))
         return tuple(made for _, made in matched)
 
-    def _find(self, name: str, declared: list[FieldType], fields: tuple[str, ...]) -> FieldDescriptor | None:
-        if self._options.case_sensitive:
-            matches = [field for field in declared if field.name == name]
-        else:
-            matches = [field for field in declared if field.name.lower() == name.lower()]
+    def _key(self, name: str) -> str:
+        return name if self._options.case_sensitive else name.lower()
+
+    def _find(self, name: str, by_name: dict[str, list[FieldType]], fields: tuple[str, ...]) -> FieldDescriptor | None:
+        matches = by_name.get(self._key(name), [])
         if len(matches) > 1:
             raise analysis_error(
                 "PROTOBUF_FIELD_MISSING",

@@ -74,7 +74,8 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         headers: the column of Kafka's headers, for writers that put the schema's id there.
         fields: top-level columns to keep, in this order; None for all.
         engine: ``auto``, ``fast`` (ptars), ``python`` (upb), or ``jvm`` (Spark's own, which needs its jar). auto is
-            jvm where the jar is there and nothing is asked for that it has not, else fast where it can do it.
+            jvm where the jar is there and nothing is asked for that it has not; else it takes what is faster for each
+            batch: upb for small ones, ptars for large ones, where it is installed and can decode the message.
 
     Raises:
         ProtobufAnalysisError: the descriptor set, the message, its schema or a mode does not fit; with the class and
@@ -97,15 +98,15 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
     schema = schema_of(found)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
-    chosen = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
-    _log.info("protobuf: from_protobuf of %s by the engine %s", message, chosen)
+    columns = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
+    _log.info("protobuf: from_protobuf of %s by the engine %s, which is %s for large batches", message, chosen, columns)
     if fields is not None:
         plan = select_fields(plan, fields)
     wanted = None if fields is None else tuple(fields)
     call = DecodeCall(_sent(found, message, parsed), message, parsed, wanted, chosen, registry)
-    columns = (data,) if headers is None else (data, headers)
+    given = (data,) if headers is None else (data, headers)
     kind = _result_type(plan.spark_type, parsed)
-    return function_of(call, kind, _session(), headers=headers is not None)(*columns)
+    return function_of(call, kind, _session(), headers=headers is not None)(*given)
 
 
 def to_protobuf(
@@ -153,8 +154,8 @@ def to_protobuf(
             "Give schemaRegistry with an address and a subject.",
         )
     found, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
-    chosen = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
-    _log.info("protobuf: to_protobuf of %s by the engine %s", message, chosen)
+    columns = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
+    _log.info("protobuf: to_protobuf of %s by the engine %s, which is %s for large batches", message, chosen, columns)
     call = EncodeCall(_sent(found, message, parsed), message, parsed, chosen, frame)
     return function_of(call, BinaryType(), _session())(data)
 

@@ -14,6 +14,7 @@ import pytest
 from connectors.protobuf.worker import Engine
 from tests.golden.protobuf_cases import CASES
 from tests.golden.protobuf_record import ask_jvm, differences, ours
+from tests.protobuf_rig import Rig
 
 
 @pytest.mark.may_skip_in_ci("no spark-protobuf jar for Spark 4 is on Maven Central, and Spark 3.4.1 takes 300 MB")
@@ -25,5 +26,5 @@ def test_spark_s_own_functions_give_the_same_answers() -> None:
         pytest.skip("PROTOBUF_JVM names no folder with a spark-protobuf jar and a venv that pairs with it")
     _, answers = ask_jvm(str(folder / "venv" / "bin" / "python"), str(jars[-1]))
     asked = [case for case in CASES if case.name in answers]
-    found = {case.name: differences(ours(case, Engine.AUTO), answers[case.name]) for case in asked}
+    found = {case.name: differences(ours(case, Rig(Engine.AUTO)), answers[case.name]) for case in asked}
     assert [name for name, each in found.items() if each] == [case.name for case in asked if case.differs]

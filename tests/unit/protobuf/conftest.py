@@ -1,12 +1,12 @@
-"""One rig for each engine: every behaviour is the same in both."""
+"""One rig for each codec: every behaviour is the same in all of them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.protobuf_rig import ENGINES, Rig
+from tests.protobuf_rig import RIGS, Rig
 
 
-@pytest.fixture(params=ENGINES, ids=["upb", "ptars"])
+@pytest.fixture(params=RIGS)
 def rig(request: pytest.FixtureRequest) -> Rig:
-    return Rig(request.param)
+    return RIGS[request.param]()

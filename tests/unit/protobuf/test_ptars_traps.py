@@ -17,6 +17,7 @@ from ptars import HandlerPool, PtarsConfig
 
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.codec_fast import FastDecoder, PtarsError, guarded, unsupported
+from connectors.protobuf.codec_rows import AdaptiveDecoder
 from connectors.protobuf.encode_fast import FastEncoder, _supported
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.plan import compile_plan
@@ -213,7 +214,9 @@ def test_trap_17_a_large_field_number_takes_memory_so_the_reference_decodes() ->
     rig = Rig(Engine.AUTO, compiled('syntax = "proto3"; message M { int32 a = 536870911; int32 b = 1; }'))
     plan = compile_plan(rig.schema.find("M"), rig.schema, rig.call("M").options)
     assert "536870911" in unsupported(plan)
-    assert isinstance(rig.call("M").decoder, PlainDecoder)
+    decoder = rig.call("M").decoder
+    assert isinstance(decoder, AdaptiveDecoder)
+    assert isinstance(decoder.chosen(pa.array([b""] * 1000)), PlainDecoder)
     assert rig.row("M", rig.type("M")(a=5)) == {"a": 5, "b": None}
     with pytest.raises(ProtobufAnalysisError, match=r"PROTOBUF_ENGINE.*536870911"):
         _ = Rig(Engine.FAST, rig.data).call("M").decoder

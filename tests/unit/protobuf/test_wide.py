@@ -1,0 +1,144 @@
+"""Wide messages: what depends on the schema alone is made once a worker, and a small batch costs little."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from connectors.protobuf.codec import PlainDecoder
+from connectors.protobuf.codec_fast import FastDecoder
+from connectors.protobuf.codec_rows import AdaptiveDecoder, RowDecoder
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
+from tests.protobuf_rig import Rig, compiled
+
+COLUMNS = 400
+
+
+def fields(package: str) -> str:
+    """A message of strings, numbers and lists, of a package that no other test uses."""
+    kinds = ("string", "int64", "double", "repeated int32")
+    lines = [f"{kinds[number % 4]} Field_{number} = {number};" for number in range(1, COLUMNS + 1)]
+    return f'syntax = "proto3"; package {package}; message Wide {{ {" ".join(lines)} }}'
+
+
+def message(rig: Rig) -> bytes:
+    made = rig.type("Wide")()
+    for number in range(1, COLUMNS + 1):
+        name = f"Field_{number}"
+        if number % 4 == 3:
+            getattr(made, name).append(number)
+        else:
+            setattr(made, name, str(number) if number % 4 == 0 else number)
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count the calls of the functions of connectors.protobuf, and of the built-in ones."""
+    found: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and "connectors/protobuf/" in frame.f_code.co_filename:
+            module = frame.f_code.co_filename.rpartition("/")[2]
+            found[f"{module}:{frame.f_code.co_name}"] += 1
+            found["ours"] += 1
+        elif event == "c_call":
+            found[argument.__name__] += 1
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("engine", [Engine.AUTO, Engine.FAST, Engine.PYTHON])
+def test_a_worker_compiles_a_schema_once(engine: Engine) -> None:
+    rig = Rig(engine, compiled(fields(f"once_{engine}")))
+    decode = DecodeCall(rig.data, f"once_{engine}.Wide", ProtobufOptions(), None, engine)
+    encode = EncodeCall(rig.data, decode.message, decode.options, engine)
+    data = message(rig)
+    with counted() as calls:
+        for rows in (1, 100, 1, 100, 1):
+            column = pa.array([data] * rows, pa.binary())
+            # Each task has calls of its own, as Spark sends them.
+            structs = pickle.loads(pickle.dumps(decode))(column)
+            assert pickle.loads(pickle.dumps(encode))(structs).equals(column)
+    expected = {
+        "plan.py:compile_plan": 1,
+        "wire_form.py:_fill": 2,  # one message; for decoding, and for encoding
+        "encode_plan.py:compile_encode_plan": 1,
+        "ptars_form.py:ptars_handler": 0 if engine is Engine.PYTHON else 2,
+    }
+    assert {name: calls[name] for name in expected} == expected
+
+
+def test_a_batch_of_one_row_makes_fewer_calls_than_it_has_columns() -> None:
+    rig = Rig(Engine.AUTO, compiled(fields("one_row")))
+    call = rig.call("Wide")
+    column = pa.array([message(rig)], pa.binary())
+    first = call(column)
+    with counted() as calls:
+        again = call(column)
+    assert again.equals(first)
+    assert calls["ours"] < COLUMNS / 10
+
+
+def test_the_first_batch_of_to_protobuf_looks_at_each_field_once() -> None:
+    """It compared each column with each field: 2,000 columns took seconds."""
+    rig = Rig(Engine.AUTO, compiled(fields("first")))
+    structs = rig.call("Wide")(pa.array([message(rig)], pa.binary()))
+    call = EncodeCall(rig.data, "first.Wide", ProtobufOptions(), Engine.AUTO)
+    with counted() as calls:
+        call(structs)
+    assert calls["lower"] == 2 * COLUMNS
+
+
+def test_a_worker_keeps_what_it_compiled_for_some_types_of_a_column_only() -> None:
+    """Such as those of a query whose struct grows a column with each micro-batch."""
+    rig = Rig(Engine.FAST, compiled(fields("types")))
+    call = EncodeCall(rig.data, "types.Wide", ProtobufOptions(), Engine.FAST)
+    for number in range(1, 60):
+        call(pa.array([{f"field_{4 * number}": "text"}]))
+    encoder: Any = call.encoder
+    assert len(encoder._writers) <= 16
+    assert len(encoder._plain._plans) <= 16
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"), [(1, RowDecoder), (8, RowDecoder), (9, PlainDecoder), (64, PlainDecoder), (65, FastDecoder)]
+)
+def test_auto_takes_the_codec_that_is_fastest_for_the_size_of_a_batch(rows: int, kind: type) -> None:
+    rig = Rig(Engine.AUTO)
+    decoder = rig.call("Basic").decoder
+    assert isinstance(decoder, AdaptiveDecoder)
+    column = pa.array([rig.type("Basic")(id=1).SerializeToString()] * rows, pa.binary())
+    assert type(decoder.chosen(column)) is kind
+
+
+def test_auto_takes_ptars_for_one_row_with_very_many_values() -> None:
+    rig = Rig(Engine.AUTO)
+    decoder = rig.call("Lists").decoder
+    assert isinstance(decoder, AdaptiveDecoder)
+    few, many = (rig.type("Lists")(int32_value=range(count)).SerializeToString() for count in (10, 100_000))
+    assert type(decoder.chosen(pa.array([few], pa.binary()))) is RowDecoder
+    assert type(decoder.chosen(pa.array([many], pa.binary()))) is FastDecoder
+    assert rig.rows("Lists", [many])[0]["int32_value"] == list(range(100_000))
+
+
+@pytest.mark.parametrize("rows", [1, 9, 65])
+def test_a_batch_of_any_size_has_the_same_values_and_errors(rows: int) -> None:
+    made: list[Callable[[], Rig]] = [lambda: Rig(Engine.AUTO), lambda: Rig(Engine.PYTHON)]
+    data = [b"\x08\x01", None, b"\xff", b"", b"\x08\x00"] * rows
+    auto, python = (rig().raw("Basic", data[:rows]) for rig in made)
+    assert auto.errors == python.errors
+    assert auto.values.equals(python.values)
