@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import importlib.util
+import logging
 from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Final
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["extra_imports", "not_installed", "packages_missing"]
+__all__ = [
+    "INSTALL_FAST",
+    "TESTED_PTARS",
+    "extra_imports",
+    "not_installed",
+    "packages_missing",
+    "ptars_obstacle",
+    "warn_not_fast",
+]
+
+_log = logging.getLogger(__name__)
+
+TESTED_PTARS: Final = ("0.0.25",)
+"""The versions of ptars that the tests ran with: it is young, so any other one may read bytes in another way."""
+
+INSTALL_FAST: Final = "pip install 'pyspark-stream-connectors[fast]', here and on every executor."
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
@@ -52,3 +71,30 @@ def _installed(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # of the package that it is in
         return False
+
+
+def ptars_obstacle() -> str:
+    """Return why ptars, which the extra fast brings, is not used here; empty if it is."""
+    if not_installed(["ptars"]):
+        return "ptars is not installed"
+    try:
+        found = importlib.metadata.version("ptars")
+    except importlib.metadata.PackageNotFoundError:
+        found = "of an unknown version"
+    return "" if found in TESTED_PTARS else f"ptars {found} is installed, not the tested {' or '.join(TESTED_PTARS)}"
+
+
+@cache
+def warn_not_fast(what: str, why: str) -> None:
+    """Log once in a process that a slower way is taken.
+
+    Args:
+        what: what is done the slower way.
+        why: `ptars_obstacle`.
+    """
+    _log.warning(
+        "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower and gives the same: %s. "
+        "pip install 'pyspark-stream-connectors[fast]', here and on every executor.",
+        what,
+        why,
+    )

@@ -69,14 +69,9 @@ class FastEncoder:
     Args:
         plain: the reference encoder of the same call.
         least_rows: leave smaller batches to the reference encoder.
-
-    Raises:
-        ImportError: ptars is not installed.
     """
 
     def __init__(self, plain: PlainEncoder, least_rows: int = 1) -> None:
-        import ptars  # noqa: F401, PLC0415 - optional; asked for here, so that a worker without it says so at once
-
         self._plain = plain
         self._least_rows = least_rows
         self._writers = Cache(TYPES)

@@ -6,7 +6,6 @@ A call carries bytes, names and frozen options; descriptors cannot be pickled, a
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from connectors.core.cache import Cache
+from connectors.core.extras import INSTALL_FAST, ptars_obstacle, warn_not_fast
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.codec_rows import AdaptiveDecoder
@@ -153,16 +153,18 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
     """
     if engine is Engine.PYTHON:
         return False
-    if not obstacle and importlib.util.find_spec("ptars") is None:
-        obstacle = "ptars is not installed"
-    if obstacle and engine is Engine.FAST:
+    absent = ptars_obstacle()
+    if engine is Engine.FAST and (obstacle or absent):
+        action = "Let engine be auto or python; both give the same values."
         raise ProtobufAnalysisError(
             "PROTOBUF_ENGINE",
-            f"ptars cannot be used: {obstacle}",
+            f"ptars cannot be used: {obstacle or absent}",
             "engine=fast",
-            "Let engine be auto or python; both give the same values.",
+            action if obstacle else f"{INSTALL_FAST} Or: {action}",
         )
-    return not obstacle
+    if absent and not obstacle:
+        warn_not_fast("Large batches of from_protobuf and to_protobuf are decoded and encoded", absent)
+    return not (obstacle or absent)
 
 
 def make_decoder(schema: Schema, call: DecodeCall) -> Decoder:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.checks import Finding, Steps, packages
+from connectors.core.extras import INSTALL_FAST, ptars_obstacle
 
 __all__ = ["FORMAT", "PACKAGES", "check"]
 
@@ -18,7 +19,11 @@ PACKAGES: Final = ("grpc", "grpc_status", "google.auth", "google.protobuf", "num
 def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
     """Look at packages, options, network, log-in, what is read, and where the query would begin."""
     steps = Steps(FORMAT)
-    yield packages(steps, "pubsub", (*PACKAGES, "ptars"))  # without ptars it is slower
+    yield packages(steps, "pubsub", PACKAGES)
+    if not steps.failed and (obstacle := ptars_obstacle()):
+        yield Finding.warning(
+            FORMAT, "fast decoder", f"{obstacle}; fetchers are slower", INSTALL_FAST, "FAST_DECODER_NOT_USED"
+        )
     if not steps.failed:
         from connectors.pubsub.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
 

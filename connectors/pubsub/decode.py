@@ -187,14 +187,14 @@ class GuardedDecoder:
     def _leave_fast(self, reason: str) -> None:
         self._fast = None
         _log.warning(
-            "The fast decoder (ptars) is not used any more in this process: %s. "
+            "[FAST_DECODER_NOT_USED] The fast decoder (ptars) is not used any more in this process: %s. "
             "Messages are read by protobuf instead, which is slower and loses nothing.",
             reason,
         )
 
 
 def make_decoder(*, plain: bool = False) -> GuardedDecoder:
-    """The decoder of a fetcher: the fast one under guard where its library is installed, else the plain one.
+    """The decoder of a fetcher: the fast one under guard where a tested ptars is installed, else the plain one.
 
     Args:
         plain: use the plain one only.

@@ -1,21 +1,19 @@
 """From the bytes of a response straight to Arrow columns, by ptars (the fast path; see `connectors.pubsub.decode`).
 
-ptars (https://github.com/0x26res/ptars) is a young library: an exact version of it is pinned, it is optional, and
-`connectors.pubsub.decode.GuardedDecoder` stands around it. No Python object is made for a message.
+ptars (https://github.com/0x26res/ptars) is a young library: it comes with the extra fast, only tested versions of it
+are used, and `connectors.pubsub.decode.GuardedDecoder` stands around it. No Python object is made for a message.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
+from connectors.core.extras import ptars_obstacle, warn_not_fast
 from connectors.pubsub.messages import wire_message
 from connectors.pubsub.rows import Columns, ReceivedMessages, assemble
 
 __all__ = ["FastDecoder", "load_fast_decoder"]
-
-_log = logging.getLogger(__name__)
 
 
 class FastDecoder:
@@ -58,13 +56,14 @@ class FastDecoder:
 
 
 def load_fast_decoder() -> FastDecoder | None:
-    """The fast decoder, or None, with a word in the log, where its library is missing or cannot be used."""
+    """Return the fast decoder, or None, with a line in the log, where its library is missing or cannot be used."""
+    if obstacle := ptars_obstacle():
+        warn_not_fast("Messages of Pub/Sub are read", obstacle)
+        return None
     try:
         return FastDecoder()
-    except ImportError:
-        _log.info("ptars is not installed: messages are read by protobuf, which is slower.")
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # noqa: BLE001 - a panic in Rust arrives as a BaseException of its own
-        _log.warning("ptars cannot be used (%s: %s): messages are read by protobuf.", type(error).__name__, error)
+        warn_not_fast("Messages of Pub/Sub are read", f"ptars raised {type(error).__name__}: {error}")
     return None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.extras import extra_imports, packages_missing
+from connectors.core.extras import INSTALL_FAST, TESTED_PTARS, extra_imports, packages_missing
 
 ROOT = Path(__file__).parents[2]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -97,6 +97,80 @@ def test_a_module_of_the_pack_itself_is_no_matter_of_an_extra() -> None:
         importlib.import_module("connectors.nothing")
 
 
+READ = """
+import logging
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
+sys.path[:0] = sys.argv[2:]
+
+import pyarrow as pa
+from google.protobuf import timestamp_pb2
+from connectors.protobuf.descriptors import class_descriptor_set
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
+from connectors.pubsub.decode import make_decoder
+from connectors.pubsub.messages import wire_message
+
+response = wire_message("StreamingPullResponse")()
+response.received_messages.add(ack_id="a").message.message_id = "7"
+for _ in range(2):
+    decoder = make_decoder()
+    print(decoder.is_fast, decoder.decode([response.SerializeToString()]).rows.column("messageId").to_pylist())
+kind = timestamp_pb2.Timestamp
+column = pa.array([kind(seconds=5).SerializeToString()] * 1000, pa.binary())
+for engine in (Engine.AUTO, Engine.AUTO, Engine.PYTHON, Engine.FAST):
+    common = class_descriptor_set(kind.DESCRIPTOR), kind.DESCRIPTOR.full_name, ProtobufOptions()
+    try:
+        structs = DecodeCall(*common, None, engine)(column)
+        print(engine, structs[999].as_py(), EncodeCall(*common, engine)(structs).equals(column))
+    except Exception as error:
+        print(error)
+print("ptars" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("missing", ["ptars", ""], ids=["absent", "another version"])
+def test_without_a_tested_ptars_protobuf_reads_and_one_line_says_so(missing: str, tmp_path: Path) -> None:
+    metadata = tmp_path / "ptars-0.0.26.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: ptars\nVersion: 0.0.26\n")
+    why = "ptars is not installed" if missing else "ptars 0.0.26 is installed, not the tested 0.0.25"
+    slower = f"by protobuf, which is several times slower and gives the same: {why}. {INSTALL_FAST}"
+    other = f"{INSTALL_FAST} Or: Let engine be auto or python; both give the same values."
+    values = "{'seconds': 5, 'nanos': None} True"
+    assert run(READ, missing, str(tmp_path)) == [
+        f"[FAST_DECODER_NOT_USED] Messages of Pub/Sub are read {slower}",
+        *["False ['7']"] * 2,
+        f"[FAST_DECODER_NOT_USED] Large batches of from_protobuf and to_protobuf are decoded and encoded {slower}",
+        f"auto {values}",
+        f"auto {values}",
+        f"python {values}",
+        f"[PROTOBUF_ENGINE] ptars cannot be used: {why} (engine=fast). {other}",
+        "False",
+    ]
+
+
+def test_without_ptars_the_protobuf_functions_behave_as_with_it() -> None:
+    behaviours = [str(path) for path in sorted((ROOT / "tests/unit/protobuf").glob("test_behaviours_*.py"))]
+    code = "import pytest; sys.exit(pytest.main([*sys.argv[2:], '-q', '-p', 'no:cacheprovider', '-k', 'upb or auto']))"
+    last = run(code, "ptars", *behaviours, str(ROOT / "tests/unit/protobuf/test_golden.py"))[-1]
+    assert re.match(r"\d{3,} passed, \d+ deselected", last), last
+
+
+def test_the_doctor_warns_that_fetchers_are_slower_without_ptars() -> None:
+    code = """
+from itertools import islice
+from connectors.pubsub.checks import check
+for found in islice(check({}, {}, None), 2):
+    print(found.check, found.outcome, found.code, found.mend)
+"""
+    assert run(code, "ptars") == ["packages ok  ", f"fast decoder warning FAST_DECODER_NOT_USED {INSTALL_FAST}"]
+
+
+def test_the_extra_fast_brings_a_tested_ptars() -> None:
+    assert EXTRAS["fast"] in [[f"ptars=={version}"] for version in TESTED_PTARS]
+    assert not [line for name, lines in EXTRAS.items() if name != "fast" for line in lines if "ptars" in line]
+
+
 @pytest.mark.parametrize("connector", CONNECTORS)
 def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
     checks = importlib.import_module(f"connectors.{connector}.checks")
@@ -106,7 +180,7 @@ def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
     homes |= {"google.auth": ["google-auth"], "google.protobuf": ["protobuf"]}
     needed = {homes[module][0] for module in checks.PACKAGES}
     with_others = {"google-cloud-pubsub", "google-api-core"}  # which bring grpcio-status
-    optional = {"ptars", "h11"}  # there is a slower way; only the server for tests needs it
+    optional = {"h11"}  # only the server for tests needs it
     assert needed - {"botocore", "grpcio-status"} == brought - with_others - optional
 
 

@@ -204,24 +204,6 @@ def test_a_call_travels_as_a_pickle_of_bytes_and_options() -> None:
     assert again(pa.array([b"\x08\x01"])).to_pylist()[0]["id"] == 1
 
 
-def test_without_ptars_the_reference_decodes_and_fast_is_an_error(tmp_path: Path) -> None:
-    code = """
-import sys
-sys.path = [path for path in sys.path if path != sys.argv[1]] + [sys.argv[1]]
-import importlib.util
-found = importlib.util.find_spec
-importlib.util.find_spec = lambda name, *rest: None if name == "ptars" else found(name, *rest)
-from connectors.protobuf.worker import Engine, use_ptars
-assert not use_ptars(Engine.AUTO, "")
-try:
-    use_ptars(Engine.FAST, "")
-except Exception as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, capture_output=True, text=True)
-    assert "ptars is not installed" in done.stdout
-
-
 def test_workers_load_no_pydantic() -> None:
     code = "import sys, connectors.protobuf.worker; print(sorted(set(sys.modules) & {'pydantic', 'typer', 'rich'}))"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
