@@ -73,6 +73,7 @@ def _installed(name: str) -> bool:
         return False
 
 
+@cache
 def ptars_obstacle() -> str:
     """Return why ptars, which the extra fast brings, is not used here; empty if it is."""
     if not_installed(["ptars"]):

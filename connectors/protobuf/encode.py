@@ -6,7 +6,7 @@ microseconds, where Spark cuts them to milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
@@ -23,7 +23,17 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.plan import Kind, Shape
 from connectors.protobuf.wire_form import WireForm, wire_name
 
-__all__ = ["TYPES", "Encoder", "PlainEncoder", "enum_error", "null_element", "split_duration", "split_timestamp"]
+__all__ = [
+    "TYPES",
+    "Encoder",
+    "PlainEncoder",
+    "default_of",
+    "enum_error",
+    "null_element",
+    "scalar_conversion",
+    "split_duration",
+    "split_timestamp",
+]
 
 F: Final = FieldDescriptor
 TYPES: Final = 16
@@ -94,6 +104,7 @@ class PlainEncoder:
     def __init__(self, root: MessageType, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
         self._root, self._wire, self._schema, self._options = root, wire, schema, options
         self._plans = Cache(TYPES)
+        self.message = wire.root
 
     def plan(self, kind: pa.DataType) -> tuple[EncodeField, ...]:
         """The plan for a type of column, made once."""
@@ -104,9 +115,10 @@ class PlainEncoder:
         plan = self.plan(structs.type)
         messages = [self._wire.root() if valid else None for valid in structs.is_valid().to_pylist()]
         _fill(plan, structs, messages)
-        return pa.array([self._bytes(each) for each in messages], pa.binary())
+        return pa.array([self.bytes_of(each) for each in messages], pa.binary())
 
-    def _bytes(self, message: Message | None) -> bytes | None:
+    def bytes_of(self, message: Message | None) -> bytes | None:
+        """Serialize a message; raises `ProtobufDataError` where a required field is missing."""
         if message is None:
             return None
         try:
@@ -143,7 +155,7 @@ def _set(field: EncodeField, column: pa.Array, messages: Sequence[Message | None
             if message is None:
                 continue
             if value is None and field.required:
-                setattr(message, name, _default(field))
+                setattr(message, name, default_of(field))
             elif value is not None and (field.presence or not is_zero(value)):
                 setattr(message, name, value)
         return
@@ -242,15 +254,19 @@ def _scalars(field: EncodeField, column: pa.Array) -> list[Any]:
     if kinds.is_date32(column.type):
         column = column.view(pa.int32())
     values: list[Any] = column.to_pylist()
+    convert = scalar_conversion(field)
+    return values if convert is None else [None if each is None else convert(each) for each in values]
+
+
+def scalar_conversion(field: EncodeField) -> Callable[[Any], Any] | None:
+    """Return the function from a value of Arrow to what upb takes; None where it takes the same."""
     if field.kind is Kind.ENUM:
-        return [None if each is None else _number(field, each) for each in values]
+        return lambda value: _number(field, value)
     bits = _UNSIGNED.get(field.proto_type)
     if bits is not None:
         limit = 1 << bits
-        return [None if each is None else _unsigned(field, int(each), limit) for each in values]
-    if field.lenient:
-        return [None if each is None else each.encode() for each in values]
-    return values
+        return lambda value: _unsigned(field, int(value), limit)
+    return str.encode if field.lenient else None
 
 
 def _unsigned(field: EncodeField, value: int, limit: int) -> int:
@@ -281,6 +297,7 @@ def _number(field: EncodeField, value: str | int) -> int:
     return value
 
 
-def _default(field: EncodeField) -> Any:
+def default_of(field: EncodeField) -> Any:
+    """Return what NULL is written as in a required scalar."""
     default = field.default
     return default.encode() if field.lenient and isinstance(default, str) else default

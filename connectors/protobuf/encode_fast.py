@@ -68,21 +68,17 @@ class FastEncoder:
 
     Args:
         plain: the reference encoder of the same call.
-        least_rows: leave smaller batches to the reference encoder.
     """
 
-    def __init__(self, plain: PlainEncoder, least_rows: int = 1) -> None:
+    def __init__(self, plain: PlainEncoder) -> None:
         self._plain = plain
-        self._least_rows = least_rows
         self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `connectors.protobuf.encode.Encoder.encode`."""
-        if len(structs) < self._least_rows:
-            return self._plain.encode(structs)
         kind = structs.type
         writer = self._writers.get(kind, lambda: _writer(self._plain.plan(kind)))
-        if writer is None:
+        if writer is None or len(structs) == 0:
             return self._plain.encode(structs)
         try:
             return writer.write(_compact(structs))

@@ -23,6 +23,7 @@ from connectors.protobuf.confluent import FramedDecoder, FramedEncoder
 from connectors.protobuf.descriptors import Schema
 from connectors.protobuf.encode import Encoder, PlainEncoder
 from connectors.protobuf.encode_fast import FastEncoder
+from connectors.protobuf.encode_rows import AdaptiveEncoder
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.options import ProtobufOptions, WireFormat
 from connectors.protobuf.outcome import Decoded, Decoder, present
@@ -38,8 +39,6 @@ _log = logging.getLogger(__name__)
 
 _CODECS: Final = 128
 """Calls whose codecs are kept: about 0.5 MB each for a message of 200 fields."""
-_LEAST_ENCODED: Final = 32
-"""Rows from which on ptars encodes faster than the reference, measured with 5 to 2,000 columns."""
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 
@@ -235,5 +234,7 @@ class EncodeCall:
         plain = PlainEncoder(root, wire, schema, self.options)
         encoder: Encoder = plain
         if use_ptars(self.engine, ""):
-            encoder = FastEncoder(plain, _LEAST_ENCODED if self.engine is Engine.AUTO else 1)
+            encoder = FastEncoder(plain)
+        if self.engine is Engine.AUTO:
+            encoder = AdaptiveEncoder(plain, encoder)
         return encoder if self.frame is None else FramedEncoder(encoder, *self.frame)

@@ -175,7 +175,7 @@ def test_a_codec_agrees_with_protobuf_s_own_view(engine: Engine, options: dict[s
 @settings(max_examples=40)
 @given(st.data())
 @pytest.mark.parametrize("options", OPTIONS, ids=["plain", "emit-upcast", "ints"])
-def test_both_encoders_give_the_same_bytes_and_the_message_back(options: dict[str, str], data: st.DataObject) -> None:
+def test_all_encoders_give_the_same_bytes_and_the_message_back(options: dict[str, str], data: st.DataObject) -> None:
     found = data.draw(descriptor_sets())
     plain, fast = Rig(Engine.PYTHON, found), Rig(Engine.FAST, found)
     kind = message_type(plain)
@@ -191,6 +191,7 @@ def test_both_encoders_give_the_same_bytes_and_the_message_back(options: dict[st
     encoded = fast.encode("M0", rows, struct)
     expected = plain.encode("M0", rows, struct)
     assert encoded == expected, (encoded, expected)
+    assert Rig(Engine.AUTO, found).encode("M0", rows, struct) == expected
     # Decoded again, it is the same; a declared default of proto2, decoded and encoded, is in the message then.
     assert same(values(plain.raw("M0", encoded, options).values), values(structs))
     if b"proto3" in found:
