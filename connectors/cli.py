@@ -18,7 +18,7 @@ from rich.text import Text
 from connectors import __version__
 from connectors.core.errors import ConnectorError
 from connectors.doctor_cli import doctor
-from connectors.errors_cli import named_errors
+from connectors.errors_cli import console, named_errors
 from connectors.fetch_cli import fetch
 from connectors.observe_cli import report, watch
 from connectors.spool_cli import spool_commands
@@ -63,16 +63,16 @@ def demo(
 
     Ends with code 0 if nothing was lost or doubled, with 1 if something was, with 2 if it could not be carried out.
     """
-    console = Console(stderr=json)
+    screen = console(stderr=json)
     with named_errors(json=json, extra="pubsub"):
-        result = _demonstrate(console, messages, endpoint, plant_loss=plant_loss, keep=keep)
-    console.print(_result(result))
+        result = _demonstrate(screen, messages, endpoint, plant_loss=plant_loss, keep=keep)
+    screen.print(_result(result))
     if json:
         sys.stdout.write(result.to_json() + "\n")
     raise typer.Exit(1 if result.lost or result.doubled else 0)
 
 
-def _demonstrate(console: Console, messages: int, endpoint: str | None, *, plant_loss: bool, keep: bool) -> DemoResult:
+def _demonstrate(screen: Console, messages: int, endpoint: str | None, *, plant_loss: bool, keep: bool) -> DemoResult:
     """Run the demonstration in a temporary folder, and show how far it is.
 
     Raises:
@@ -83,7 +83,7 @@ def _demonstrate(console: Console, messages: int, endpoint: str | None, *, plant
     folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix="connectors-demo-"))
-        with Live(console=console, refresh_per_second=5, transient=True) as live:
+        with Live(console=screen, refresh_per_second=5, transient=True) as live:
             plan = DemoPlan(folder, messages, endpoint, plant_loss)
             return run_demo(plan, lambda progress: live.update(_progress(progress, messages)))
     except OSError as error:
@@ -95,7 +95,7 @@ def _demonstrate(console: Console, messages: int, endpoint: str | None, *, plant
         ) from None
     finally:
         if folder is not None and keep:
-            console.print(Text(f"kept: {folder}"), soft_wrap=True)
+            screen.print(Text(f"kept: {folder}"), soft_wrap=True)
         elif folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import OptionError
 from connectors.doctor import diagnose
-from connectors.errors_cli import named_errors
+from connectors.errors_cli import console, named_errors
 
 __all__ = ["doctor"]
 
@@ -45,7 +45,7 @@ def doctor(
     Changes nothing and takes no message. Ends with 0 if nothing failed (there may be warnings), with 1 if something
     did, with 2 if it was called in a wrong way.
     """
-    console = Console()
+    screen = console()
     findings: list[Finding] = []
     with named_errors(json=json):
         options = _options(option or [])
@@ -59,7 +59,7 @@ def doctor(
         for finding in diagnose(source, options, os.environ, checkpoint):
             findings.append(finding)
             if not json:
-                _print(console, finding, new_area=len(findings) == 1 or findings[-2].area != finding.area)
+                _print(screen, finding, new_area=len(findings) == 1 or findings[-2].area != finding.area)
     counts = Counter(finding.outcome for finding in findings)
     if json:
         result = {
@@ -69,7 +69,7 @@ def doctor(
         }
         sys.stdout.write(json_text.dumps(result, indent=2) + "\n")
     else:
-        console.print(_sum(counts))
+        screen.print(_sum(counts))
     raise typer.Exit(_FAILED if counts[Outcome.FAILURE] else 0)
 
 
@@ -89,18 +89,18 @@ def _options(pairs: list[str]) -> dict[str, str]:
     return found
 
 
-def _print(console: Console, finding: Finding, *, new_area: bool) -> None:
+def _print(screen: Console, finding: Finding, *, new_area: bool) -> None:
     if new_area:
-        console.print(Text(finding.area, style="bold"))
+        screen.print(Text(finding.area, style="bold"))
     word, style = _MARKS[finding.outcome]
     line = Text("  ")
     line.append(word, style=style)
     line.append(f"  {finding.check}: {finding.found}")
     if finding.code:
         line.append(f" [{finding.code}]", style="dim")
-    console.print(line, soft_wrap=True)
+    screen.print(line, soft_wrap=True)
     if finding.mend:
-        console.print(Text(f"        mend: {finding.mend}", style="cyan"), soft_wrap=True)
+        screen.print(Text(f"        mend: {finding.mend}", style="cyan"), soft_wrap=True)
 
 
 def _sum(counts: Counter[Outcome]) -> Text:

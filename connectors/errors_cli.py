@@ -1,23 +1,68 @@
-"""How every command says that it could not be carried out: a named error, and exit code 2."""
+"""What every command shares: a console that nothing it prints can control, and named errors with exit code 2."""
 
 from __future__ import annotations
 
 import contextlib
 import json as json_text
+import logging
 import sys
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Iterable, Iterator
 from typing import NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import packages_missing
 
-__all__ = ["fail", "named_errors"]
+__all__ = ["console", "fail", "log_to_stderr", "named_errors", "printable"]
 
 _NOT_CARRIED_OUT = 2
+_BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def printable(text: str) -> str:
+    """Return a text without what controls a terminal, or turns the order of what it shows.
+
+    Names, errors and records come from files and services: an escape sequence in them could rename the window, hide
+    lines, or show others than are there. Line feeds and tabs stay.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        each
+        for each in text
+        if each in "\n\t" or (unicodedata.category(each) not in {"Cc", "Cs"} and each not in _BIDIRECTIONAL)
+    )
+
+
+class _PrintableConsole(Console):
+    """Passes all text that it renders through `printable`; the codes of Rich itself are added after that."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Render an object to segments."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:
+    """Return the console on which a command prints whatever it prints."""
+    return _PrintableConsole(stderr=stderr, soft_wrap=soft_wrap)
+
+
+class _PrintableFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+def log_to_stderr() -> None:
+    """Write the log to standard error, for a command that runs until it is told to end."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
 
 
 def fail(error: ConnectorError, *, json: bool = False) -> NoReturn:
@@ -27,7 +72,7 @@ def fail(error: ConnectorError, *, json: bool = False) -> NoReturn:
         typer.Exit: always.
     """
     # Soft wrap: a path that is broken at the edge of the terminal cannot be copied.
-    Console(stderr=True, soft_wrap=True).print(Text(str(error)))
+    console(stderr=True, soft_wrap=True).print(Text(str(error)))
     if json:
         sys.stdout.write(json_text.dumps({"error": error.to_json()}, sort_keys=True) + "\n")
     raise typer.Exit(_NOT_CARRIED_OUT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
@@ -17,7 +16,7 @@ import typer
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import SECRET
 from connectors.core.options import declared_options
-from connectors.errors_cli import named_errors
+from connectors.errors_cli import log_to_stderr, named_errors, printable
 
 __all__ = ["fetch"]
 
@@ -44,7 +43,7 @@ def fetch(
     Takes the options of the query. Of its fetchers, which the option fetchers counts in all places together, it runs
     some or all. Ends with 0 when told to end, with 2 after an error that no retry mends.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_to_stderr()
     stopped = threading.Event()
     with named_errors(extra="pubsub"):
         from connectors.fetchers import fetching_of  # noqa: PLC0415 - needs the extra pubsub
@@ -63,7 +62,7 @@ def fetch(
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{printable(text)}\n")
 
 
 def _read_options(declaration: type, source: str, file: str | None, pairs: list[str]) -> Mapping[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import os
 import time
 import urllib.request
 from collections.abc import Callable
@@ -11,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.errors_cli import named_errors
+from connectors.errors_cli import console, named_errors, printable
 
 if TYPE_CHECKING:
     from connectors.observe.view import QueryView, SourceView
@@ -38,12 +39,12 @@ def watch(
 
     url = source.startswith(("http://", "https://"))
     look: Callable[[], list[QueryView]] = (lambda: _fetch(source)) if url else LineViews(Path(source)).look
-    console = Console()
+    screen = console()
     with named_errors(), contextlib.suppress(KeyboardInterrupt):
         if once:
-            console.print(_screen(look()))
+            screen.print(_screen(look()))
             return
-        with Live(_screen(look()), console=console, auto_refresh=False) as live:
+        with Live(_screen(look()), console=screen, auto_refresh=False) as live:
             while True:
                 time.sleep(every)
                 live.update(_screen(look()), refresh=True)
@@ -68,7 +69,7 @@ def report(
             )
         target = output or file.with_suffix(".html")
         _write(target, page(events, f"Streams in {file.name}"), file)
-    Console().print(Text(str(target)), soft_wrap=True)
+    console(soft_wrap=True).print(Text(str(target)))
 
 
 def _write(target: Path, text: str, source: Path) -> None:
@@ -77,11 +78,14 @@ def _write(target: Path, text: str, source: Path) -> None:
     Raises:
         ConnectorError: it would replace what it was made of, or cannot be written.
     """
+    from connectors.observe.lines import open_private  # noqa: PLC0415 - as above
+
     try:
         if target.exists() and target.samefile(source):
             what = "The page would overwrite the file that it is made of"
             raise OptionError("OBSERVE_OUTPUT", what, str(target), "Name another file with --output.")
-        target.write_text(text, encoding="utf-8")
+        with os.fdopen(open_private(target, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as page:
+            page.write(printable(text))
     except OSError as error:
         raise ConnectorError(
             "OBSERVE_OUTPUT",
@@ -119,11 +123,16 @@ def _screen(views: list[QueryView]) -> Group:
     """For each query a line, and below it a line for each source."""
     parts: list[RenderableType] = [Text(time.strftime("%H:%M:%S"), style="dim")]
     for view in views:
-        head = Text(view.name, style="bold")
+        head = Text(_one_line(view.name), style="bold")
         head.append(f"  {view.state}", style=_STYLES[view.state])
         head.append(f"  batch {view.batch:,}  {view.batch_seconds:.2f} s  {view.rows_per_second:,.0f} rows/s", style="")
         parts += [head, _table(view)] if view.sources else [head]
     return Group(*parts)
+
+
+def _one_line(text: str) -> str:
+    """A name as a part of one line: a line feed in it would look like a line of ours."""
+    return text.replace("\n", " ")
 
 
 def _table(view: QueryView) -> Table:
@@ -138,7 +147,7 @@ def _table(view: QueryView) -> Table:
 
 def _cells(source: SourceView) -> list[Text]:
     return [
-        Text(f"  {source.source} {source.kind}"),
+        Text(_one_line(f"  {source.source} {source.kind}")),
         Text("-" if source.records is None else f"{source.records:,}"),
         Text(f"{source.seconds:,.1f}"),
         Text("-" if source.unread_bytes is None else f"{source.unread_bytes:,}"),

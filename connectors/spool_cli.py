@@ -15,12 +15,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError, SpoolError
-from connectors.errors_cli import named_errors
+from connectors.errors_cli import console, named_errors, printable
 
 if TYPE_CHECKING:
     from connectors.spool.inspection import Inspection
@@ -57,17 +56,17 @@ def inspect_command(
     if json:
         _print_json(asdict(found) | ({"rates": speed} if speed else {}))
         return
-    console = Console()
-    console.print(_pairs("spool", _facts(found)))
-    console.print(_pairs("rows", _counts(found)))
+    screen = console()
+    screen.print(_pairs("spool", _facts(found)))
+    screen.print(_pairs("rows", _counts(found)))
     if speed:
-        console.print(_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in speed.items()]))
+        screen.print(_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in speed.items()]))
     if found.fetchers:
         rows = (asdict(each).values() for each in found.fetchers)
-        console.print(_table("fetchers", ("fetcher", "admitted", "segments", "rows", "bytes", "waiting"), rows))
+        screen.print(_table("fetchers", ("fetcher", "admitted", "segments", "rows", "bytes", "waiting"), rows))
     if found.lost:
         lost = (asdict(each).values() for each in found.lost)
-        console.print(_table("quarantined", ("segment", "first", "end", "rows", "error"), lost))
+        screen.print(_table("quarantined", ("segment", "first", "end", "rows", "error"), lost))
 
 
 @spool_commands.command("verify")
@@ -80,13 +79,13 @@ def verify_command(location: SpoolLocation, json: Json = False) -> None:  # noqa
     if json:
         _print_json(asdict(found) | {"sound": found.sound})
     else:
-        console = Console()
+        screen = console()
         if found.findings:
             columns = ("", "file", "code", "what", "what to do")
             rows = [(each.severity, each.file, each.code, each.what, each.action) for each in found.findings]
-            console.print(_table("findings", columns, rows, [_COLOURS[each.severity] for each in found.findings]))
+            screen.print(_table("findings", columns, rows, [_COLOURS[each.severity] for each in found.findings]))
         verdict = "no damage" if found.sound else "DAMAGED"
-        console.print(Text(f"{found.files:,} files, {found.bytes:,} bytes: {verdict}"))
+        screen.print(Text(f"{found.files:,} files, {found.bytes:,} bytes: {verdict}"))
     raise typer.Exit(0 if found.sound else 1)
 
 
@@ -152,10 +151,10 @@ def adopt_command(
     if json:
         _print_json(asdict(found))
     elif found.old == found.new:
-        Console().print(Text(f"Nothing to do: spool {found.spool} belongs here."))
+        console().print(Text(f"Nothing to do: spool {found.spool} belongs here."))
     else:
         fenced = "it is fenced there" if found.fenced else "there is no other one there"
-        Console().print(Text(f"Spool {found.spool} now belongs to {found.new}. It came from {found.old}: {fenced}."))
+        console().print(Text(f"Spool {found.spool} now belongs to {found.new}. It came from {found.old}: {fenced}."))
 
 
 @spool_commands.command("wipe")
@@ -173,10 +172,10 @@ def wipe_command(
     if json:
         _print_json(asdict(done))
         return
-    Console().print(Text(f"{done.files:,} files deleted."))
+    console().print(Text(f"{done.files:,} files deleted."))
     for name in done.left:
         why = "it cannot be removed" if name == root else "it is no part of a spool"
-        Console().print(Text(f"left, because {why}: {name}"))
+        console().print(Text(f"left, because {why}: {name}"))
 
 
 def _stake(root: str) -> str:
@@ -217,7 +216,7 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
 def _confirm(question: str, *, yes: bool) -> None:
     """Ask on the terminal; no answer is a no."""
     if not yes:
-        typer.confirm(f"{question} Go on?", abort=True, err=True)
+        typer.confirm(printable(f"{question} Go on?"), abort=True, err=True)
 
 
 def _rows(losses: Sequence[Loss]) -> int:
@@ -229,9 +228,9 @@ def _print_losses(losses: Sequence[Loss], *, json: bool, title: str) -> None:
         _print_json({"segments": [asdict(loss) for loss in losses], "rows": _rows(losses)})
     elif losses:
         heads = ("segment", "first", "end", "committed", "error")
-        Console().print(_table(title, heads, (asdict(loss).values() for loss in losses)))
+        console().print(_table(title, heads, (asdict(loss).values() for loss in losses)))
     else:
-        Console().print("Nothing to do: no segment is damaged or missing.")
+        console().print("Nothing to do: no segment is damaged or missing.")
 
 
 def _facts(found: Inspection) -> list[tuple[str, str]]:

@@ -6,16 +6,42 @@ import contextlib
 import json
 import logging
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["LineFile"]
+__all__ = ["LineFile", "open_private"]
 
 _log = logging.getLogger(__name__)
 _NEW_LINE = b"\n"
+_OWNER_ALONE = 0o600
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file for its owner alone, and return its descriptor: events hold whole exceptions, which hold data.
+
+    A file that is there already is closed to others if all may read or write it, as files of earlier versions are; one
+    that lets in its group and nobody else stays as it is.
+
+    Args:
+        path: the file; created where there is none.
+        flags: of `os.open`.
+
+    Raises:
+        OSError: it cannot be opened, or others may read it and it is not ours to change.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _OWNER_ALONE)
+    try:
+        state = os.fstat(descriptor)
+        if stat.S_ISREG(state.st_mode) and state.st_mode & stat.S_IRWXO:
+            os.fchmod(descriptor, _OWNER_ALONE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class LineFile:
@@ -32,7 +58,7 @@ class LineFile:
         self._path = path
         try:
             # Without a buffer: what a full disk refuses would stay in it and be tried again by close().
-            self._file = path.open("ab", buffering=0)
+            self._file = os.fdopen(open_private(path, os.O_WRONLY | os.O_APPEND), "ab", buffering=0)
         except OSError as error:
             raise ConnectorError(
                 "OBSERVE_FILE",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import stat
 import threading
 import time
 import urllib.request
@@ -174,6 +176,31 @@ def test_the_end_of_a_run_that_is_told_after_the_start_of_the_next_one_ends_noth
 
     heard(tmp_path, act)
     assert list(found[0].latest) == ["q"]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_file_is_for_its_owner_alone_as_it_holds_whole_errors(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        heard(tmp_path, lambda _: None)
+    finally:
+        os.umask(before)
+    assert mode(tmp_path / "lines.jsonl") == 0o600
+
+
+@pytest.mark.parametrize(("given", "then"), [(0o644, 0o600), (0o666, 0o600), (0o640, 0o640), (0o600, 0o600)])
+def test_a_file_that_all_may_read_is_closed_to_them_and_a_group_that_was_let_in_stays(
+    given: int, then: int, tmp_path: Path
+) -> None:
+    """0644 is what this file had before; 0640 is what an administrator gives a collector of logs."""
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"event": "before"}\n')
+    path.chmod(given)
+    assert [line["event"] for line in heard(tmp_path, lambda _: None)] == ["before"]
+    assert mode(path) == then
 
 
 class Spool(SpoolWatch):

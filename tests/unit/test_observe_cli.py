@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import stat
 import threading
 from collections.abc import Mapping
 from html.parser import HTMLParser
@@ -251,6 +252,22 @@ def test_watching_a_port_that_speaks_no_http_is_a_named_error(answer: bytes) -> 
         serving.join()
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("[OBSERVE_URL] ")
+
+
+@pytest.mark.parametrize("before", [None, 0o644])
+def test_a_page_is_for_its_owner_alone_as_it_holds_whole_errors(before: int | None, file: Path) -> None:
+    target = file.with_name("page.html")
+    if before is not None:
+        target.write_text("an older page" * 10_000)
+        target.chmod(before)
+    assert run("report", str(file), "-o", str(target)).exit_code == 0
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert target.read_text().endswith("</html>\n")
+
+
+def test_a_page_can_be_written_to_what_is_no_file(file: Path) -> None:
+    assert run("report", str(file), "-o", "/dev/null").exit_code == 0
+    assert stat.S_IMODE(Path("/dev/null").stat().st_mode) & 0o066 == 0o066
 
 
 def test_a_path_in_an_error_is_not_broken_at_the_edge_of_the_terminal(tmp_path: Path) -> None:
