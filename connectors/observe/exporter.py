@@ -51,6 +51,7 @@ class Exporter(Collector):
         self._newest: dict[str, Measurement] = {}
         self._rows: dict[str, int] = {}
         self._batches: dict[str, int] = {}
+        self._batch_times: dict[str, int] = {}
         registry = CollectorRegistry()
         registry.register(self)
         try:
@@ -67,17 +68,23 @@ class Exporter(Collector):
         """Where the metrics are."""
 
     def update(self, measurement: Measurement) -> None:
-        """Take a measurement."""
+        """Take the measurement of a batch."""
         with self._lock:
             query = measurement.query
             self._newest[query] = measurement
+            self._batch_times[query] = measurement.time_ms
             self._rows[query] = self._rows.get(query, 0) + measurement.rows
             self._batches[query] = self._batches.get(query, 0) + 1
+
+    def idle(self, measurement: Measurement) -> None:
+        """Take the measurement of a query that waits for data: its rows and batches are counted already."""
+        with self._lock:
+            self._newest[measurement.query] = measurement
 
     def forget(self, query: str) -> None:
         """A query has ended: what it was is served no more."""
         with self._lock:
-            for each in (self._newest, self._rows, self._batches):
+            for each in (self._newest, self._rows, self._batches, self._batch_times):
                 each.pop(query, None)
 
     def close(self) -> None:
@@ -90,8 +97,8 @@ class Exporter(Collector):
         """The metrics, as prometheus-client asks for them."""
         with self._lock:
             newest = list(self._newest.values())
-            rows, batches = dict(self._rows), dict(self._batches)
-        yield from _of_queries(newest, rows, batches)
+            rows, batches, times = dict(self._rows), dict(self._batches), dict(self._batch_times)
+        yield from _of_queries(newest, rows, batches, times)
         yield from _of_sources(newest)
         yield from _of_spools(newest)
 
@@ -100,19 +107,31 @@ def _name(measurement: Measurement) -> str:
     return measurement.name or measurement.query
 
 
-def _of_queries(newest: list[Measurement], rows: dict[str, int], batches: dict[str, int]) -> Iterator[Metric]:
+def _of_queries(
+    newest: list[Measurement], rows: dict[str, int], batches: dict[str, int], batch_times: dict[str, int]
+) -> Iterator[Metric]:
     rows_total = CounterMetricFamily(f"{_PREFIX}rows", "Input rows since it is watched.", labels=["query"])
     batches_total = CounterMetricFamily(f"{_PREFIX}batches", "Batches since it is watched.", labels=["query"])
     duration = GaugeMetricFamily(f"{_PREFIX}batch_seconds", "How long the last batch took.", labels=["query"])
-    speed = GaugeMetricFamily(f"{_PREFIX}rows_per_second", "Input rows a second in the last batch.", labels=["query"])
+    speed = GaugeMetricFamily(
+        f"{_PREFIX}rows_per_second",
+        "Input rows a second in the last batch; 0 while the query is idle.",
+        labels=["query"],
+    )
     number = GaugeMetricFamily(f"{_PREFIX}batch", "Id of the last batch.", labels=["query"])
+    reported = GaugeMetricFamily(
+        f"{_PREFIX}reported_timestamp_seconds", "When Spark last reported a batch or idleness.", labels=["query"]
+    )
+    ended = GaugeMetricFamily(f"{_PREFIX}batch_timestamp_seconds", "When the last batch ended.", labels=["query"])
     for each in newest:
         rows_total.add_metric([_name(each)], rows[each.query])
         batches_total.add_metric([_name(each)], batches[each.query])
         duration.add_metric([_name(each)], each.batch_ms / 1000)
         speed.add_metric([_name(each)], each.rows_per_second)
         number.add_metric([_name(each)], each.batch)
-    yield from (rows_total, batches_total, duration, speed, number)
+        reported.add_metric([_name(each)], each.time_ms / 1000)
+        ended.add_metric([_name(each)], batch_times[each.query] / 1000)
+    yield from (rows_total, batches_total, duration, speed, number, reported, ended)
 
 
 def _of_sources(newest: list[Measurement]) -> Iterator[Metric]:

@@ -127,7 +127,7 @@ class Observer:
         self.exporter = exporter
         """Serves metrics; None without ``port``."""
         self.latest: dict[str, Measurement] = {}
-        """The newest measurement of each running query, by its id."""
+        """The newest measurement of each running query, by its id; of an idle one, as `Measurement.idle` gives it."""
         self._spools = spools
         self._file = None if file is None else LineFile(Path(file))
         self._deletions = deletions
@@ -212,7 +212,9 @@ class Observer:
             self._progress(time_ms, value)
             return
         self._write({"v": 1, "event": kind, "time_ms": time_ms, **value})
-        if kind == "started":
+        if kind == "idle":
+            self._idle(time_ms, value)
+        elif kind == "started":
             self._running.add(value["run"])
             self._runs.heard(value["query"], value["run"])
         elif kind == "terminated":
@@ -232,6 +234,13 @@ class Observer:
         self._write(found.to_json())
         if self.exporter is not None:
             self.exporter.update(found)
+
+    def _idle(self, time_ms: int, event: Mapping[str, Any]) -> None:
+        query = str(event["query"])
+        if self._runs.heard(query, str(event["run"])) and query in self.latest:
+            self.latest[query] = self.latest[query].idle(time_ms)
+            if self.exporter is not None:
+                self.exporter.idle(self.latest[query])
 
     def _terminated(self, event: Mapping[str, Any]) -> None:
         query = str(event["query"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from connectors.core.lag import PartitionLag, as_object
@@ -80,6 +80,14 @@ class SourceMeasurement:
     partitions: dict[str, PartitionLag] = field(default_factory=dict)
     spool: SpoolMeasurement | None = None
 
+    def idle(self) -> SourceMeasurement:
+        """Return the source as it is while its query waits for data.
+
+        A spool counts what Spark has not committed, and Spark commits the last batch only with the next one: where no
+        record is unread, that is no lag.
+        """
+        return replace(self, rows=0, milliseconds=0 if self.records == 0 else self.milliseconds)
+
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -106,6 +114,15 @@ class Measurement:
     batch_ms: int
     rows_per_second: float
     sources: tuple[SourceMeasurement, ...]
+
+    def idle(self, time_ms: int) -> Measurement:
+        """Return the query as it is when Spark reports that it waits for data.
+
+        Args:
+            time_ms: when Spark did.
+        """
+        sources = tuple(source.idle() for source in self.sources)
+        return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=sources)
 
     def to_json(self) -> dict[str, Any]:
         """The measurement as a JSON object."""

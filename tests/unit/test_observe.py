@@ -10,6 +10,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -500,6 +501,61 @@ def test_metrics_on_an_address_of_ipv6_have_a_url_that_works() -> None:
     assert exporter.url.startswith("http://[::1]:")
     assert scrape(exporter) == {}
     exporter.close()
+
+
+def idle(run: str = "r") -> tuple[str, Any]:
+    return "idle", {"query": "q", "run": run}
+
+
+def test_a_query_that_waits_for_data_has_no_rate_and_no_lag_that_grows(tmp_path: Path) -> None:
+    """The rate of its last batch stood in the metrics until the next one."""
+    spool = Spool(lambda: SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 1500))
+    exporter = Exporter(0)
+    found = []
+
+    def act(observer: Observer) -> None:
+        put = observer._listener._put
+        put(("progress", progress(kafka(15, 15), spooled("s1", 7, 7))))
+        put(idle())
+        put(("started", {"query": "other", "run": "o", "name": ""}))
+        while "o" not in observer._running:
+            observer._thread.join(0.01)
+        found.append((observer.latest["q"], scrape(exporter)))
+
+    lines = heard(tmp_path, act, exporter=exporter, spools=SpoolWatches([spool]))
+    [(latest, metrics)] = found
+    assert (latest.rows, latest.rows_per_second, latest.batch) == (0, 0.0, 7)
+    assert [(source.records, source.milliseconds) for source in latest.sources] == [(0, 0), (0, 0)]
+    assert metrics["connectors_rows_per_second", ""] == 0
+    assert (metrics["connectors_rows_total", ""], metrics["connectors_batches_total", ""]) == (13, 1)
+    assert metrics["connectors_spool_bytes", ""] == 100
+    batch, waits = lines[0], lines[1]
+    assert metrics["connectors_batch_timestamp_seconds", ""] == batch["time_ms"] / 1000
+    assert metrics["connectors_reported_timestamp_seconds", ""] == waits["time_ms"] / 1000
+    assert waits.keys() == {"v", "event", "time_ms", "query", "run"}, "short, as it comes every ten seconds"
+
+
+def test_what_an_idle_query_holds_back_stays_its_lag() -> None:
+    """As with minOffsetsPerTrigger."""
+    [source] = of(kafka(10, 15), histories={}).idle(9).sources
+    assert (source.records, source.milliseconds) == (5, 0)
+    [source] = of(kafka(10, 15)).sources
+    assert replace(source, milliseconds=700).idle().milliseconds == 700
+
+
+def test_idleness_of_an_earlier_run_or_before_the_first_batch_changes_nothing(tmp_path: Path) -> None:
+    found = []
+
+    def act(observer: Observer) -> None:
+        put = observer._listener._put
+        put(("started", {"query": "q", "run": "r", "name": "orders"}))
+        put(idle())
+        put(("progress", progress(kafka(15, 15)) | {"runId": "second"}))
+        put(idle())
+        found.append(observer)
+
+    assert [line["event"] for line in heard(tmp_path, act)] == ["started", "idle", "progress", "idle"]
+    assert found[0].latest["q"].rows_per_second == 20
 
 
 def test_metrics_are_served_as_openmetrics_until_the_query_ends() -> None:
