@@ -40,12 +40,19 @@ def printable(text: str) -> str:
 
 
 class _PrintableConsole(Console):
-    """Passes all text that it renders through `printable`; the codes of Rich itself are added after that."""
+    """Passes all text that it renders through `printable`; the codes of Rich itself are added after that.
+
+    What the encoding of the terminal has not is shown as a question mark.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Render an object to segments."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+            if segment.control:
+                yield segment
+            else:
+                text = printable(segment.text).encode(self.encoding, "replace").decode(self.encoding)
+                yield Segment(text, segment.style)
 
 
 def console(*, stderr: bool = False, soft_wrap: bool = False) -> Console:

@@ -7,7 +7,7 @@ import http.client
 import os
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,12 +21,16 @@ from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailab
 from connectors.errors_cli import console, named_errors, printable
 
 if TYPE_CHECKING:
+    from connectors.observe.history import History
     from connectors.observe.view import QueryView, SourceView
 
 __all__ = ["report", "watch"]
 
 _SECONDS = 5.0
-_STYLES = {"running": "green", "ended": "dim", "failed": "bold red"}
+_SILENT_SECONDS = 60.0
+_COLUMNS = 30
+_TWO_DIGITS = 10
+_STYLES = {"running": "green", "idle": "cyan", "ended": "dim", "failed": "bold red"}
 
 
 def watch(
@@ -34,20 +38,38 @@ def watch(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
-    """Show queries live: lag, speed, spool. Ends with Ctrl-C."""
-    from connectors.observe.view import LineViews  # noqa: PLC0415 - loads Spark, which doctor must not need
+    """Show queries live: lag, rate, spool. Waits for a file or URL that is not there yet. Ends with Ctrl-C."""
+    from connectors.observe.view import LineViews, MetricViews  # noqa: PLC0415 - loads Spark, which doctor must not need
 
-    url = source.startswith(("http://", "https://"))
-    look: Callable[[], list[QueryView]] = (lambda: _fetch(source)) if url else LineViews(Path(source)).look
+    look: Callable[[], list[QueryView]]
+    if source.startswith(("http://", "https://")):
+        metrics = MetricViews()
+        look = lambda: metrics.look(_fetch(source))  # noqa: E731 - as short as the other one
+    else:
+        look = LineViews(Path(source)).look
     screen = console()
     with named_errors(), contextlib.suppress(KeyboardInterrupt):
         if once:
             screen.print(_screen(look()))
             return
-        with Live(_screen(look()), console=screen, auto_refresh=False) as live:
+        seen: list[QueryView] = []
+        with Live(console=screen, auto_refresh=False) as live:
             while True:
+                try:
+                    seen, note = look(), ""
+                except ConnectorError as error:
+                    if not _is_awaited(error):
+                        raise
+                    note = f"waiting: {error}"
+                live.update(_screen(seen, note), refresh=True)
                 time.sleep(every)
-                live.update(_screen(look()), refresh=True)
+
+
+def _is_awaited(error: ConnectorError) -> bool:
+    """Whether the observer may be there later: its driver is about to start, or starts again."""
+    from connectors.observe.view import FILE_MISSING  # noqa: PLC0415 - as above
+
+    return error.code == FILE_MISSING or isinstance(error, ServiceUnavailableError)
 
 
 def report(
@@ -95,23 +117,23 @@ def _write(target: Path, text: str, source: Path) -> None:
         ) from None
 
 
-def _fetch(url: str) -> list[QueryView]:
+def _fetch(url: str) -> str:
     """The metrics of an observer.
 
     Raises:
-        ConnectorError: it does not answer, or with something else.
+        OptionError: the URL is none, or has a log-in.
+        ServiceUnavailableError: nothing answers, or with something else.
     """
-    from connectors.observe.view import views_of_metrics  # noqa: PLC0415 - as above
-
     if "@" in url:
         # Not shown: it may be a password.
         raise OptionError("OBSERVE_URL", "A URL with a log-in is not supported", "watch URL", "Leave it out.")
     try:
         asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
-            return views_of_metrics(answer.read().decode("utf-8", errors="replace"))
-    except (OSError, http.client.HTTPException, ValueError) as error:  # the last two: no URL, or no answer in HTTP
-        raise ServiceUnavailableError(
+            return str(answer.read().decode("utf-8", errors="replace"))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        kind = OptionError if isinstance(error, ValueError | http.client.InvalidURL) else ServiceUnavailableError
+        raise kind(
             "OBSERVE_URL",
             f"No metrics came: {str(error) or type(error).__name__}",
             url,
@@ -119,15 +141,76 @@ def _fetch(url: str) -> list[QueryView]:
         ) from None
 
 
-def _screen(views: list[QueryView]) -> Group:
-    """For each query a line, and below it a line for each source."""
+def _screen(views: list[QueryView], note: str = "") -> Group:
+    """For each query a line, its recent past, and a line for each source."""
     parts: list[RenderableType] = [Text(time.strftime("%H:%M:%S"), style="dim")]
     for view in views:
-        head = Text(_one_line(view.name), style="bold")
-        head.append(f"  {view.state}", style=_STYLES[view.state])
-        head.append(f"  batch {view.batch:,}  {view.batch_seconds:.2f} s  {view.rows_per_second:,.0f} rows/s", style="")
-        parts += [head, _table(view)] if view.sources else [head]
+        parts.append(_head(view))
+        if view.error:
+            parts.append(Text(f"  {_one_line(view.error)}", style="red"))
+        parts += _past(view)
+        if view.sources:
+            parts.append(_table(view.sources))
+    if note:
+        parts.append(Text(note, style="yellow"))
+    elif not views:
+        parts.append(Text("no query has reported yet", style="dim"))
     return Group(*parts)
+
+
+def _head(view: QueryView) -> Text:
+    head = Text(_one_line(view.name), style="bold")
+    since = f" for {_age(view.batch_ms)}" if view.state == "idle" else ""
+    head.append(f"  {view.state}{since}", style=_STYLES[view.state])
+    done = f"batch {view.batch:,}  {view.batch_seconds:.2f} s" if view.batch >= 0 else "no batch yet"
+    head.append(f"  {done}  {view.rows_per_second:,.0f} rows/s", style="not bold")
+    is_silent = view.state in {"running", "idle"} and time.time() - view.reported_ms / 1000 > _SILENT_SECONDS
+    head.append(f"  reported {_age(view.reported_ms)} ago", style="bold yellow" if is_silent else "not bold dim")
+    return head
+
+
+def _past(view: QueryView) -> list[Text]:
+    """The rate and the lag over time, and what becomes of the lag."""
+    from connectors.observe.history import sparkline  # noqa: PLC0415 - as above
+
+    history = view.history
+    if not history.seconds:
+        return []
+    rates, lags = history.rates(_COLUMNS), history.lags(_COLUMNS)
+    rate = Text("  rows/s  ").append(sparkline(rates), style="green")
+    rate.append(f"  up to {_figure(max(rates))}, over {_duration(history.seconds)}", style="dim")
+    behind = Text("  behind  ").append(sparkline(lags), style="magenta")
+    unit = "records" if history.counts_records else "s"
+    behind.append(f"  {lags[-1]:,.{0 if history.counts_records else 1}f} {unit}")
+    if view.state in {"running", "idle"} and (outlook := _outlook(history)):
+        behind.append(f", {outlook}", style="yellow" if outlook.startswith("grows") else "")
+    return [rate, behind]
+
+
+def _outlook(history: History) -> str:
+    change, left = history.change(), history.seconds_left()
+    if left is not None:
+        return f"gone in about {_duration(left)}"
+    if change is None or history.lags(1)[-1] <= 0:
+        return ""
+    if change > 0:
+        return f"grows by {_figure(change)} records/s" if history.counts_records else "grows"
+    return "steady"
+
+
+def _figure(value: float) -> str:
+    return f"{value:,.0f}" if value >= _TWO_DIGITS else f"{value:.2g}"
+
+
+def _age(time_ms: float) -> str:
+    return _duration(max(0.0, time.time() - time_ms / 1000))
+
+
+def _duration(seconds: float) -> str:
+    for size, unit, below in ((1, "s", 100), (60, "min", 100), (3600, "h", 72)):
+        if seconds < size * below:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
 
 
 def _one_line(text: str) -> str:
@@ -135,22 +218,30 @@ def _one_line(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def _table(view: QueryView) -> Table:
+def _table(sources: Sequence[SourceView]) -> Table:
+    """The sources, without the columns of which none has a figure."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("  source", no_wrap=True)
-    for name in ("behind", "age s", "unread bytes", "oldest s", "duplicates"):
+    figures: dict[str, list[str | None]] = {
+        "partitions": [f"{each.partitions:,}" if each.partitions > 1 else None for each in sources],
+        "behind": ["not counted" if each.records is None else f"{each.records:,}" for each in sources],
+        "behind s": [f"{each.seconds:,.1f}" for each in sources],
+        "furthest": [_furthest(each) for each in sources],
+        "unread bytes": [None if each.unread_bytes is None else f"{each.unread_bytes:,}" for each in sources],
+        "oldest s": [None if each.oldest_seconds is None else f"{each.oldest_seconds:,.1f}" for each in sources],
+        "duplicates": [None if each.duplicates is None else f"{each.duplicates:,}" for each in sources],
+    }
+    shown = {name: cells for name, cells in figures.items() if any(cell is not None for cell in cells)}
+    for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
-    for source in view.sources:
-        table.add_row(*_cells(source))
+    for number, source in enumerate(sources):
+        cells = [Text(cells[number] or "") for cells in shown.values()]
+        table.add_row(Text(_one_line(f"  {source.source} {source.kind}")), *cells)
     return table
 
 
-def _cells(source: SourceView) -> list[Text]:
-    return [
-        Text(_one_line(f"  {source.source} {source.kind}")),
-        Text("-" if source.records is None else f"{source.records:,}"),
-        Text(f"{source.seconds:,.1f}"),
-        Text("-" if source.unread_bytes is None else f"{source.unread_bytes:,}"),
-        Text("-" if source.oldest_seconds is None else f"{source.oldest_seconds:,.1f}"),
-        Text("-" if source.duplicates is None else f"{source.duplicates:,}"),
-    ]
+def _furthest(source: SourceView) -> str | None:
+    """The partition that is behind most; a column only of sources with several."""
+    if source.partitions <= 1 or source.records is None:
+        return None
+    return "none" if source.furthest is None else _one_line(f"{source.furthest[0]} by {source.furthest[1]:,}")

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, TypeGuard
 
 from connectors.core.errors import ConnectorError
+from connectors.observe.history import History, Sample
 from connectors.observe.runs import Runs
 
-__all__ = ["LineViews", "QueryView", "SourceView", "read_lines", "views_of_metrics"]
+__all__ = ["FILE_MISSING", "LineViews", "MetricViews", "QueryView", "SourceView", "last_line", "read_lines"]
 
+FILE_MISSING: Final = "OBSERVE_FILE_MISSING"
 _NUMBER: Final = (int, float)
 _TEXT_OR_NONE: Final = (str, NoneType)
+_NO_REASON: Final = re.compile(r"at \S+\(.*\)$|\.\.\. \d+ more$|Driver stacktrace:$|SQLSTATE: \w+$")
 _FIELDS: Final[Mapping[str, Mapping[str, tuple[type, ...]]]] = {
-    "started": {"query": (str,), "run": (str,), "name": _TEXT_OR_NONE},
+    "started": {"query": (str,), "run": (str,), "time_ms": _NUMBER, "name": _TEXT_OR_NONE},
+    "idle": {"query": (str,), "run": (str,), "time_ms": _NUMBER},
     "progress": {
         "query": (str,),
         "run": (str,),
@@ -34,17 +39,25 @@ _FIELDS: Final[Mapping[str, Mapping[str, tuple[type, ...]]]] = {
 }
 """What is read of the events, by kind."""
 _SOURCE: Final = {"kind": (str,), "records": (int, NoneType), "milliseconds": _NUMBER, "spool": (dict, NoneType)}
+_PARTITION: Final[Mapping[str, tuple[type, ...]]] = {"records": (int, NoneType), "milliseconds": _NUMBER}
 _SPOOL: Final = {"bytes": (int,), "oldest_unread_ms": _NUMBER, "duplicates": (int,)}
 
 
 @dataclass(frozen=True, slots=True)
 class SourceView:
-    """A source of a query: its lag, and of a spool, where one is watched, what is unread and what was struck out."""
+    """A source of a query: its lag, and of a spool, where one is watched, what is unread and what was deduplicated.
+
+    Attributes:
+        partitions: how many it has.
+        furthest: the partition with the largest lag, and that lag in records; None if none is behind, or not counted.
+    """
 
     source: str
     kind: str
     records: int | None
     seconds: float
+    partitions: int = 0
+    furthest: tuple[str, int] | None = None
     unread_bytes: int | None = None
     oldest_seconds: float | None = None
     duplicates: int | None = None
@@ -52,7 +65,15 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class QueryView:
-    """A query after its last batch; `state` is ``running``, ``ended`` or ``failed``."""
+    """A query as Spark last reported it.
+
+    Attributes:
+        state: ``running``, ``idle``, ``ended`` or ``failed``.
+        reported_ms: when Spark last reported anything of it, in milliseconds since 1970.
+        batch_ms: when its last batch ended; 0 if there was none.
+        error: the last line of its error; empty if it has none.
+        history: its rate and lag before.
+    """
 
     name: str
     state: str
@@ -60,6 +81,10 @@ class QueryView:
     rows_per_second: float
     batch_seconds: float
     sources: tuple[SourceView, ...] = ()
+    reported_ms: float = 0.0
+    batch_ms: float = 0.0
+    error: str = ""
+    history: History = field(default_factory=History, compare=False)
 
 
 def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
@@ -75,13 +100,20 @@ def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
         The events, and the byte behind the last one.
 
     Raises:
-        ConnectorError: it cannot be read, or is no such file.
+        ConnectorError: it is not there, cannot be read, or is no such file.
     """
     try:
         with path.open("rb") as file:
             begin = begin if begin <= file.seek(0, os.SEEK_END) else 0
             file.seek(begin)
             data = file.read()
+    except FileNotFoundError:
+        raise ConnectorError(
+            FILE_MISSING,
+            "There is no such file",
+            str(path),
+            "Give the file that watch(spark, file=...) writes; watch creates it.",
+        ) from None
     except OSError as error:
         raise _no_file_of_ours(path, str(error)) from None
     events: list[dict[str, Any]] = []
@@ -121,7 +153,10 @@ def _is_event(value: object) -> bool:
 
 
 def _is_source(value: object) -> bool:
-    return _has(value, _SOURCE) and (value["spool"] is None or _has(value["spool"], _SPOOL))
+    if not _has(value, _SOURCE) or not isinstance(partitions := value.get("partitions", {}), dict):
+        return False
+    spool_is_read = value["spool"] is None or _has(value["spool"], _SPOOL)
+    return spool_is_read and all(_has(each, _PARTITION) for each in partitions.values())
 
 
 def _has(value: object, fields: Mapping[str, tuple[type, ...]]) -> TypeGuard[Mapping[str, Any]]:
@@ -141,11 +176,18 @@ class LineViews:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read = 0
+        self._file: int | None = None
         self._runs = Runs()
         self._views: dict[str, QueryView] = {}
 
     def look(self) -> list[QueryView]:
         """Read what is new in the file, and give the queries in the order of their first event."""
+        try:
+            file = self._path.stat().st_ino
+        except OSError:
+            file = None
+        if file != self._file:  # another file of this name, or none
+            self._file, self._read = file, 0
         events, self._read = read_lines(self._path, self._read)
         for event in events:
             self._take(event)
@@ -155,20 +197,39 @@ class LineViews:
         query = str(event.get("query", ""))
         if event["event"] in _FIELDS and not self._runs.heard(query, event["run"]):
             return  # of a run before the newest
+        before = self._views.get(query)
+        history = History() if before is None else before.history
         match event.get("event"):
             case "started":
-                self._views[query] = QueryView(event["name"] or query, "running", -1, 0.0, 0.0)
+                name, time_ms = event["name"] or query, event["time_ms"]
+                self._views[query] = QueryView(name, "running", -1, 0.0, 0.0, reported_ms=time_ms, history=history)
             case "progress":
-                self._views[query] = _of_progress(event)
-            case "terminated" if query in self._views:
+                self._views[query] = view = _of_progress(event, history)
+                begin_ms = event["time_ms"] - event["batch_ms"]
+                history.add(_sample(view, begin_ms, event["rows"]))
+            case "idle" if before is not None:
+                self._views[query] = view = _of_idle(before, event["time_ms"])
+                history.add(_sample(view, view.reported_ms, 0))
+            case "terminated" if before is not None:
                 state = "ended" if event["exception"] is None else "failed"
-                self._views[query] = replace(self._views[query], state=state)
+                error = last_line(event["exception"] or "")
+                self._views[query] = replace(before, state=state, reported_ms=event["time_ms"], error=error)
 
 
-def _of_progress(event: Mapping[str, Any]) -> QueryView:
+def last_line(exception: str) -> str:
+    """Return the line that says what is wrong: the last one that is no frame of a stack of the JVM."""
+    lines = [line.strip() for line in exception.splitlines()]
+    return next((line for line in reversed(lines) if line and not _NO_REASON.match(line)), "")
+
+
+def _of_progress(event: Mapping[str, Any], history: History) -> QueryView:
     sources = []
     for number, source in enumerate(event["sources"]):
-        view = SourceView(str(number), source["kind"], source["records"], source["milliseconds"] / 1000)
+        partitions = {name: each["records"] for name, each in source.get("partitions", {}).items()}
+        seconds = source["milliseconds"] / 1000
+        view = SourceView(
+            str(number), source["kind"], source["records"], seconds, len(partitions), _furthest(partitions)
+        )
         if (spool := source["spool"]) is not None:
             oldest = spool["oldest_unread_ms"] / 1000
             view = replace(view, unread_bytes=spool["bytes"], oldest_seconds=oldest, duplicates=spool["duplicates"])
@@ -180,15 +241,67 @@ def _of_progress(event: Mapping[str, Any]) -> QueryView:
         event["rows_per_second"],
         event["batch_ms"] / 1000,
         tuple(sources),
+        event["time_ms"],
+        event["time_ms"],
+        history=history,
     )
 
 
-def views_of_metrics(text: str) -> list[QueryView]:
-    """The queries in the metrics that an observer serves.
+def _of_idle(view: QueryView, time_ms: float) -> QueryView:
+    """A query that waits for data; see `SourceMeasurement.idle`."""
+    sources = tuple(replace(each, seconds=0.0) if each.records == 0 else each for each in view.sources)
+    return replace(view, state="idle", rows_per_second=0.0, sources=sources, reported_ms=time_ms)
 
-    Raises:
-        ConnectorError: the text is no metrics, or the extra ``observe`` is not installed.
-    """
+
+def _furthest(partitions: Mapping[str, int | None]) -> tuple[str, int] | None:
+    known = [(records, name) for name, records in partitions.items() if records]
+    if not known:
+        return None
+    records, name = max(known)
+    return name, records
+
+
+def _sample(view: QueryView, begin_ms: float, rows: int) -> Sample:
+    known = [source.records for source in view.sources if source.records is not None]
+    records = sum(known) if len(known) == len(view.sources) else None
+    seconds = max((source.seconds for source in view.sources), default=0.0)
+    return Sample(begin_ms, view.reported_ms, rows, records, seconds)
+
+
+class MetricViews:
+    """The newest view of each query in the metrics that an observer serves, and what was seen of it before."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, QueryView] = {}
+        self._rows: dict[str, float] = {}
+
+    def look(self, text: str) -> list[QueryView]:
+        """Take the metrics as they are now, and give the queries in their order.
+
+        Args:
+            text: an answer in OpenMetrics.
+
+        Raises:
+            ConnectorError: the text is no metrics, or the extra ``observe`` is not installed.
+        """
+        before, self._views = self._views, {}
+        for name, found in _by_query(text).items():
+            history = before[name].history if name in before else History()
+            self._views[name] = view = _of_samples(name, found, history)
+            rows = found[""].get("rows_total", {}).get("", 0.0)
+            read = max(0.0, rows - self._rows.get(name, rows))
+            self._rows[name] = rows
+            begin_ms = before[name].reported_ms if name in before else view.reported_ms
+            if name not in before or begin_ms < view.reported_ms:
+                history.add(_sample(view, begin_ms, int(read)))
+        return list(self._views.values())
+
+
+_Found = Mapping[str, Mapping[str, Mapping[str, float]]]
+"""By source (empty for the query itself), name of a metric, and partition (empty where there is none): its value."""
+
+
+def _by_query(text: str) -> Mapping[str, _Found]:
     try:
         from prometheus_client.openmetrics import parser  # noqa: PLC0415 - an extra
 
@@ -205,46 +318,48 @@ def views_of_metrics(text: str) -> list[QueryView]:
         raise ConnectorError(
             "OBSERVE_METRICS", f"The answer is no OpenMetrics: {error}", "watch URL", "Give the URL of an observer."
         ) from None
-    by_query: dict[str, dict[str, dict[str, list[float]]]] = {}
+    by_query: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for sample in samples:
         labels = sample.labels
         source = f"{labels['source']} {labels.get('kind', 'spool')}" if "source" in labels else ""
-        names = by_query.setdefault(labels.get("query", ""), {}).setdefault(source, {})
-        names.setdefault(sample.name.removeprefix("connectors_"), []).append(sample.value)
-    return [_of_samples(name, found) for name, found in by_query.items()]
+        names = by_query.setdefault(labels.get("query", ""), {"": {}}).setdefault(source, {})
+        names.setdefault(sample.name.removeprefix("connectors_"), {})[labels.get("partition", "")] = sample.value
+    return by_query
 
 
-def _records(samples: Mapping[str, list[float]]) -> int | None:
-    """The lag in records of a source; None if it is not known of each partition."""
-    known = samples.get("lag_records", [])
-    return int(sum(known)) if len(known) == len(samples["lag_seconds"]) else None
-
-
-def _of_samples(name: str, found: Mapping[str, Mapping[str, list[float]]]) -> QueryView:
+def _of_samples(name: str, found: _Found, history: History) -> QueryView:
     def one(source: str, sample: str) -> float | None:
-        return next(iter(found.get(source, {}).get(sample, [])), None)
+        return found.get(source, {}).get(sample, {}).get("")
 
     sources = []
     for source in sorted(each for each in found if each and "lag_seconds" in found[each]):
         number, _, kind = source.partition(" ")
         spool = f"{number} spool"
         unread, duplicates = one(spool, "spool_bytes"), one(spool, "spool_duplicates_total")
+        seconds = found[source]["lag_seconds"]
+        records = {each: int(value) for each, value in found[source].get("lag_records", {}).items()}
         sources.append(
             SourceView(
                 number,
                 kind,
-                _records(found[source]),
-                max(found[source]["lag_seconds"]),
+                sum(records.values()) if len(records) == len(seconds) else None,
+                max(seconds.values()),
+                len(seconds),
+                _furthest(records),
                 None if unread is None else int(unread),
                 one(spool, "spool_oldest_unread_seconds"),
                 None if duplicates is None else int(duplicates),
             )
         )
+    reported, ended = (1000 * (one("", f"{each}_timestamp_seconds") or 0.0) for each in ("reported", "batch"))
     return QueryView(
         name,
-        "running",
+        "idle" if reported > ended else "running",
         int(one("", "batch") or 0),
         one("", "rows_per_second") or 0.0,
         one("", "batch_seconds") or 0.0,
         tuple(sources),
+        reported,
+        ended,
+        history=history,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -49,6 +50,15 @@ def test_watch_prints_no_control_characters_of_a_file(event: str, name: str, tmp
     done = run("watch", "--once", str(lines))
     assert done.exit_code == 0
     assert not FORBIDDEN & set(done.stdout)
+
+
+def test_a_terminal_that_has_not_all_letters_shows_a_question_mark(tmp_path: Path) -> None:
+    lines = tmp_path / "lines.jsonl"
+    lines.write_text(observed("naïve"))
+    command = [sys.executable, "-m", "connectors.cli", "watch", "--once", str(lines)]
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=environ)
+    assert "na?ve  running" in done.stdout
 
 
 def test_a_name_is_one_line_of_watch(tmp_path: Path) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
+import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Mapping
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -22,7 +30,7 @@ from connectors.observe.exporter import Exporter
 from connectors.observe.lines import LineFile
 from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
 from connectors.observe.report import _thinned, page
-from connectors.observe.view import LineViews, read_lines
+from connectors.observe.view import LineViews, MetricViews, read_lines
 from connectors.testing.java import free_port
 
 START = 1_700_000_000_000
@@ -31,8 +39,8 @@ START = 1_700_000_000_000
 def measurement(batch: int, *, rows: int = 100, lag: int = 5, query: str = "q1", name: str = "orders") -> Measurement:
     spool = SpoolMeasurement("s1", ("projects/p/subscriptions/s",), 300, 17, 250, 200, 4096, 2500)
     sources = (
-        SourceMeasurement("kafka_py", rows, lag, 1500, {"orders-0": PartitionLag(lag, 1500)}),
-        SourceMeasurement("spool", rows, lag, 2500, {"s1": PartitionLag(lag, 900)}, spool),
+        SourceMeasurement("kafka_py", rows, lag, 1500, {"orders-0": PartitionLag(lag, 1500 if lag else 0)}),
+        SourceMeasurement("spool", rows, lag, 2500, {"s1": PartitionLag(lag, 900 if lag else 0)}, spool),
     )
     return Measurement(START + batch * 1000, query, "r", name, batch, 2 * rows, 250, 8.0 * rows, sources)
 
@@ -66,32 +74,224 @@ def lines_of(output: str) -> list[list[str]]:
     return [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()[1:]]
 
 
-HEADS = ["source", "behind", "age s", "unread bytes", "oldest s", "duplicates"]
+SPOOL_HEADS = ["source", "behind", "behind s", "unread bytes", "oldest s", "duplicates"]
 
 
-def test_watch_shows_the_newest_batch_of_each_query_and_how_it_ended(file: Path) -> None:
-    write(file, started("q2", "broken"), measurement(9, query="q2", name="broken").to_json(), terminated("why", "q2"))
+def of_now(measured: Measurement, ago: float) -> dict[str, Any]:
+    """The line of a batch that ended so many seconds ago."""
+    return measured.to_json() | {"time_ms": time.time_ns() // 1_000_000 - int(ago * 1000)}
+
+
+def test_watch_shows_the_newest_batch_of_each_query_and_how_it_ended(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    write(file, started(), *(of_now(measurement(batch, lag=10 * batch), 600 * (3 - batch) + 300) for batch in range(4)))
+    broken = of_now(measurement(9, query="q2", name="broken"), 300)
+    write(file, started("q2", "broken"), broken, terminated("why", "q2") | {"time_ms": broken["time_ms"]})
     with file.open("a") as lines:
         lines.write('{"half a li')  # as it is while it is being written
     shown = lines_of(run("watch", "--once", str(file)).stdout)
-    assert shown[:5] == [
-        ["orders", "running", "batch 3", "0.25 s", "800 rows/s"],
-        HEADS,
-        ["0 kafka_py", "30", "1.5", "-", "-", "-"],
+    assert shown[0] == ["orders", "running", "batch 3", "0.25 s", "800 rows/s", "reported 5 min ago"]
+    assert (shown[1][0], shown[1][2]) == ("rows/s", "up to 3.3, over 30 min")
+    assert (shown[2][0], shown[2][2]) == ("behind", "60 records, grows by 0.033 records/s")
+    assert shown[3:6] == [
+        SPOOL_HEADS,
+        ["0 kafka_py", "30", "1.5"],
         ["1 spool", "30", "2.5", "4,096", "2.5", "17"],
-        ["broken", "failed", "batch 9", "0.25 s", "800 rows/s"],
     ]
+    assert shown[6:8] == [["broken", "failed", "batch 9", "0.25 s", "800 rows/s", "reported 5 min ago"], ["why"]]
 
 
-def test_watch_shows_the_same_from_metrics_as_from_the_file(file: Path) -> None:
+def test_watch_shows_the_same_from_metrics_as_from_the_file(tmp_path: Path) -> None:
+    measured = replace(measurement(3, lag=30), time_ms=time.time_ns() // 1_000_000 - 300_000)
+    write(tmp_path / "lines.jsonl", started(), measured.to_json())
     exporter = Exporter(0)
-    exporter.update(measurement(3, lag=30))
+    exporter.update(measured)
     from_metrics = lines_of(run("watch", "--once", exporter.url).stdout)
     exporter.close()
+    [head, *_, heads, kafka, spool] = lines_of(run("watch", "--once", str(tmp_path / "lines.jsonl")).stdout)
     # The time of a spool's source is that of its positions there, of which the age of the oldest message is no part.
-    expected = lines_of(run("watch", "--once", str(file)).stdout)
-    expected[3][2] = "0.9"
-    assert from_metrics == expected
+    spool[2] = "0.9"
+    assert from_metrics == [head, heads, kafka, spool]
+
+
+def kafka_alone(*lags: int) -> dict[str, Any]:
+    partitions = {f"orders-{number}": PartitionLag(lag, 100 * lag) for number, lag in enumerate(lags)}
+    source = SourceMeasurement("kafka_py", 10, sum(lags), 100 * max(lags), partitions)
+    return of_now(replace(measurement(3), sources=(source,)), 1)
+
+
+@pytest.mark.parametrize(
+    ("lags", "cells"),
+    [((3, 1200, 7), ["3", "1,210", "120.0", "orders-1 by 1,200"]), ((0, 0), ["2", "0", "0.0", "none"])],
+)
+def test_kafka_has_columns_of_its_own_and_none_without_a_figure(
+    lags: tuple[int, ...], cells: list[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "lines.jsonl", started(), kafka_alone(*lags))
+    shown = lines_of(run("watch", "--once", str(tmp_path / "lines.jsonl")).stdout)
+    assert shown[-2:] == [["source", "partitions", "behind", "behind s", "furthest"], ["0 kafka_py", *cells]]
+
+
+def test_a_source_that_counts_no_records_says_so(tmp_path: Path) -> None:
+    source = SourceMeasurement("kinesis", 10, None, 4000, {"orders/shardId-0": PartitionLag(None, 4000)})
+    write(tmp_path / "lines.jsonl", of_now(replace(measurement(3), sources=(source,)), 1))
+    shown = lines_of(run("watch", "--once", str(tmp_path / "lines.jsonl")).stdout)
+    assert shown[-1] == ["0 kinesis", "not counted", "4.0"]
+    assert shown[2][2] == "4.0 s"
+
+
+def idle(ago: float) -> dict[str, Any]:
+    time_ms = time.time_ns() // 1_000_000 - int(ago * 1000)
+    return {"v": 1, "event": "idle", "time_ms": time_ms, "query": "q1", "run": "r"}
+
+
+@pytest.mark.parametrize("way", ["file", "metrics"])
+def test_an_idle_query_is_shown_with_the_age_of_its_figures_and_no_rate(way: str, tmp_path: Path) -> None:
+    """It said `20 rows/s` for as long as nothing came."""
+    file = tmp_path / "lines.jsonl"
+    now_ms = time.time_ns() // 1_000_000
+    batch = replace(measurement(3, lag=0), time_ms=now_ms - 300_000)
+    write(file, batch.to_json(), idle(250), idle(180))
+    exporter = Exporter(0)
+    exporter.update(batch)
+    exporter.idle(batch.idle(now_ms - 180_000))
+    shown = lines_of(run("watch", "--once", str(file) if way == "file" else exporter.url).stdout)
+    exporter.close()
+    assert shown[0] == ["orders", "idle for 5 min", "batch 3", "0.25 s", "0 rows/s", "reported 3 min ago"]
+    assert [cells[1:3] for cells in shown[-2:]] == [["0", "0.0"], ["0", "0.0"]]
+
+
+def test_a_batch_after_idleness_runs_again(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    write(file, of_now(measurement(3), 30), idle(20), of_now(measurement(4), 10))
+    assert states(file) == [("running", 4)]
+    write(file, of_now(measurement(5), 3) | {"run": "the next"}, idle(2), terminated(None))
+    assert states(file) == [("running", 5)], "what is told late of an earlier run"
+
+
+def test_the_rate_and_the_lag_of_metrics_are_seen_from_look_to_look() -> None:
+    exporter = Exporter(0)
+    views = MetricViews()
+    now_ms = time.time_ns() // 1_000_000
+    for batch in range(10):
+        exporter.update(replace(measurement(batch, rows=500, lag=5 * (20 - batch)), time_ms=now_ms + 1000 * batch))
+        with urllib.request.urlopen(
+            urllib.request.Request(exporter.url, headers={"Accept": "application/openmetrics-text"})
+        ) as answer:
+            text = answer.read().decode()
+        for _ in range(2):  # a look without news
+            [view] = views.look(text)
+    exporter.close()
+    assert view.history.rates(3) == pytest.approx([1000, 1000, 1000])
+    assert view.history.lags(3) == [170, 140, 110]
+    assert view.history.seconds_left() == pytest.approx(11)
+
+
+OF_A_SOURCE = """org.apache.spark.SparkException: [PYTHON_X] Failed: Traceback (most recent call last):
+  File "x.py", line 1, in <module>
+connectors.core.errors.SourceGoneError: [PUBSUB_SUBSCRIPTION_NOT_FOUND] It is gone (s). Create it.
+ SQLSTATE: 38000
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.error(QueryExecutionErrors.scala:1890)
+\tat jdk.proxy3/jdk.proxy3.$Proxy42.call(Unknown Source)
+\t... 12 more
+"""
+OF_A_TASK = """Job aborted: task failed
+RuntimeError: a
+
+\tat a.b(C.java:1)
+
+Driver stacktrace:
+\tat a.b(C.java:1)
+Caused by: java.io.IOException: b
+\tat a.b(C.java:1)
+\t... 1 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("exception", "line"),
+    [
+        ("one\ntwo", "two"),
+        ("", ""),
+        (OF_A_SOURCE, OF_A_SOURCE.splitlines()[2]),
+        (OF_A_TASK, "Caused by: java.io.IOException: b"),
+    ],
+)
+def test_of_an_error_the_last_line_that_says_what_is_wrong_is_shown(exception: str, line: str, tmp_path: Path) -> None:
+    write(tmp_path / "lines.jsonl", started(), terminated(exception))
+    [view] = LineViews(tmp_path / "lines.jsonl").look()
+    assert (view.state, view.error) == ("failed", line)
+
+
+class Terminal:
+    """A command of the pack in a terminal of its own."""
+
+    def __init__(self, *arguments: str) -> None:
+        self._ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "connectors.cli", *arguments]
+        environ = {**os.environ, "TERM": "xterm", "COLUMNS": "300"}
+        self.process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def wait_for(self, text: str) -> None:
+        """Read until a text is shown, after what was waited for before."""
+        while text not in self.shown:
+            assert select.select([self._ours], [], [], 60)[0], self.shown
+            self.shown += os.read(self._ours, 65536).decode(errors="replace")
+        self.shown = self.shown.partition(text)[2]
+
+    def end(self) -> int:
+        """Press Ctrl-C, and give the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(60)
+
+
+def test_watch_waits_for_a_file_that_is_not_there_yet_and_when_it_is_gone(tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    with Terminal("watch", "--every", "0.1", str(file)) as terminal:
+        terminal.wait_for(f"waiting: [OBSERVE_FILE_MISSING] There is no such file ({file})")
+        file.touch()
+        terminal.wait_for("no query has reported yet")
+        write(file, of_now(measurement(3), 1))
+        terminal.wait_for("batch 3")
+        file.unlink()
+        terminal.wait_for("waiting: ")
+        write(file, of_now(measurement(4), 1))
+        terminal.wait_for("batch 4")
+        write(file.with_name("next"), of_now(measurement(5), 1))
+        file.with_name("next").rename(file)
+        terminal.wait_for("batch 5")
+        assert terminal.end() == 0
+
+
+def test_watch_waits_for_a_driver_that_starts_later_and_starts_again() -> None:
+    port = free_port()
+    with Terminal("watch", "--every", "0.1", f"http://127.0.0.1:{port}/metrics") as terminal:
+        for batch in (3, 4):
+            terminal.wait_for("waiting: [OBSERVE_URL] No metrics came")
+            exporter = Exporter(port)
+            exporter.update(measurement(batch))
+            terminal.wait_for(f"batch {batch}")
+            exporter.close()
+        assert terminal.end() == 0
+
+
+@pytest.mark.parametrize("text", ["hello\n", '{"event": 1}\n'])
+def test_watch_does_not_wait_for_what_is_no_file_of_an_observer_to_become_one(text: str, tmp_path: Path) -> None:
+    (tmp_path / "lines.jsonl").write_text(text)
+    with Terminal("watch", str(tmp_path / "lines.jsonl")) as terminal:
+        assert terminal.process.wait(60) == 2
 
 
 def states(file: Path) -> list[tuple[str, int]]:
@@ -170,6 +370,11 @@ NO_OBSERVER = {
     "a query alone": '{"query": "q"}',
     "an event without what it says": '{"event": "progress", "query": "q"}',
     "no exception": '{"event": "terminated", "query": "q", "time_ms": 1}',
+    "partitions that are none": json.dumps(
+        measurement(1).to_json()
+        | {"sources": [{"kind": "x", "records": 1, "milliseconds": 1, "spool": None, "partitions": [1]}]}
+    ),
+    "no idleness": '{"event": "idle", "query": "q", "run": "r"}',
     "a source that is none": json.dumps(measurement(1).to_json() | {"sources": [{}]}),
     "a time that is a text": json.dumps(measurement(1).to_json() | {"time_ms": "now"}),
     "very deep": "[" * 100_000,
