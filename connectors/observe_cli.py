@@ -7,9 +7,9 @@ import http.client
 import os
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
+from connectors.core.extras import packages_missing
 from connectors.errors_cli import console, named_errors, printable
 
 if TYPE_CHECKING:
@@ -76,11 +77,11 @@ def report(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of an observer.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: FILE with .html.")] = None,
 ) -> None:
-    """Make one HTML page with plots: throughput, latency, lag, duplicates; it loads nothing from anywhere."""
-    from connectors.observe.report import page  # noqa: PLC0415 - as above
-    from connectors.observe.view import read_lines  # noqa: PLC0415
+    """Make one HTML page with charts: throughput, batch duration, lag, duplicates. It loads nothing from anywhere."""
+    from connectors.observe.view import read_lines  # noqa: PLC0415 - as above
 
     with named_errors():
+        page = _page()
         events, _ = read_lines(file)
         if not any("query" in event for event in events):
             raise ConnectorError(
@@ -92,6 +93,21 @@ def report(
         target = output or file.with_suffix(".html")
         _write(target, page(events, f"Streams in {file.name}"), file)
     console(soft_wrap=True).print(Text(str(target)))
+
+
+def _page() -> Callable[[Sequence[Mapping[str, Any]], str], str]:
+    """What makes the page.
+
+    Raises:
+        ConnectorError: the extra ``report`` is not installed.
+    """
+    try:
+        from connectors.observe.report import page  # noqa: PLC0415 - needs an extra
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("connectors"):
+            raise
+        raise packages_missing([error.name], "this command", "report") from None
+    return page
 
 
 def _write(target: Path, text: str, source: Path) -> None:
@@ -131,9 +147,10 @@ def _fetch(url: str) -> str:
         asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
             return str(answer.read().decode("utf-8", errors="replace"))
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        kind = OptionError if isinstance(error, ValueError | http.client.InvalidURL) else ServiceUnavailableError
-        raise kind(
+    except (ValueError, http.client.InvalidURL) as error:
+        raise OptionError("OBSERVE_URL", f"This is no URL: {error}", url, "Give the URL of an observer.") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise ServiceUnavailableError(
             "OBSERVE_URL",
             f"No metrics came: {str(error) or type(error).__name__}",
             url,
@@ -190,7 +207,7 @@ def _past(view: QueryView) -> list[Text]:
 def _outlook(history: History) -> str:
     change, left = history.change(), history.seconds_left()
     if left is not None:
-        return f"gone in about {_duration(left)}"
+        return f"gone in about {_duration(left)}" if left >= 1 else ""
     if change is None or history.lags(1)[-1] <= 0:
         return ""
     if change > 0:

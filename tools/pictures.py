@@ -111,7 +111,9 @@ def screenshot(page: Path, target: Path) -> bool:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         return False
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=800,1840"]
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1000,1750"]
+    flags += ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    flags += [f"--user-data-dir={page.parent / 'chromium'}", "--virtual-time-budget=5000"]  # until the charts are drawn
     subprocess.run([chromium, *flags, f"--screenshot={target}", page.as_uri()], check=True, capture_output=True)
     return True
 

@@ -18,6 +18,7 @@ _AT_MOST: Final = 10_000
 _TREND_MS: Final = 30_000.0
 _TREND_SAMPLES: Final = 8
 _TREND_LEAST: Final = 3
+_TURN_SAMPLES: Final = 5
 _STEADY: Final = 0.1
 """A lag that changes by less than this share of its peak, over what a trend is taken from, is steady."""
 
@@ -43,7 +44,7 @@ class Sample:
 class History:
     """The samples of the last ten minutes, or the last 30 samples if these go back further.
 
-    A trend is taken from the last 30 seconds, or the last 8 samples if these go back further.
+    A trend is taken from the last 30 seconds, or the last 8 samples if these go back further, since the lag turned.
     """
 
     def __init__(self) -> None:
@@ -96,9 +97,11 @@ class History:
 
     def change(self) -> float | None:
         """Return how fast the lag changes, a second; 0 where it is steady, None where too little is known."""
-        points = [(each.end_ms / 1000, value) for each, value in zip(self._samples, self._values(), strict=True)]
+        points: Sequence[tuple[float, float]] = [
+            (each.end_ms / 1000, value) for each, value in zip(self._samples, self._values(), strict=True)
+        ]
         recent = sum(each.end_ms >= self._samples[-1].end_ms - _TREND_MS for each in self._samples)
-        points = points[-max(recent, _TREND_SAMPLES) :]
+        points = _since_turn(points[-max(recent, _TREND_SAMPLES) :])
         if len(points) < _TREND_LEAST or points[0][0] == points[-1][0]:
             return None
         slope = linear_regression(*zip(*points, strict=True)).slope
@@ -118,6 +121,13 @@ class History:
     def _values(self) -> list[float]:
         counts = self.counts_records
         return [float(each.records or 0) if counts else each.seconds for each in self._samples]
+
+
+def _since_turn(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """Return the points from the highest or the lowest one on, so that a burst before does not hide what follows it."""
+    values = [value for _, value in points]
+    turns = [values.index(turn) for turn in (max(values, default=0), min(values, default=0)) if values]
+    return points[max((turn for turn in turns if turn <= len(points) - _TURN_SAMPLES), default=0) :]
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, TypeGuard
@@ -15,7 +16,16 @@ from connectors.core.errors import ConnectorError
 from connectors.observe.history import History, Sample
 from connectors.observe.runs import Runs
 
-__all__ = ["FILE_MISSING", "LineViews", "MetricViews", "QueryView", "SourceView", "last_line", "read_lines"]
+__all__ = [
+    "FILE_MISSING",
+    "LineViews",
+    "MetricViews",
+    "QueryView",
+    "SourceView",
+    "idle_after",
+    "last_line",
+    "read_lines",
+]
 
 FILE_MISSING: Final = "OBSERVE_FILE_MISSING"
 _NUMBER: Final = (int, float)
@@ -179,6 +189,7 @@ class LineViews:
         self._file: int | None = None
         self._runs = Runs()
         self._views: dict[str, QueryView] = {}
+        self._batches: dict[str, Mapping[str, Any]] = {}
 
     def look(self) -> list[QueryView]:
         """Read what is new in the file, and give the queries in the order of their first event."""
@@ -204,16 +215,25 @@ class LineViews:
                 name, time_ms = event["name"] or query, event["time_ms"]
                 self._views[query] = QueryView(name, "running", -1, 0.0, 0.0, reported_ms=time_ms, history=history)
             case "progress":
+                self._batches[query] = event
                 self._views[query] = view = _of_progress(event, history)
                 begin_ms = event["time_ms"] - event["batch_ms"]
                 history.add(_sample(view, begin_ms, event["rows"]))
-            case "idle" if before is not None:
-                self._views[query] = view = _of_idle(before, event["time_ms"])
+            case "idle" if before is not None and query in self._batches:
+                moment = idle_after(self._batches[query], event["time_ms"])
+                view = replace(_of_progress(moment, history), state="idle", batch_ms=before.batch_ms)
+                self._views[query] = view
                 history.add(_sample(view, view.reported_ms, 0))
             case "terminated" if before is not None:
                 state = "ended" if event["exception"] is None else "failed"
                 error = last_line(event["exception"] or "")
                 self._views[query] = replace(before, state=state, reported_ms=event["time_ms"], error=error)
+
+
+def idle_after(batch: Mapping[str, Any], time_ms: float) -> dict[str, Any]:
+    """Return what an event of a query that waits for data says, after its last batch, as `Measurement.idle` does."""
+    sources = [{**each, "milliseconds": 0} if each["records"] == 0 else each for each in batch["sources"]]
+    return {**batch, "time_ms": time_ms, "rows": 0, "rows_per_second": 0.0, "sources": sources}
 
 
 def last_line(exception: str) -> str:
@@ -245,12 +265,6 @@ def _of_progress(event: Mapping[str, Any], history: History) -> QueryView:
         event["time_ms"],
         history=history,
     )
-
-
-def _of_idle(view: QueryView, time_ms: float) -> QueryView:
-    """A query that waits for data; see `SourceMeasurement.idle`."""
-    sources = tuple(replace(each, seconds=0.0) if each.records == 0 else each for each in view.sources)
-    return replace(view, state="idle", rows_per_second=0.0, sources=sources, reported_ms=time_ms)
 
 
 def _furthest(partitions: Mapping[str, int | None]) -> tuple[str, int] | None:
@@ -320,6 +334,8 @@ def _by_query(text: str) -> Mapping[str, _Found]:
         ) from None
     by_query: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for sample in samples:
+        if not isfinite(sample.value):
+            continue
         labels = sample.labels
         source = f"{labels['source']} {labels.get('kind', 'spool')}" if "source" in labels else ""
         names = by_query.setdefault(labels.get("query", ""), {"": {}}).setdefault(source, {})

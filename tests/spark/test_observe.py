@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from pyspark.sql.streaming import StreamingQuery
 from connectors import register
 from connectors.core.errors import SourceGoneError
 from connectors.demo.job import QUICK_JAVA
-from connectors.observe import supervise, watch
+from connectors.observe import Observer, supervise, watch
+from connectors.observe.view import LineViews, MetricViews, QueryView
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.transport import Transport
 from connectors.testing.protocol import descendants
@@ -34,6 +36,7 @@ def spark() -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.noDataProgressEventInterval", "200")
         .config("spark.log.level", "OFF")
         .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .getOrCreate()
@@ -135,6 +138,33 @@ def test_a_query_is_measured_and_its_subscription_goes_after_a_stop_without_erro
     assert source["spool"]["delivered"] == 40
     assert any("records and" in message and "behind" in message for message in caplog.messages)
     assert not exists(server, tmp_path.name)
+
+
+def test_a_query_that_waits_for_data_is_idle_by_what_spark_reports(
+    spark: SparkSession, server: PubSubServer, tmp_path: Path
+) -> None:
+    rows: list[int] = []
+    with watch(spark, spools=[tmp_path / "spool"], file=tmp_path / "lines.jsonl", port=0) as observer:
+        query = start(spark, server, tmp_path, lambda batch, _: rows.append(batch.count()))
+        for total in (5, 10):
+            server.publish(TOPIC, [b"x"] * 5)
+            wait_for(lambda total=total: sum(batch["rows"] for batch in progress(tmp_path)) >= total, query)  # type: ignore[misc]
+            wait_for(lambda: [line["event"] for line in observed(tmp_path)][-2:] == ["idle", "idle"], query)
+            wait_for(lambda: observer.latest[str(query.id)].rows_per_second == 0, query)
+            [view] = LineViews(tmp_path / "lines.jsonl").look()
+            assert (view.state, view.rows_per_second) == ("idle", 0)
+            assert [(source.kind, source.records, source.seconds) for source in view.sources] == [("spool", 0, 0)]
+            [shown] = metrics(observer)
+            assert (shown.state, shown.rows_per_second, shown.batch) == ("idle", 0, view.batch)
+        query.stop()
+    assert sum(rows) == 10
+
+
+def metrics(observer: Observer) -> list[QueryView]:
+    assert observer.exporter is not None
+    asked = urllib.request.Request(observer.exporter.url, headers={"Accept": "application/openmetrics-text"})
+    with urllib.request.urlopen(asked) as answer:
+        return MetricViews().look(answer.read().decode())
 
 
 def test_a_query_that_fails_keeps_its_subscription(spark: SparkSession, server: PubSubServer, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import urllib.request
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +31,7 @@ from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurem
 from connectors.observe.report import _thinned, page
 from connectors.observe.view import LineViews, MetricViews, read_lines
 from connectors.testing.java import free_port
+from tests.unit.test_extras import WITHOUT
 
 START = 1_700_000_000_000
 
@@ -482,52 +482,138 @@ def test_a_path_in_an_error_is_not_broken_at_the_edge_of_the_terminal(tmp_path: 
 
 
 class Page(HTMLParser):
-    """Counts tags, and keeps every address."""
+    """Counts tags, and keeps every address and all text that is no script."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
         self.addresses: list[str] = []
+        self.shown = ""
+        self.policy = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value or "" for name, value in attrs if name in {"src", "href", "data", "action"}]
+        if ("http-equiv", "Content-Security-Policy") in attrs:
+            self.policy = dict(attrs)["content"] or ""
+
+    def handle_data(self, data: str) -> None:
+        self.shown += "" if self.tags and self.tags[-1] == "script" else data
 
 
-def test_the_report_is_one_page_with_its_plots_that_loads_nothing(file: Path) -> None:
+def charts(text: str) -> list[tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]]:
+    """The data, the layout and the settings of each of Plotly's figures in a page."""
+    found = []
+    for call in re.finditer(r'Plotly\.newPlot\(\s*"query-\d+",\s*', text):
+        end, parts = call.end(), []
+        for _ in range(3):
+            part, end = json.JSONDecoder().raw_decode(text, end)
+            parts.append(part)
+            end = re.compile(r"[,\s]*").match(text, end).end()  # type: ignore[union-attr]
+        found.append((parts[0], parts[1], parts[2]))
+    return found
+
+
+def titles(text: str) -> list[str]:
+    return [each["text"] for _, layout, _ in charts(text) for each in layout["annotations"]]
+
+
+def plotted(text: str, title: str) -> list[list[float]]:
+    """The values of each line of a chart of the first query."""
+    data, layout, _ = charts(text)[0]
+    row = [each["text"] for each in layout["annotations"]].index(title) + 1
+    return [line["y"] for line in data if line["yaxis"] == ("y" if row == 1 else f"y{row}")]
+
+
+def test_the_report_is_one_page_with_its_charts_that_loads_and_sends_nothing(file: Path) -> None:
     done = run("report", str(file))
     assert done.exit_code == 0
     text = file.with_suffix(".html").read_text()
     found = Page(text)
-    assert found.tags.count("svg") == 6
-    assert not {"script", "link", "img", "iframe"} & set(found.tags)
+    assert not {"link", "img", "iframe", "form", "a"} & set(found.tags)
     assert found.addresses == []
-    assert "url(" not in text
-    assert "//" not in text
-    for title in ("Throughput", "Latency", "Lag", "Lag in time", "Duplicates struck out", "Spool"):
-        assert f"<h3>{title} <small>" in text
-    assert "<dt>rows</dt><dd>800</dd>" in text
-    assert "<dt>duplicates struck out</dt><dd>17</dd>" in text
+    assert found.policy.startswith("default-src 'none'; ")
+    assert "http" not in found.policy
+    assert "form-action 'none'" in found.policy
+    assert titles(text) == [
+        "Throughput (rows/s)",
+        "Batch duration (ms)",
+        "Lag (records)",
+        "Lag in time (ms)",
+        "Duplicates dropped, since the spool was created (messages)",
+        "Spool, not committed (bytes)",
+    ]
+    assert "batch duration, p95" in found.shown
+    assert re.search(r"rows\s*800\s", found.shown.replace("batch", " "))
+    assert re.search(r"duplicates dropped\s*17\s", found.shown)
 
 
-def test_a_line_of_a_plot_goes_through_every_batch(file: Path) -> None:
+def test_charts_are_hovered_and_zoomed_together_and_have_no_button_that_sends_them_away(file: Path) -> None:
+    [(_, layout, config)] = charts(page([json.loads(line) for line in file.read_text().splitlines()], "x"))
+    axes = [axis for name, axis in layout.items() if name.startswith("xaxis")]
+    assert len(axes) == 6
+    assert len([axis for axis in axes if "matches" not in axis]) == 1, "all others follow the one"
+    assert layout["hovermode"] == "x unified"
+    # plotly.js 4 sends a chart to its maker's server by a button that is there by default.
+    assert (config["showSendToCloud"], config["displaylogo"]) == (False, False)
+    assert not [button for group in config["modeBarButtons"] for button in group if "loud" in button]
+
+
+def test_a_line_of_a_chart_goes_through_every_batch(file: Path) -> None:
     text = page([json.loads(line) for line in file.read_text().splitlines()], "x")
-    lag = text[text.index("<h3>Lag <small>") :]
-    points = re.findall(r'polyline points="([^"]+)"', lag)[0].split()
-    heights = [float(point.partition(",")[2]) for point in points]
-    assert len(heights) == 4
-    steps = [before - after for before, after in pairwise(heights)]
-    assert steps == pytest.approx([steps[0]] * 3, abs=0.2)
-    assert steps[0] > 0, "more lag is higher"
+    assert plotted(text, "Lag (records)") == [[0, 10, 20, 30]] * 2
+    assert plotted(text, "Throughput (rows/s)") == [[800.0] * 4]
 
 
-def test_names_and_errors_are_text_and_no_html() -> None:
-    evil = "<script>alert(1)</script>"
-    events = [started(name=evil), measurement(1, name=evil).to_json(), terminated(evil)]
-    text = page(events, evil)
-    assert "script" not in Page(text).tags
+def test_a_chart_shows_when_a_query_was_idle() -> None:
+    events = [measurement(0, lag=0).to_json(), measurement(1, lag=0).to_json(), idle(0) | {"time_ms": START + 60_000}]
+    text = page([started(), *events, idle(0) | {"run": "of no batch"}], "x")
+    assert plotted(text, "Throughput (rows/s)") == [[800.0, 800.0, 0.0]]
+    assert plotted(text, "Batch duration (ms)") == [[250, 250]]
+    assert plotted(text, "Lag in time (ms)") == [[1500, 1500, 0], [2500, 2500, 0]]
+    assert charts(text)[0][0][0]["line"]["shape"] == "vh", "the rate falls when the last batch ended"
+
+
+def test_names_and_errors_are_text_and_neither_html_nor_a_script() -> None:
+    evil = "</script><script>alert(1)</script><b onclick=x>"
+
+    def with_names(name: str) -> str:
+        source = SourceMeasurement(name, 1, 2, 3, {name: PartitionLag(2, 3)})
+        batch = replace(measurement(1, name=name), sources=(source, source))
+        return page([started(name=name), batch.to_json(), terminated(name)], name)
+
+    text = with_names(evil)
+    assert Page(text).tags == Page(with_names("x")).tags
     assert "&lt;script&gt;" in text
+    assert {line["name"] for line in charts(text)[0][0]} >= {
+        "source 0, &lt;/script&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;b onclick=x&gt;"
+    }
+
+
+def test_of_a_failure_the_reason_stands_before_the_whole_error() -> None:
+    found = Page(page([started(), measurement(1).to_json(), terminated(OF_A_SOURCE)], "x"))
+    assert f"Failed at 2023-11-14 22:13:20: {OF_A_SOURCE.splitlines()[2]}" in found.shown
+    assert OF_A_SOURCE in found.shown
+
+
+def test_without_its_extra_the_report_says_which_one_it_needs(file: Path) -> None:
+    code = f"""{WITHOUT}
+sys.argv = ["connectors", "report", {str(file)!r}]
+from connectors.cli import main
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code.replace('sys.argv[1].split(",")', '["plotly"]')],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("[PACKAGES_MISSING] not installed: plotly (this command). ")
+    assert "pyspark-stream-connectors[report]" in done.stderr
+    assert not file.with_suffix(".html").exists()
 
 
 @pytest.mark.parametrize("events", [[], [started()], [started(), terminated("no class X")]])
@@ -538,13 +624,12 @@ def test_a_file_without_batches_gives_a_page_too(events: list[dict[str, Any]]) -
 def test_a_source_that_never_counts_its_records_gets_a_page_without_that_plot() -> None:
     sources = [{"kind": "kinesis", "records": None, "milliseconds": 1200, "spool": None}]
     text = page([measurement(batch).to_json() | {"sources": sources} for batch in range(3)], "x")
-    assert "<h3>Lag in time <small>" in text
-    assert "<h3>Lag <small>" not in text
+    assert titles(text) == ["Throughput (rows/s)", "Batch duration (ms)", "Lag in time (ms)"]
 
 
 def test_a_long_run_keeps_its_peaks_in_few_points() -> None:
-    points = [(float(x), 1000.0 if x == 7777 else float(x % 3)) for x in range(20_000)]
+    points = [(float(x), 1000.0 if x == 7777 else float(x % 3)) for x in range(200_000)]
     thinned = _thinned(points)
-    assert len(thinned) <= 700
+    assert len(thinned) <= 5_100
     assert (7777.0, 1000.0) in thinned
     assert thinned == sorted(thinned)

@@ -74,6 +74,14 @@ def test_a_trend_is_that_of_the_last_half_minute_and_of_slow_batches_that_of_the
     assert history([*range(0, 60, 10), *range(80, 0, -10)], every=60).change() == pytest.approx(-10 / 60)
 
 
+def test_a_backlog_after_a_burst_is_gone_by_what_follows_the_burst() -> None:
+    burst = [0] * 10 + list(range(9000, 6000, -200))
+    assert history(burst).change() == pytest.approx(-200)
+    assert history(burst).seconds_left() == pytest.approx(31)
+    assert history([*range(3000, 0, -200), *range(0, 700, 100)]).change() == pytest.approx(100)
+    assert history([0] * 10 + [9000, 8800, 8600]).seconds_left() is None, "too soon to say"
+
+
 def test_what_is_older_than_ten_minutes_is_forgotten_unless_batches_are_slow() -> None:
     assert history([1] * 5000).seconds == pytest.approx(601)
     assert history([1] * 50, every=300).seconds == 30 * 300
