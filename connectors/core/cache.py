@@ -26,9 +26,12 @@ class Cache:
     def get(self, key: object, make: Callable[[], T]) -> T:
         """What is made once for this key."""
         with self._lock:
-            if key not in self._made:
-                self._made[key] = make()
-                while len(self._made) > self._limit:
-                    self._made.popitem(last=False)
-            self._made.move_to_end(key)
-            return self._made[key]  # type: ignore[return-value]  # what was made under this key
+            # As few look-ups as can be: to hash the type of a wide struct takes longer than to encode a row of it.
+            found = self._made.get(key, self)
+            if found is not self:
+                self._made.move_to_end(key)
+                return found  # type: ignore[return-value]  # what was made under this key
+            made = self._made[key] = make()
+            while len(self._made) > self._limit:
+                self._made.popitem(last=False)
+            return made

@@ -50,24 +50,25 @@ class RowEncoder:
     def __init__(self, plain: PlainEncoder) -> None:
         self._plain = plain
         self._writers = Cache(TYPES)
-        self._latest: tuple[pa.DataType, pa.DataType, Write] | None = None
+        self._latest: tuple[pa.DataType, pa.DataType | None, Write] | None = None
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `connectors.protobuf.encode.Encoder.encode`."""
         kind = structs.type
 
-        def make() -> tuple[pa.DataType, Write]:
+        def make() -> tuple[pa.DataType | None, Write]:
             plan = self._plain.plan(kind)
-            return _row_type(kind), _message(plan)
+            row_type = _row_type(kind)
+            return None if row_type is kind else row_type, _message(plan)
 
         latest = self._latest
         if latest is None or latest[0] != kind:  # to compare a type is cheaper than to hash it
             self._latest = latest = kind, *self._writers.get(kind, make)
         _, row_type, write = latest
         try:
-            rows = structs.view(row_type).to_pylist()
+            rows = (structs if row_type is None else structs.view(row_type)).to_pylist()
             return pa.array([None if row is None else self._bytes(write, row) for row in rows], pa.binary())
-        except (ProtobufDataError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        except (ProtobufDataError, ValueError, pa.ArrowNotImplementedError):  # ValueError: two columns of one name
             return self._plain.encode(structs)
 
     def _bytes(self, write: Write, row: dict[str, Any]) -> bytes | None:
@@ -77,24 +78,24 @@ class RowEncoder:
 
 
 def _row_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type by which Arrow gives plain values: columns by their index, times as numbers, maps as lists.
-
-    Names may occur twice in a struct, and Python has no times after the year 9999.
-    """
+    """Return the type with times as numbers, since Python has none after the year 9999; the same object without any."""
     if not kinds.is_nested(kind):
         if not kinds.is_temporal(kind):
             return kind
         return pa.int32() if kinds.is_date32(kind) else pa.int64()
     if kinds.is_struct(kind):
-        return pa.struct([pa.field(str(index), _row_type(field.type)) for index, field in enumerate(kind)])
+        made = [(field, old, _row_type(old)) for field, old in ((field, field.type) for field in kind)]
+        if all(new is old for _, old, new in made):
+            return kind
+        return pa.struct([field if new is old else field.with_type(new) for field, old, new in made])
     if kinds.is_map(kind):
-        return pa.list_(pa.struct([("0", _row_type(kind.key_type)), ("1", _row_type(kind.item_type))]))
+        return pa.map_(_row_type(kind.key_type), _row_type(kind.item_type))
     return pa.list_(_row_type(kind.value_type)) if kinds.is_list(kind) else kind
 
 
 def _message(fields: Sequence[EncodeField]) -> Write:
     """Return the function that writes a row to a message, column after column: of a oneof the last one stays."""
-    parts = [(str(field.index), _field(field)) for field in fields if field.kind is not Kind.EMPTY]
+    parts = [(field.column, _field(field)) for field in fields if field.kind is not Kind.EMPTY]
 
     def write(message: Message, row: dict[str, Any]) -> None:
         for name, part in parts:
@@ -167,11 +168,11 @@ def _map(field: EncodeField) -> Write:
     name = wire_name(field.number)
     key, item = (_part(part) for part in field.children)
 
-    def write(message: Message, entries: list[dict[str, Any]] | None) -> None:
+    def write(message: Message, entries: list[tuple[Any, Any]] | None) -> None:
         for entry in entries or ():
             made = getattr(message, name).add()
-            key(made, entry["0"])
-            item(made, entry["1"])
+            key(made, entry[0])
+            item(made, entry[1])
 
     return write
 
