@@ -235,6 +235,7 @@ class AdaptiveEncoder:
         self._few = RowEncoder(plain)
         self._plain = plain
         self._many = columns
+        self._planned = False
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `connectors.protobuf.encode.Encoder.encode`."""
@@ -243,5 +244,8 @@ class AdaptiveEncoder:
     def chosen(self, structs: pa.StructArray) -> Encoder:
         """Return the encoder for a batch."""
         if len(structs) <= _MOST_BY_UPB and structs.nbytes <= _MOST_BYTES * structs.type.num_fields:
-            return self._few if len(structs) <= _MOST_BY_ROW else self._plain
+            if len(structs) <= _MOST_BY_ROW and self._planned:
+                return self._few
+            self._planned = True  # the first batch waits for the plan; what writes rows is made for the next one
+            return self._plain
         return self._many

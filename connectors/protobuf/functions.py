@@ -99,7 +99,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     schema = schema_of(found)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
     columns = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
-    _log.info("protobuf: from_protobuf of %s by the engine %s, which is %s for large batches", message, chosen, columns)
+    _log.info("protobuf: from_protobuf of %s by the engine %s (%s for large batches)", message, chosen, columns)
     if fields is not None:
         plan = select_fields(plan, fields)
     wanted = None if fields is None else tuple(fields)
@@ -155,7 +155,7 @@ def to_protobuf(
         )
     found, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
     columns = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
-    _log.info("protobuf: to_protobuf of %s by the engine %s, which is %s for large batches", message, chosen, columns)
+    _log.info("protobuf: to_protobuf of %s by the engine %s (%s for large batches)", message, chosen, columns)
     call = EncodeCall(_sent(found, message, parsed), message, parsed, chosen, frame)
     return function_of(call, BinaryType(), _session())(data)
 

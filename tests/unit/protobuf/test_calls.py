@@ -218,7 +218,7 @@ def test_the_choice_of_an_engine_is_logged(caplog: pytest.LogCaptureFixture) -> 
         pytest.raises(Exception, match=r"active|SparkContext|JVM"),
     ):
         from_protobuf("value", "Basic", binaryDescriptorSet=rig.data)
-    assert "from_protobuf of behaviours.Basic by the engine auto, which is fast for large batches" in caplog.text
+    assert "from_protobuf of behaviours.Basic by the engine auto (fast for large batches)" in caplog.text
 
 
 COMPANY = compiled(

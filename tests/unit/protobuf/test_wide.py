@@ -91,7 +91,8 @@ def test_a_batch_of_one_row_makes_few_calls_for_its_columns() -> None:
     decode = rig.call("Wide")
     encode = EncodeCall(rig.data, decode.message, decode.options, Engine.AUTO)
     column = pa.array([message(rig)], pa.binary())
-    assert encode(decode(column)).equals(column)
+    for _ in range(2):
+        assert encode(decode(column)).equals(column)
     with counted() as calls:
         structs = decode(column)
     assert calls["ours"] < COLUMNS / 10
@@ -149,15 +150,18 @@ def test_auto_takes_the_encoder_that_is_fastest_for_the_size_of_a_batch(rows: in
     rig = Rig(Engine.AUTO)
     encoder = EncodeCall(rig.data, "behaviours.Basic", ProtobufOptions(), Engine.AUTO).encoder
     assert isinstance(encoder, AdaptiveEncoder)
+    encoder.encode(pa.array([{"id": 1}]))
     assert type(encoder.chosen(pa.array([{"id": 1}] * rows))) is kind
 
 
 def test_a_row_that_cannot_be_encoded_has_the_error_of_the_reference() -> None:
-    rows = [{"id": 1, "color": "RED"}, {"id": 2, "color": "PINK"}]
+    kind = pa.struct([("id", pa.int64()), ("color", pa.string())])
     texts = []
     for engine in (Engine.AUTO, Engine.PYTHON):
+        rig = Rig(engine)
+        rig.encode("Basic", [{"id": 1, "color": "RED"}], kind)
         with pytest.raises(ProtobufDataError, match="PINK") as caught:
-            Rig(engine).encode("Basic", rows, pa.struct([("id", pa.int64()), ("color", pa.string())]))
+            rig.encode("Basic", [{"id": 1, "color": "RED"}, {"id": 2, "color": "PINK"}], kind)
         texts.append(str(caught.value))
     assert texts[0] == texts[1]
 
@@ -171,8 +175,9 @@ def test_columns_of_one_field_and_times_that_python_has_not_are_encoded_in_small
         found = []
         for engine in (Engine.AUTO, Engine.PYTHON):
             rig = Rig(engine)
-            found.append(EncodeCall(rig.data, f"behaviours.{message}", ProtobufOptions(), engine)(structs).to_pylist())
-        assert found[0] == found[1]
+            call = EncodeCall(rig.data, f"behaviours.{message}", ProtobufOptions(), engine)
+            found += [call(structs).to_pylist() for _ in range(2)]
+        assert found == [found[0]] * 4
         assert found[0][0]
 
 
