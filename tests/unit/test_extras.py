@@ -187,7 +187,7 @@ def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
 def test_every_extra_that_an_error_names_exists() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
     named = set(re.findall(r"pyspark-stream-connectors\[(\w+)\]", text)) | set(
-        re.findall(r'(?:extra_imports\(|packages\(steps, |extra=)"(\w+)"', text)
+        re.findall(r'(?:extra_imports\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
     )
     assert named | {"all"} == EXTRAS.keys()
     assert str(packages_missing(["x"], "y", "kafka")) == said("x", "y", "kafka")
