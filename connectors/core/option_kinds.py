@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import unquote, urlsplit
+
+from connectors.core.errors import OptionError
 
 __all__ = [
     "BOOLEAN",
@@ -29,6 +31,8 @@ __all__ = [
     "Secret",
     "choice",
     "duration_or",
+    "option_text",
+    "option_texts",
 ]
 
 T = TypeVar("T")
@@ -50,6 +54,7 @@ _SECONDS: Final = {
     )
     for unit in units
 }
+_SHOWN_CHARACTERS: Final = 80
 _LARGEST_LONG: Final = 2**63 - 1
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _SIZE: Final = re.compile(r"([0-9]{1,19})\s*([a-z]*)")
@@ -203,3 +208,24 @@ def duration_or(word: str) -> Kind[float | None]:
         return None if text.lower() == word else _parse_duration(text)
 
     return Kind("duration", f"{word}, or {DURATION.legal}", float, parse)
+
+
+def option_text(name: str, value: str, connector: str) -> str:
+    """Return the text of an option without the white space around it.
+
+    Raises:
+        OptionError: name or value hold a NUL, at which the C libraries behind the sources would cut them in silence.
+    """
+    if "\0" in name or "\0" in str(value):
+        what = f"The option {name.replace(chr(0), '?')[:_SHOWN_CHARACTERS]} holds a NUL character"
+        raise OptionError("OPTION_ILLEGAL", what, connector, "Take it out.")
+    return str(value).strip()
+
+
+def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
+    """Options as the texts that Spark makes of them; those that are None count as not given."""
+    return {
+        str(name): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }

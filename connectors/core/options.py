@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import SECRET, Kind, Secret
+from connectors.core.option_kinds import SECRET, Kind, Secret, option_text
 from connectors.core.option_secrets import resolve_secret
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "options_json_schema",
     "parse_options",
     "redacted_options",
+    "secret_options",
 ]
 
 SPARK_KEYS: Final = frozenset({"path", "checkpointlocation", "queryname"})
@@ -173,6 +174,17 @@ def declared_options(cls: type) -> Mapping[str, Option]:
     }
 
 
+def secret_options(*classes: type) -> dict[str, Option]:
+    """Return the options whose values are secret: every name and alias, lower-cased, to its declaration."""
+    return {
+        name.lower(): declared
+        for cls in classes
+        for declared in declared_options(cls).values()
+        for name in (declared.name, *declared.aliases)
+        if declared.sensitive
+    }
+
+
 def conflict(connector: str, first: str, second: str, why: str, action: str) -> OptionError:
     """The error for two options that cannot stand together; it names both."""
     return OptionError("OPTION_CONFLICT", f"The options {first} and {second} conflict: {why}", connector, action)
@@ -275,7 +287,7 @@ def _given_texts(
         field = names.get(lowered)
         if field is None:
             raise _unknown(options, key, connector, elsewhere())
-        text = str(value).strip()
+        text = option_text(key, value, connector)
         if texts.setdefault(field, text) != text:
             declared = options[field]
             first, second = (_user_name(declared, name) for name in (keys[field], lowered))

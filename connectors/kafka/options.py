@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from connectors.core.option_kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice
+from connectors.core.option_kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice, option_text
 from connectors.core.options import declared_options, option, parse_options
 from connectors.kafka.positions import (
     CONNECTOR,
@@ -33,7 +33,7 @@ from connectors.kafka.strategy import Strategy, parse_strategy
 __all__ = ["CONNECTOR", "KafkaClientOptions", "KafkaReadOptions", "NoMatch", "parse_read_options"]
 
 _log = logging.getLogger(__name__)
-_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
 _LARGEST_LONG: Final = 2**63 - 1
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")
@@ -339,7 +339,7 @@ def parse_read_options(
         check_batch_positions(start, end)
         given = {name.lower() for name in own}
         for name in _OF_STREAMS:
-            if name.lower() in given:
+            if name.lower() in given and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
                 _say(f"{name} option ignored in batch queries")
     strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     client_settings = reader_settings(options, client)
@@ -379,6 +379,9 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
 
     Returns:
         The first, and the second without ``kafka.``, with keys in lower case.
+
+    Raises:
+        OptionError: a name or a value holds a NUL.
     """
     declared = {name.lower() for each in declared_options(cls).values() for name in (each.name, *each.aliases)}
     own: dict[str, str] = {}
@@ -386,7 +389,7 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
     for key, value in raw.items():
         lowered = key.lower()
         if lowered.startswith(PREFIX) and lowered not in declared:
-            client[lowered.removeprefix(PREFIX)] = str(value).strip()  # as the JVM's client does
+            client[lowered.removeprefix(PREFIX)] = option_text(key, value, CONNECTOR)  # stripped as by the JVM's client
         else:
             own[key] = value
     return own, client

@@ -550,3 +550,38 @@ def test_unpickled_options_import_no_pydantic() -> None:
         "assert 'pydantic' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+WITH_A_NUL = [
+    (kafka_read, {"kafka.bootstrap.servers": "b:1", "subscribe": "orders\0old"}, "subscribe"),
+    (kafka_read, {"kafka.bootstrap.servers": "b:1\0", "subscribe": "orders"}, "kafka.bootstrap.servers"),
+    (kafka_read, {"kafka.bootstrap.servers": "b:1", "subscribe": "o", "kafka.client.id": "a\0b"}, "kafka.client.id"),
+    (kafka_read, {"kafka.bootstrap.servers": "b:1", "subscribe": "o", "kafka.client.id\0": "a"}, "kafka.client.id?"),
+    (kafka_read, {"kafka.bootstrap.servers": "b:1", "subscribe": "o", "kafka.sasl.password": "hun\0ter2"}, "password"),
+    (kafka_write, {"kafka.bootstrap.servers": "b:1", "topic": "orders\0old"}, "topic"),
+    (kafka_write, {"kafka.bootstrap.servers": "b:1", "topic": "o", "kafka.ssl.ca.location": "/a\0b"}, "kafka.ssl.ca"),
+    (kinesis_read, {"streamName": "s", "region": "eu-west-1", "awsSecretKey": "hun\0ter2"}, "awsSecretKey"),
+    (kinesis_write, {"streamName": "s\0t", "region": "eu-west-1"}, "streamName"),
+    (pubsub_read, {"subscriptionId": "projects/p/subscriptions/s", "spoolLocation": "/a\0b"}, "spoolLocation"),
+    (pubsub_write, {"topicId": "projects/p/topics/t\0u"}, "topicId"),
+]
+
+
+@pytest.mark.parametrize(("parse", "raw", "name"), WITH_A_NUL)
+def test_a_nul_is_refused_in_every_option_at_which_a_c_library_would_cut_it(
+    parse: Callable[..., object], raw: dict[str, str], name: str
+) -> None:
+    streaming = {} if parse in {kinesis_write, pubsub_write} else {"streaming": True}
+    with pytest.raises(OptionError, match="holds a NUL character") as caught:
+        parse(raw, {}, **streaming)
+    assert name in caught.value.what
+    assert "hun" not in str(caught.value)
+
+
+def test_a_nul_in_a_secret_of_the_environment_is_refused_too(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("hun\0ter2")
+    with pytest.raises(OptionError) as caught:
+        parse_options(ShopOptions, {"shopId": "7", "token": f"file:{secret}"}, {}, "shop")
+    assert "token" in str(caught.value)
+    assert "hun" not in str(caught.value)
