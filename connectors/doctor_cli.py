@@ -15,8 +15,11 @@ from rich.text import Text
 
 from connectors.core.checks import Finding, Outcome
 from connectors.core.errors import OptionError
-from connectors.doctor import diagnose
+from connectors.core.extras import not_installed
+from connectors.core.options import Option, secret_options
+from connectors.doctor import diagnose, known_formats
 from connectors.errors_cli import console, named_errors
+from connectors.options_cli import OPTIONS_FILE, read_options
 
 __all__ = ["doctor"]
 
@@ -33,9 +36,10 @@ def doctor(
     source: Annotated[
         str | None, typer.Option("--format", help="Also check this source: pubsub, kinesis, kafka_py.")
     ] = None,
+    options_file: Annotated[str | None, OPTIONS_FILE] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source; may be repeated."),
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="One more option; no secrets here. Repeatable."),
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="The query's checkpoint, to hold against the source.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,  # noqa: FBT002 - a flag of the command line
@@ -48,11 +52,11 @@ def doctor(
     screen = console()
     findings: list[Finding] = []
     with named_errors(json=json):
-        options = _options(option or [])
+        options = read_options(_secrets(source), source or "", options_file, option or [])
         if source is None and (options or checkpoint is not None):
             raise OptionError(
                 "OPTION_MISSING",
-                "--option and --checkpoint are about a source, and none is named",
+                "--options, --option and --checkpoint are about a source, and none is named",
                 "--format",
                 "Give --format pubsub, kinesis or kafka_py.",
             )
@@ -73,20 +77,10 @@ def doctor(
     raise typer.Exit(_FAILED if counts[Outcome.FAILURE] else 0)
 
 
-def _options(pairs: list[str]) -> dict[str, str]:
-    """The options, from ``NAME=VALUE``.
-
-    Raises:
-        OptionError: one has no equals sign.
-    """
-    found: dict[str, str] = {}
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name:
-            # Not shown: it may be a secret that was typed in a wrong way.
-            raise OptionError("OPTION_ILLEGAL", "A --option is not NAME=VALUE", "", "Write -o subscriptionId=orders.")
-        found[name.strip()] = value
-    return found
+def _secrets(source: str | None) -> dict[str, Option]:
+    """Return the secret options of a format; none where its packages are not installed, which the doctor will say."""
+    checks = known_formats().get(source or "")
+    return {} if checks is None or not_installed(checks.PACKAGES) else secret_options(*checks.option_classes())
 
 
 def _print(screen: Console, finding: Finding, *, new_area: bool) -> None:

@@ -25,7 +25,8 @@ from pyspark.errors import PySparkException
 
 from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError
-from connectors.fetchers import OutsideFetchers, fetching_of, option_texts
+from connectors.core.option_kinds import option_texts
+from connectors.fetchers import OutsideFetchers, fetching_of
 from connectors.observe.supervise import judge
 from connectors.spool.fetch_target import FetchPlan
 from connectors.spool.outside import fetch_in_task

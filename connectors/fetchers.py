@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from connectors.core.errors import OptionError
 from connectors.core.parts import modules_named
 from connectors.spool.fetch_target import FetchPlan
 
-__all__ = ["OutsideFetchers", "fetching_of", "option_texts"]
+__all__ = ["OutsideFetchers", "fetching_of"]
 
 
 class OutsideFetchers(Protocol):
@@ -41,12 +41,3 @@ def fetching_of(source: str) -> OutsideFetchers:
             f"Give one of {', '.join(sorted(found))}.",
         )
     return found[source]
-
-
-def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as the texts that Spark makes of them; those that are None count as not given."""
-    return {
-        str(name): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in options.items()
-        if value is not None
-    }

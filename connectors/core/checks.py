@@ -144,3 +144,6 @@ class SourceChecks(Protocol):
             environ: the environment of the driver.
             checkpoint: the folder of the query's checkpoint, if it was given.
         """
+
+    def option_classes(self) -> tuple[type, ...]:
+        """Return where the options of source and sink are declared; imports `PACKAGES`."""

@@ -8,7 +8,7 @@ from typing import Final
 
 from connectors.core.checks import Finding, Steps, packages
 
-__all__ = ["FORMAT", "PACKAGES", "check"]
+__all__ = ["FORMAT", "PACKAGES", "check", "option_classes"]
 
 FORMAT: Final = "kafka_py"
 
@@ -23,3 +23,11 @@ def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path |
         from connectors.kafka.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
 
         yield from diagnose(raw, environ, checkpoint, steps)
+
+
+def option_classes() -> tuple[type, ...]:
+    """Return where the options of source and sink are declared."""
+    from connectors.kafka.options import KafkaReadOptions  # noqa: PLC0415 - imports these packages
+    from connectors.kafka.write_options import KafkaWriteOptions  # noqa: PLC0415 - as above
+
+    return KafkaReadOptions, KafkaWriteOptions

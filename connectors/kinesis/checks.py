@@ -8,7 +8,7 @@ from typing import Final
 
 from connectors.core.checks import Finding, Steps, packages
 
-__all__ = ["FORMAT", "PACKAGES", "check"]
+__all__ = ["FORMAT", "PACKAGES", "check", "option_classes"]
 
 FORMAT: Final = "kinesis"
 
@@ -23,3 +23,11 @@ def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path |
         from connectors.kinesis.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
 
         yield from diagnose(raw, environ, checkpoint, steps)
+
+
+def option_classes() -> tuple[type, ...]:
+    """Return where the options of source and sink are declared."""
+    from connectors.kinesis.options import KinesisReadOptions  # noqa: PLC0415 - imports these packages
+    from connectors.kinesis.write_options import KinesisWriteOptions  # noqa: PLC0415 - as above
+
+    return KinesisReadOptions, KinesisWriteOptions

@@ -9,7 +9,7 @@ from typing import Final
 from connectors.core.checks import Finding, Steps, packages
 from connectors.core.extras import INSTALL_FAST, ptars_obstacle
 
-__all__ = ["FORMAT", "PACKAGES", "check"]
+__all__ = ["FORMAT", "PACKAGES", "check", "option_classes"]
 
 FORMAT: Final = "pubsub"
 
@@ -28,3 +28,11 @@ def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path |
         from connectors.pubsub.diagnosis import diagnose  # noqa: PLC0415 - imports these packages
 
         yield from diagnose(raw, environ, checkpoint, steps)
+
+
+def option_classes() -> tuple[type, ...]:
+    """Return where the options of source and sink are declared."""
+    from connectors.pubsub.read_options import PubSubReadOptions  # noqa: PLC0415 - imports these packages
+    from connectors.pubsub.write_options import PubSubWriteOptions  # noqa: PLC0415 - as above
+
+    return PubSubReadOptions, PubSubWriteOptions

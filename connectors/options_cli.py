@@ -1,0 +1,70 @@
+"""Read the options of a source from the command line: a file, and arguments, which every process can see."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import SECRET, option_texts
+
+if TYPE_CHECKING:
+    from connectors.core.options import Option
+
+__all__ = ["OPTIONS_FILE", "read_options"]
+
+OPTIONS_FILE = typer.Option(
+    "--options", metavar="FILE", help="A JSON object with options of the query; - reads it here."
+)
+_SECRET_SOURCES = ("env:", "file:")
+
+
+def read_options(secrets: Mapping[str, Option], source: str, file: str | None, pairs: Iterable[str]) -> dict[str, str]:
+    """Return the options of file and arguments.
+
+    Args:
+        secrets: the declarations of options that are secret, by name in lower case.
+        source: the format, for errors.
+        file: with a JSON object; ``-`` is standard input.
+        pairs: the arguments, ``NAME=VALUE``.
+
+    Raises:
+        OptionError: the file cannot be read, an argument is not NAME=VALUE, or would show a secret to every process.
+    """
+    options = {} if file is None else _from_file(source, file)
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        declared = secrets.get(name.strip().lower())
+        if declared is not None and not (declared.kind is SECRET and value.startswith(_SECRET_SOURCES)):
+            raise OptionError(
+                "OPTION_SECRET_IN_ARGUMENT",
+                f"The option {name.strip()} is secret, and arguments are seen by every process of the machine",
+                source,
+                "Give it in the file of --options, or as env:NAME or file:PATH if it is a secret itself.",
+            )
+        if not separator or not name:
+            # Not shown: it may be a secret that was typed in a wrong way.
+            raise OptionError(
+                "OPTION_ILLEGAL", "A --option is not NAME=VALUE", source, "Write -o subscriptionId=orders."
+            )
+        options[name.strip()] = value
+    return options
+
+
+def _from_file(source: str, file: str) -> dict[str, str]:
+    where = "standard input" if file == "-" else file
+    try:
+        found = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        # Not chained: the error of a parser shows what it read.
+        raise OptionError(
+            "OPTION_FILE_UNREADABLE", f"The options cannot be read from {where}", source, "Give a JSON object."
+        ) from None
+    if not isinstance(found, dict):
+        raise OptionError("OPTION_FILE_UNREADABLE", f"There is no JSON object in {where}", source, "Give one.")
+    return option_texts(found)
