@@ -43,7 +43,8 @@ class StandIn(DataSource):
         except ImportError as error:
             raise ImportError(
                 f"[AUTOLOAD_SOURCE_UNAVAILABLE] The format {cls.short_name} cannot be loaded: {error}. "
-                f"pip install 'pyspark-stream-connectors[{cls.connector}]', here and on every executor; "
+                f"Install pyspark-stream-connectors[{cls.connector}] as it was installed elsewhere (in a clone of it: "
+                f"pip install '.[{cls.connector}]'), here and on every executor; "
                 "`connectors doctor` finds what else it may be."
             ) from error
         return source(options)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import json
 import logging
+import shlex
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Final
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from connectors.core.errors import ConnectorError
 
 __all__ = [
-    "INSTALL_FAST",
     "TESTED_PTARS",
     "extra_imports",
+    "install_advice",
+    "install_command",
     "not_installed",
     "packages_missing",
     "ptars_obstacle",
@@ -23,11 +29,46 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+_DISTRIBUTION: Final = "pyspark-stream-connectors"
 
 TESTED_PTARS: Final = ("0.0.25",)
 """The versions of ptars that the tests ran with: it is young, so any other one may read bytes in another way."""
 
-INSTALL_FAST: Final = "pip install 'pyspark-stream-connectors[fast]', here and on every executor."
+
+def install_advice(extra: str) -> str:
+    """Return the instruction that installs an extra wherever the pack runs."""
+    return f"Install the extra {extra}: {install_command(extra)}, here and on every executor."
+
+
+def install_command(extra: str = "", version: str = "") -> str:
+    """Return the command that installs this pack from where it was installed: a folder, a wheel, a URL, or an index.
+
+    Args:
+        extra: what to install with it.
+        version: what to ask an index for.
+    """
+    extras = f"[{extra}]" if extra else ""
+    editable, origin = _origin()
+    if origin.startswith("/"):
+        return f"pip install {'-e ' if editable else ''}{shlex.quote(origin + extras)}"
+    if origin:
+        return f"pip install {shlex.quote(f'{_DISTRIBUTION}{extras} @ {origin}')}"
+    return f"pip install {shlex.quote(_DISTRIBUTION + extras + (f'=={version}' if version else ''))}"
+
+
+def _origin() -> tuple[bool, str]:
+    """Return whether the pack was installed as editable, and from which path or URL (PEP 610); empty for an index."""
+    try:
+        told: Any = json.loads(distribution(_DISTRIBUTION).read_text("direct_url.json") or "{}")
+        url, vcs = str(told.get("url", "")), told.get("vcs_info", {})
+        if vcs:
+            return False, f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+        if not url.startswith("file:"):
+            return False, url
+        path = unquote(urlsplit(url).path)
+        return bool(told.get("dir_info", {}).get("editable")), path if Path(path).exists() else ""
+    except (PackageNotFoundError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        return False, ""  # copied without its metadata, or by a tool that does not write them as PEP 610 says
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
@@ -38,8 +79,7 @@ def packages_missing(missing: Iterable[str], where: str, extra: str) -> Connecto
         where: what needs them.
         extra: the extra that brings them.
     """
-    action = f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor."
-    return ConnectorError("PACKAGES_MISSING", f"not installed: {', '.join(missing)}", where, action)
+    return ConnectorError("PACKAGES_MISSING", f"not installed: {', '.join(missing)}", where, install_advice(extra))
 
 
 @contextlib.contextmanager
@@ -94,8 +134,8 @@ def warn_not_fast(what: str, why: str) -> None:
         why: `ptars_obstacle`.
     """
     _log.warning(
-        "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower and gives the same: %s. "
-        "pip install 'pyspark-stream-connectors[fast]', here and on every executor.",
+        "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower and gives the same: %s. %s",
         what,
         why,
+        install_advice("fast"),
     )

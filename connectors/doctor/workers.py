@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import connectors
 from connectors.core.checks import Finding, Steps
+from connectors.core.extras import install_command
 
 __all__ = ["check_workers", "dotted", "numbers"]
 
@@ -153,7 +154,7 @@ def _pack(package: Mapping[str, Any], python: str) -> Finding:
             "python",
             "pack",
             f"the workers' Python cannot import connectors: {package['error']}",
-            f"{python} -m pip install pyspark-stream-connectors, here and on every executor.",
+            f"Install this pack there: {python} -m {install_command()}; also on every executor.",
             "PACK_MISSING",
         )
     file = package.get("file")
@@ -167,7 +168,7 @@ def _pack(package: Mapping[str, Any], python: str) -> Finding:
             "python",
             "pack",
             f"the workers' pack has the version {package['version']}, the driver's {connectors.__version__}",
-            f"{python} -m pip install pyspark-stream-connectors=={connectors.__version__}",
+            f"Install this version there: {python} -m {install_command(version=connectors.__version__)}",
             "PACK_VERSIONS_DIFFER",
         )
     return Finding.failure(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
+from connectors.core.extras import install_command
 from connectors.observe.measure import Measurement, SpoolMeasurement
 
 try:
@@ -18,7 +19,7 @@ except ImportError:
         "OBSERVE_EXTRA_MISSING",
         "Metrics need the package prometheus-client",
         "port",
-        "pip install 'pyspark-stream-connectors[observe]', or leave port out.",
+        f"Install the extra observe: {install_command('observe')}, or leave port out.",
     ) from None
 
 __all__ = ["Exporter"]

@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, Final, TypeGuard
 
 from connectors.core.errors import ConnectorError
+from connectors.core.extras import install_command
 from connectors.observe.history import History, Sample
 from connectors.observe.runs import Runs
 
@@ -326,7 +327,7 @@ def _by_query(text: str) -> Mapping[str, _Found]:
             "OBSERVE_EXTRA_MISSING",
             "Metrics need the package prometheus-client",
             "watch URL",
-            "pip install 'pyspark-stream-connectors[observe]', or watch a file.",
+            f"Install the extra observe: {install_command('observe')}, or watch a file.",
         ) from None
     except ValueError as error:
         raise ConnectorError(

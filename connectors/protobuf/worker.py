@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 
 from connectors.core.cache import Cache
-from connectors.core.extras import INSTALL_FAST, ptars_obstacle, warn_not_fast
+from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.codec_rows import AdaptiveDecoder
@@ -159,7 +159,7 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
             "PROTOBUF_ENGINE",
             f"ptars cannot be used: {obstacle or absent}",
             "engine=fast",
-            action if obstacle else f"{INSTALL_FAST} Or: {action}",
+            action if obstacle else f"{install_advice('fast')} Or: {action}",
         )
     if absent and not obstacle:
         warn_not_fast("Large batches of from_protobuf and to_protobuf are decoded and encoded", absent)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.checks import Finding, Steps, packages
-from connectors.core.extras import INSTALL_FAST, ptars_obstacle
+from connectors.core.extras import install_advice, ptars_obstacle
 
 __all__ = ["FORMAT", "PACKAGES", "check", "option_classes"]
 
@@ -22,7 +22,7 @@ def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path |
     yield packages(steps, "pubsub", PACKAGES)
     if not steps.failed and (obstacle := ptars_obstacle()):
         yield Finding.warning(
-            FORMAT, "fast decoder", f"{obstacle}; fetchers are slower", INSTALL_FAST, "FAST_DECODER_NOT_USED"
+            FORMAT, "fast decoder", f"{obstacle}; fetchers are slower", install_advice("fast"), "FAST_DECODER_NOT_USED"
         )
     if not steps.failed:
         from connectors.pubsub.diagnosis import diagnose  # noqa: PLC0415 - imports these packages

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from connectors.core.errors import AccessDeniedError, CredentialsError, SpoolError
+from connectors.core.extras import install_command
 from connectors.spool.object_url import ObjectUrl
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class ObjectClient:
                 "SPOOL_OBSTORE_MISSING",
                 f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have",
                 str(url),
-                "Install it there: pip install 'pyspark-stream-connectors[objects]'.",
+                f"Install the extra objects there: {install_command('objects')}.",
             ) from None
         self._obstore = obstore
         self._exceptions = obstore.exceptions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.extras import INSTALL_FAST, TESTED_PTARS, extra_imports, packages_missing
+from connectors.core.extras import TESTED_PTARS, extra_imports, install_advice, install_command, packages_missing
 
 ROOT = Path(__file__).parents[2]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
@@ -55,10 +56,8 @@ def run(code: str, missing: str, *more: str) -> list[str]:
 
 
 def said(missing: str, where: str, extra: str) -> str:
-    return (
-        f"[PACKAGES_MISSING] not installed: {missing} ({where}). "
-        f"pip install 'pyspark-stream-connectors[{extra}]', here and on every executor."
-    )
+    advice = f"Install the extra {extra}: {install_command(extra)}, here and on every executor."
+    return f"[PACKAGES_MISSING] not installed: {missing} ({where}). {advice}"
 
 
 def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
@@ -134,8 +133,8 @@ def test_without_a_tested_ptars_protobuf_reads_and_one_line_says_so(missing: str
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: ptars\nVersion: 0.0.26\n")
     why = "ptars is not installed" if missing else "ptars 0.0.26 is installed, not the tested 0.0.25"
-    slower = f"by protobuf, which is several times slower and gives the same: {why}. {INSTALL_FAST}"
-    other = f"{INSTALL_FAST} Or: Let engine be auto or python; both give the same values."
+    slower = f"by protobuf, which is several times slower and gives the same: {why}. {install_advice('fast')}"
+    other = f"{install_advice('fast')} Or: Let engine be auto or python; both give the same values."
     values = "{'seconds': 5, 'nanos': None} True"
     assert run(READ, missing, str(tmp_path)) == [
         f"[FAST_DECODER_NOT_USED] Messages of Pub/Sub are read {slower}",
@@ -163,7 +162,10 @@ from connectors.pubsub.checks import check
 for found in islice(check({}, {}, None), 2):
     print(found.check, found.outcome, found.code, found.mend)
 """
-    assert run(code, "ptars") == ["packages ok  ", f"fast decoder warning FAST_DECODER_NOT_USED {INSTALL_FAST}"]
+    assert run(code, "ptars") == [
+        "packages ok  ",
+        f"fast decoder warning FAST_DECODER_NOT_USED {install_advice('fast')}",
+    ]
 
 
 def test_the_extra_fast_brings_a_tested_ptars() -> None:
@@ -184,9 +186,47 @@ def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
     assert needed - {"botocore", "grpcio-status"} == brought - with_others - optional
 
 
+ORIGINS = [
+    ("", "pip install 'pyspark-stream-connectors[kafka]'"),
+    ('{"url": "file://FOLDER", "dir_info": {}}', "pip install 'FOLDER[kafka]'"),
+    ('{"url": "file://FOLDER", "dir_info": {"editable": true}}', "pip install -e 'FOLDER[kafka]'"),
+    ('{"url": "file://FOLDER/a%20b.whl", "archive_info": {}}', "pip install 'FOLDER/a b.whl[kafka]'"),
+    ('{"url": "file://FOLDER/gone.whl", "archive_info": {}}', "pip install 'pyspark-stream-connectors[kafka]'"),
+    (
+        '{"url": "https://host/pack.whl", "archive_info": {}}',
+        "pip install 'pyspark-stream-connectors[kafka] @ https://host/pack.whl'",
+    ),
+    (
+        '{"url": "https://host/pack.git", "vcs_info": {"vcs": "git", "commit_id": "1f2e"}}',
+        "pip install 'pyspark-stream-connectors[kafka] @ git+https://host/pack.git@1f2e'",
+    ),
+    ('["no", "object"]', "pip install 'pyspark-stream-connectors[kafka]'"),
+    ("[" * 100_000, "pip install 'pyspark-stream-connectors[kafka]'"),
+]
+
+
+@pytest.mark.parametrize(("direct_url", "command"), ORIGINS)
+def test_advice_to_install_an_extra_names_where_the_pack_was_installed_from(
+    tmp_path: Path, direct_url: str, command: str
+) -> None:
+    (tmp_path / "a b.whl").touch()
+    installed = tmp_path / "pyspark_stream_connectors-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.4\nName: pyspark-stream-connectors\nVersion: 0.1.0\n")
+    if direct_url:
+        (installed / "direct_url.json").write_text(direct_url.replace("FOLDER", str(tmp_path)))
+    program = "from connectors.core.extras import install_command; print(install_command('kafka'))"
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path, env=environ
+    )
+    assert done.stdout.strip() == command.replace("FOLDER", str(tmp_path))
+
+
 def test_every_extra_that_an_error_names_exists() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
-    named = set(re.findall(r"pyspark-stream-connectors\[(\w+)\]", text)) | set(
+    assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
+    named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
         re.findall(r'(?:extra_imports\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
     )
     assert named | {"all"} == EXTRAS.keys()
