@@ -36,6 +36,7 @@ _CONNECTOR: Final = "kafka_py"
 _RESERVED: Final = {"v", START_KEY, *SENTINEL}
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
+_SHORT: Final = 1000
 _LARGEST_PARTITION: Final = 2**31 - 1
 _LARGEST_OFFSET: Final = 2**63 - 1
 _OFFSETS_EXAMPLE: Final = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
@@ -80,8 +81,8 @@ def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict
                 continue
             for number, value in partitions.items():
                 found[TopicPartition(topic, _partition(_number(number)))] = _offset(value, times=times)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        raise ValueError(f"Expected e.g. {example}, got {text}") from None
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        raise ValueError(f"Expected e.g. {example}, got {_shown(text)}") from None
     return found, topics
 
 
@@ -95,8 +96,12 @@ def parse_assignment(text: str) -> frozenset[TopicPartition]:
         return frozenset(
             TopicPartition(topic, _partition(number)) for topic, numbers in _topics(text).items() for number in numbers
         )
-    except (ValueError, AttributeError, TypeError):
-        raise ValueError(f"Expected e.g. {_ASSIGN_EXAMPLE}, got {text}") from None
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise ValueError(f"Expected e.g. {_ASSIGN_EXAMPLE}, got {_shown(text)}") from None
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _SHORT else f"{text[:_SHORT]}..."
 
 
 def _topics(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.kafka.jvm_values import nearest_value, whole_number
 from connectors.kafka.pace import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.positions import illegal
-from connectors.kafka.settings import ClientSettings, common_settings, is_true
+from connectors.kafka.settings import ClientSettings, check_names, common_settings, is_true
 
 if TYPE_CHECKING:
     from connectors.kafka.options import KafkaClientOptions
@@ -107,6 +107,7 @@ def producer_settings(
     Raises:
         OptionError: a setting is refused, or belongs to the sink alone.
     """
+    check_names(options, given)
     for name, why in _NOT_FOR_SINKS.items():
         if name in given:
             raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import Secret
+from connectors.core.options import conflict
 from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, pem_lines, whole_number
 from connectors.kafka.login import UNSECURED, check_token_endpoint, log_in, login_handler
-from connectors.kafka.positions import illegal
+from connectors.kafka.positions import CONNECTOR, illegal
 
 if TYPE_CHECKING:
     from connectors.kafka.options import KafkaClientOptions
 
-__all__ = ["PREFIX", "ClientSettings", "common_settings", "is_true", "reader_settings"]
+__all__ = ["PREFIX", "ClientSettings", "check_names", "common_settings", "is_true", "reader_settings"]
 
 PREFIX: Final = "kafka."
 _SHORT: Final = 200
@@ -132,6 +133,17 @@ _RENAMED: Final = {
     "ssl.keystore.certificate.chain": "ssl.certificate.pem",
     "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
 }
+_OTHER_NAMES: Final = _RENAMED | {
+    "metadata.broker.list": "bootstrap.servers",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "sasl.mechanisms": "sasl.mechanism",
+    "compression.codec": "compression.type",
+    "message.send.max.retries": "retries",
+    "queue.buffering.max.ms": "linger.ms",
+    "request.required.acks": "acks",
+    "delivery.timeout.ms": "message.timeout.ms",
+}
+"""Of the client or of this pack: librdkafka takes the last of two names for one setting, without a word."""
 _BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
 _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
@@ -173,6 +185,7 @@ def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
             "kafka_py",
             "Give host:port of a broker.",
         )
+    check_names(options, given)
     for name, why in _NOT_FOR_SOURCES.items():
         if name in given:
             raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
@@ -186,6 +199,23 @@ def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     used = {name: value for name, value in given.items() if name not in {"session.timeout.ms", "heartbeat.interval.ms"}}
     # librdkafka's own defaults are read_committed, and not to look for damage; the JVM client's are not.
     return common_settings(options, {"check.crcs": "true", **used, "isolation.level": isolation})
+
+
+def check_names(options: KafkaClientOptions, given: Mapping[str, str]) -> None:
+    """Refuse two values for one setting under two of its names.
+
+    Args:
+        options: with the servers.
+        given: settings of the user, without ``kafka.``.
+
+    Raises:
+        OptionError: there are.
+    """
+    values = {"bootstrap.servers": options.bootstrap_servers or "", **given}
+    for name, other in _OTHER_NAMES.items():
+        if name in values and other in values and values[name].strip() != values[other].strip():
+            why = "they are two names of one setting and have different values"
+            raise conflict(CONNECTOR, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
 
 
 def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
@@ -246,6 +276,10 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
     unsecured = is_true(plain.get(UNSECURED, ""))
     own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
     logs_in = plain.get("security.protocol", "").strip().upper().startswith("SASL")
+    if provider is not None and mechanism.strip().upper() != "OAUTHBEARER":
+        why = "tokens are for the mechanism OAUTHBEARER, and nothing would ask for them"
+        action = "Give kafka.sasl.mechanism=OAUTHBEARER, or leave tokenProvider out."
+        raise conflict(CONNECTOR, "tokenProvider", "kafka.sasl.mechanism", why, action)
     if logs_in and mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
         raise illegal(
             "The log-in OAUTHBEARER has nothing that gives tokens",

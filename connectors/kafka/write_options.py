@@ -10,7 +10,7 @@ from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, STRING, Kind, choice
-from connectors.core.options import option, parse_options
+from connectors.core.options import conflict, option, parse_options
 from connectors.kafka.options import KafkaClientOptions, split_client_options
 from connectors.kafka.positions import CONNECTOR, illegal
 from connectors.kafka.producer_settings import check_transactional, producer_settings
@@ -24,6 +24,8 @@ _ENGINE_KEYS: Final = {
     "_asyncprogresstrackingoverridesinksupportcheck",
 }
 """Options of Spark's engine that it also hands to sinks."""
+_OF_TRANSACTIONS: Final = {name.lower(): name for name in ("markerTopic", "onMissingMarker", "transactionalIdPrefix")}
+"""Options that do nothing without exactly_once."""
 
 
 class Guarantee(StrEnum):
@@ -161,6 +163,12 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
         )
     if options.exactly_once:
         _check_exactly_once(options, client, engine, streaming=streaming)
+    elif ignored := _OF_TRANSACTIONS.keys() & {key.lower() for key in own}:
+        name = _OF_TRANSACTIONS[min(ignored)]
+        why = "it is for exactly_once, and the rows are written at least once"
+        raise conflict(
+            CONNECTOR, name, "deliveryGuarantee", why, f"Give deliveryGuarantee=exactly_once, or leave {name} out."
+        )
     settings = producer_settings(options, client, transactions=options.exactly_once)
     return dataclasses.replace(options, client=settings)
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, STRING, choice
-from connectors.core.options import conflict, option
+from connectors.core.options import conflict, declared_options, option
 from connectors.kinesis.positions import CONNECTOR
 
-__all__ = ["ConsumerIdType", "FanOutOptions", "check_consumer_of", "check_fan_out"]
+__all__ = ["ConsumerIdType", "FanOutOptions", "check_consumer_of", "check_fan_out", "check_no_fan_out"]
 
+_log = logging.getLogger(__name__)
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
 
@@ -147,6 +150,33 @@ def check_fan_out(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, 
         what = "a consumer that was registered by somebody else is not deregistered here"
         raise conflict(CONNECTOR, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
     return _registered(options, streams)
+
+
+def check_no_fan_out(raw: Mapping[str, str | None], *, asked: bool) -> None:
+    """Refuse options of efo beside polling, which does not use them, or say so where polling was asked for.
+
+    Args:
+        raw: names in any case to texts.
+        asked: whether consumerMode was given; without it, it may have been forgotten.
+
+    Raises:
+        OptionError: there is one, and polling is the default.
+    """
+    given = {key.lower() for key, value in raw.items() if value is not None}
+    options = declared_options(FanOutOptions).values()
+    found = [name for each in options for name in (each.name, *each.aliases) if name.lower() in given]
+    if found and asked:
+        _warn_ignored(", ".join(found))
+    elif found:
+        why = "it is for efo, and records are read by polling, the default"
+        action = f"Give consumerMode=efo, or leave {found[0]} out."
+        raise conflict(CONNECTOR, found[0], "consumerMode", why, action)
+
+
+@cache
+def _warn_ignored(names: str) -> None:
+    """Say once what each start of a query and each of its processes finds."""
+    _log.warning("[KINESIS_OPTION_IGNORED] consumerMode=polling does not use %s.", names)
 
 
 def _registered(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...]:

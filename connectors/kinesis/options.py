@@ -15,9 +15,9 @@ from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, STRING, Kind, choice
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options import conflict, declared_options, option, parse_options
 from connectors.kinesis.client_options import STREAM_ARN, KinesisClientOptions, resolve_client
-from connectors.kinesis.fanout_options import FanOutOptions, check_fan_out
+from connectors.kinesis.fanout_options import FanOutOptions, check_fan_out, check_no_fan_out
 from connectors.kinesis.positions import CONNECTOR, LATEST, TRIM, Where, parse_where
 from connectors.spool.options import ephemeral_folder
 
@@ -264,6 +264,9 @@ def parse_read_options(
         _check_streams(where, streams, name)
     options = dataclasses.replace(options, streams=streams, start=start, end=end)
     if options.consumer_mode is not ConsumerMode.EFO:
+        mode = declared_options(KinesisReadOptions)["consumer_mode"]
+        names = {name.lower() for name in (mode.name, *mode.aliases)}
+        check_no_fan_out(raw, asked=any(key.lower() in names and value is not None for key, value in raw.items()))
         return options
     consumers = check_fan_out(options, streams)
     identity = f"{options.endpoint_url} {options.region} {' '.join(streams)} {' '.join(consumers)}"

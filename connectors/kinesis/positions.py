@@ -134,7 +134,10 @@ def parse_where(option: str, text: str, time_option: str, time: str | None) -> W
             )
         return Where(at_time(_time(time_option if not rest else option, said)))
     if text.startswith("{"):
-        where = _from_json(option, text)
+        try:
+            where = _from_json(option, text)
+        except RecursionError:
+            raise _illegal(option, text, f"It is nested too deep; an example: {_EXAMPLE}.") from None
     elif found is not None:
         where = Where(found)
     else:

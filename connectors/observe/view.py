@@ -30,6 +30,9 @@ __all__ = [
 
 FILE_MISSING: Final = "OBSERVE_FILE_MISSING"
 _NUMBER: Final = (int, float)
+_LARGEST: Final = 1 << 63
+_LATEST_MS: Final = 253_402_300_799_999
+"""The end of the year 9999, the last that a date can have."""
 _TEXT_OR_NONE: Final = (str, NoneType)
 _NO_REASON: Final = re.compile(r"at \S+\(.*\)$|\.\.\. \d+ more$|Driver stacktrace:$|SQLSTATE: \w+$")
 _FIELDS: Final[Mapping[str, Mapping[str, tuple[type, ...]]]] = {
@@ -173,8 +176,15 @@ def _is_source(value: object) -> bool:
 def _has(value: object, fields: Mapping[str, tuple[type, ...]]) -> TypeGuard[Mapping[str, Any]]:
     """Whether a value is an object with these fields, each of one of its types."""
     return isinstance(value, dict) and all(
-        name in value and isinstance(value[name], types) for name, types in fields.items()
+        name in value and isinstance(value[name], types) and _fits(name, value[name]) for name, types in fields.items()
     )
+
+
+def _fits(name: str, value: object) -> bool:
+    """Return whether a number is finite and in range, and a time a date."""
+    if not isinstance(value, int | float):
+        return True
+    return 0 <= value <= _LATEST_MS if name == "time_ms" else -_LARGEST <= value <= _LARGEST
 
 
 class LineViews:

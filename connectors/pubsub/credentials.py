@@ -81,7 +81,7 @@ def read_key_file(path: Path) -> dict[str, Any]:
         info = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise unusable(path, f"cannot be read ({error.strerror})") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise unusable(path, "is not JSON") from None
     if not isinstance(info, dict):
         raise unusable(path, "is not a JSON object")

@@ -451,3 +451,26 @@ def test_options_that_do_nothing_here_are_named_once(caplog: pytest.LogCaptureFi
         True: ["[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set."],
         False: [ignored % name for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")],
     }
+
+
+@pytest.mark.parametrize("name", ["markerTopic", "onMissingMarker", "transactionalIdPrefix"])
+def test_an_option_of_exactly_once_is_refused_without_it(name: str) -> None:
+    raw = {"kafka.bootstrap.servers": "b:1", "topic": "t", name: "fail"}
+    with pytest.raises(OptionError, match=f"The options {name} and deliveryGuarantee conflict"):
+        parse_write_options(raw, {}, streaming=True)
+
+
+def test_two_names_of_one_setting_may_have_one_value_only() -> None:
+    raw = {"kafka.bootstrap.servers": "b:1", "topic": "t", "kafka.acks": "all"}
+    with pytest.raises(OptionError, match=r"kafka\.acks and kafka\.request\.required\.acks conflict"):
+        parse_write_options(raw | {"kafka.request.required.acks": "1"}, {}, streaming=True)
+    assert parse_write_options(raw | {"kafka.request.required.acks": "all"}, {}, streaming=True)
+
+
+def test_a_group_to_commit_to_is_named_as_ignored_in_a_batch_read(caplog: pytest.LogCaptureFixture) -> None:
+    raw = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitOffsetsToGroup": "g"}
+    ignored = "commitOffsetsToGroup option ignored in batch queries"
+    parse_read_options(raw | {"startingOffsets": "group"}, {}, streaming=False)
+    assert ignored not in caplog.text
+    parse_read_options(raw, {}, streaming=False)
+    assert ignored in caplog.text

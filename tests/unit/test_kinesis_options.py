@@ -207,3 +207,30 @@ def test_a_worker_keeps_the_clients_of_the_last_options_only() -> None:
     clients = [shared_client(each) for each in several]
     assert shared_client(several[-1]) is clients[-1]
     assert shared_client(several[0]) is not clients[0]
+
+
+@pytest.mark.parametrize("name", ["initialPosition", "endingPosition"])
+def test_json_that_is_nested_too_deep_is_an_error_of_its_option(name: str) -> None:
+    for text in ('{"a":' * 100_000, '{"at_timestamp":' + "[" * 900 + "]" * 900 + "}"):
+        with pytest.raises(OptionError, match=f"The option {name} cannot be"):
+            parse(streaming=False, **{name: text})
+
+
+EFO = {"consumerName": "c", "consumerARN": f"{ARN}/consumer/c:1", "fetchers": "2"}
+EFO |= {"spoolLocation": "/data/spool", "requireConsumerDeregistration": "true"}
+
+
+@pytest.mark.parametrize("name", EFO)
+def test_an_option_of_fan_out_is_refused_without_a_mode(name: str) -> None:
+    with pytest.raises(OptionError, match=f"The options {name} and consumerMode conflict"):
+        parse(streaming=True, **{name: EFO[name]})
+
+
+def test_options_of_fan_out_are_named_as_ignored_where_polling_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        assert parse(streaming=True, readerType="polling", **EFO).consumers == ()
+    [record] = caplog.records
+    assert record.getMessage() == (
+        "[KINESIS_OPTION_IGNORED] consumerMode=polling does not use consumerName, consumerARN, "
+        "requireConsumerDeregistration, spoolLocation, fetchers."
+    )
