@@ -244,7 +244,13 @@ def _check_batch(options: PubSubReadOptions, given: set[str]) -> None:
                 _CONNECTOR,
                 "Leave it out, or use spark.readStream.",
             )
-    if options.batch_mode is BatchMode.PEEK and "," in options.subscription_id:
+    peeks = options.batch_mode is BatchMode.PEEK
+    for name in ("startingPosition", "endingPosition") if peeks else ("peekTime", "peekMaxRows"):
+        if name.lower() in given:
+            other, mode = (BatchMode.SPOOL, "a peek") if peeks else (BatchMode.PEEK, "a read of the spool")
+            why, action = f"{mode} does not use it", f"Give batchMode={other.value}, or leave {name} out."
+            raise conflict(_CONNECTOR, name, "batchMode", why, action)
+    if peeks and "," in options.subscription_id:
         raise conflict(
             _CONNECTOR,
             "batchMode",

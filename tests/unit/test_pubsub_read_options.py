@@ -70,7 +70,8 @@ def test_options_of_batches_and_positions_are_refused_in_a_stream() -> None:
     for name in ("batchMode=spool", "endingPosition=latest", "peekTime=1s", "peekMaxRows=1"):
         key, _, value = name.partition("=")
         assert f"{key} is for batch reads" in str(refused({key.lower(): value}, streaming=True))
-        parse({key.lower(): value}, streaming=False)
+        more = {"batchmode": "peek"} if key.startswith("peek") else {}
+        parse({key.lower(): value, **more}, streaming=False)
     assert "a stream begins at a word" in str(refused({"startingposition": "7"}, streaming=True))
 
 
@@ -183,3 +184,19 @@ def test_a_time_to_seek_to_that_cannot_be_meant_is_refused(text: str, reason: st
     error = refused({"startingtimestamp": text}, streaming=True)
     assert error.code == "OPTION_ILLEGAL"
     assert reason in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "mode"),
+    [
+        ("peekTime", "5s", "spool"),
+        ("peekMaxRows", "10", "spool"),
+        ("startingPosition", "latest", "peek"),
+        ("endingPosition", "7", "peek"),
+    ],
+)
+def test_an_option_that_the_batch_mode_does_not_use_is_refused(name: str, value: str, mode: str) -> None:
+    raw = {"subscriptionId": "projects/shop/subscriptions/orders", "spoolLocation": "/data/spool", "batchMode": mode}
+    parse_read_options(raw, {}, streaming=False)
+    with pytest.raises(OptionError, match=f"The options {name} and batchMode conflict"):
+        parse_read_options(raw | {name: value}, {}, streaming=False)
