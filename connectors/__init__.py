@@ -23,7 +23,9 @@ __version__ = "0.1.0"
 def register(spark: SparkSession) -> None:
     """Make the formats of this pack known to a session; calling it again changes nothing.
 
-    A format whose extra is not installed is known too, and says so when it is used.
+    A format whose extra is not installed is known too, and says so when it is used. Secret options are added to
+    ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error. With a master ``local`` and
+    no PYSPARK_PYTHON, tasks run on the Python of this program.
 
     Args:
         spark: a session of Spark 4.2 or newer.
@@ -34,17 +36,11 @@ def register(spark: SparkSession) -> None:
     """
     _require_spark(spark.version)
     from connectors.formats import data_sources  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.session import prepare_session  # noqa: PLC0415 - as above
 
+    prepare_session(spark)
     for source in data_sources():
         spark.dataSource.register(source)
-    if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
-        # Neither a sink's tasks nor its options say so.
-        import logging  # noqa: PLC0415
-
-        logging.getLogger(__name__).warning(
-            "[KAFKA_SPECULATION] spark.speculation is on: with deliveryGuarantee=exactly_once, attempts of one task of "
-            "kafka_py fence each other. The rows are right, but the attempts can take turns for long; switch it off."
-        )
 
 
 def _require_spark(version: str) -> None:

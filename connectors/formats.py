@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 
 from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["data_source", "data_sources", "missing_source"]
+__all__ = ["data_source", "data_sources", "installed_options", "missing_source"]
 
 _SOURCES: Final = {"kafka": "KafkaDataSource", "kinesis": "KinesisDataSource", "pubsub": "PubSubDataSource"}
 """The folder of a connector, which is also the name of its extra, and the class in its module ``reader``."""
@@ -35,6 +35,12 @@ def data_source(connector: str) -> type[DataSource]:
         return missing_source(checks.FORMAT, missing, connector)
     source: type[DataSource] = getattr(importlib.import_module(f"connectors.{connector}.reader"), _SOURCES[connector])
     return source
+
+
+def installed_options() -> list[type]:
+    """Return where the options of the formats are declared, of those whose packages are installed."""
+    checks = [importlib.import_module(f"connectors.{connector}.checks") for connector in _SOURCES]
+    return [cls for each in checks if not not_installed(each.PACKAGES) for cls in each.option_classes()]
 
 
 def missing_source(source_format: str, missing: list[str], extra: str) -> type[DataSource]:

@@ -53,6 +53,7 @@ def main() -> None:
         "session": type(spark).__module__,
         "messages": read_to_the_end(spark, told["options"], Path(told["folder"])),
         "protobuf": through_protobuf(spark, told["descriptor_set"]),
+        "redacted": spark.conf.get("spark.sql.redaction.options.regex"),
         "error": error_of_an_unknown_option(spark, told["options"]),
     }
     spark.stop()

@@ -1,0 +1,122 @@
+"""Prepare a Spark session for the formats: hide secrets in its plans, and check the Python of its workers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import PySparkException
+
+from connectors.core.options import secret_options
+from connectors.formats import installed_options
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["prepare_session", "secrets_pattern"]
+
+_log = logging.getLogger("connectors")
+_REDACTED: Final = "spark.sql.redaction.options.regex"
+_PROBE: Final = (
+    "import sys; from importlib.util import find_spec; print(sys.version_info[0], sys.version_info[1], "
+    "*[name for name in ('connectors', 'pyarrow') if find_spec(name) is None])"
+)
+_PROBE_SECONDS: Final = 60
+
+
+def prepare_session(spark: SparkSession) -> None:
+    """Hide secret options in plans, choose or check the workers' Python, and warn of what endangers writes."""
+    _hide_secrets(spark)
+    _check_python(spark)
+    if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
+        # Neither a sink's tasks nor its options say so.
+        _log.warning(
+            "[KAFKA_SPECULATION] spark.speculation is on: with deliveryGuarantee=exactly_once, attempts of one task of "
+            "kafka_py fence each other. The rows are right, but the attempts can take turns for long; switch it off."
+        )
+
+
+def secrets_pattern() -> str:
+    """Return the pattern, of Java, that matches the names of all secret options and nothing else."""
+    return f"(?i:^(?:{'|'.join(re.escape(name) for name in sorted(secret_options(*installed_options())))})$)"
+
+
+def _hide_secrets(spark: SparkSession) -> None:
+    """Add the secret options to what Spark hides in plans, which it prints in errors, too."""
+    ours = secrets_pattern()
+    try:
+        given = spark.conf.get(_REDACTED) or ""
+        if ours not in given:
+            # First, because flags in what is set may hold for all that follows.
+            spark.conf.set(_REDACTED, f"{ours}|{given}" if given else ours)
+    except PySparkException as error:
+        _warn_visible(type(error).__name__)
+
+
+@cache
+def _warn_visible(reason: str) -> None:
+    _log.warning(
+        "[SPARK_SHOWS_SECRETS] spark.sql.redaction.options.regex cannot be set here (%s): Spark may show secret "
+        "options in plans, errors and logs. Give secrets as env:NAME or file:PATH.",
+        reason,
+    )
+
+
+def _check_python(spark: SparkSession) -> None:
+    """Have tasks run on this program's Python where nothing else is set, or warn that they run on one that cannot work.
+
+    Spark reads PYSPARK_PYTHON when a context is created, and ``pythonExec`` for each function and each data source.
+    """
+    try:
+        context = spark.sparkContext
+    except PySparkException:  # Spark Connect: the workers are those of the server
+        return
+    name, path = context.pythonExec, shutil.which(context.pythonExec)
+    if not sys.executable or (path is not None and _is_this_python(path)):
+        return
+    is_local = (context.master or "").startswith("local")
+    is_set = os.environ.get("PYSPARK_PYTHON") or context.getConf().get("spark.pyspark.python")
+    if is_local and not is_set:
+        context.pythonExec = sys.executable
+        _log.info(
+            "PYSPARK_PYTHON is not set: tasks run on %s, as this program does, instead of %s.", sys.executable, name
+        )
+    elif fault := _fault(path, is_local=is_local):
+        _log.warning(
+            "[SPARK_WORKER_PYTHON] Tasks run on %s, which %s; this program runs on %s (Python %d.%d). Add these two "
+            'lines before the session is created:\n    import os, sys\n    os.environ["PYSPARK_PYTHON"] = %s',
+            path or name,
+            fault,
+            sys.executable,
+            *sys.version_info[:2],
+            "sys.executable" if is_local else '"/path/of/python"  # one that every executor has, with this pack',
+        )
+
+
+def _is_this_python(path: str) -> bool:
+    there, here = Path(path), Path(sys.executable)
+    # Not the files alone: a virtual environment is a link to the Python that it was made of.
+    return there.parent.resolve() == here.parent.resolve() and there.resolve() == here.resolve()
+
+
+@cache
+def _fault(path: str | None, *, is_local: bool) -> str:
+    """Return why a Python cannot run tasks of this pack; empty where it can, or where only executors have it."""
+    if path is None:
+        return "is not there" if is_local else ""
+    try:
+        command = [path, "-c", _PROBE]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True)
+        major, minor, *missing = done.stdout.split()
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        return f"does not start ({type(error).__name__})"
+    if (int(major), int(minor)) != sys.version_info[:2]:
+        return f"is Python {major}.{minor}"
+    return f"does not have {' and '.join(missing)}" if missing else ""
