@@ -24,6 +24,8 @@ _SEQUENCE: Final = re.compile(r"[0-9]{1,128}")
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 _LEAST_MILLISECONDS: Final = 10**11
 """In 1973: a smaller number is a date without dashes or counts seconds, and 0 means all that is there."""
+_MOST_MILLISECONDS: Final = 253_402_300_799_999
+"""The end of the year 9999: the client of the service takes no later time."""
 _TIMES: Final = "Give ISO 8601, such as 2026-05-17T10:30:00Z, or milliseconds since 1970."
 _SHARD: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _EXAMPLE: Final = '{"shardId-000000000000":{"iteratorType":"AFTER_SEQUENCE_NUMBER","iteratorPosition":"4959..."}}'
@@ -164,6 +166,8 @@ def _time(option: str, text: str) -> int:
     if _MILLISECONDS.fullmatch(text):
         if 0 < int(text) < _LEAST_MILLISECONDS:
             raise _illegal(option, text, f"As milliseconds since 1970 that is {_as_date(int(text))}. {_TIMES}")
+        if int(text) > _MOST_MILLISECONDS:
+            raise _illegal(option, text, f"As milliseconds since 1970 that is after the year 9999. {_TIMES}")
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
