@@ -218,9 +218,9 @@ def test_json_that_is_nested_too_deep_is_an_error_of_its_option(name: str) -> No
 
 @pytest.mark.parametrize("number", ["253402300800000", "9" * 15])
 def test_a_time_after_the_year_9999_is_refused(number: str) -> None:
-    with pytest.raises(OptionError, match="The option initialTimestamp cannot be .* after the year 9999"):
+    with pytest.raises(OptionError, match=r"The option initialTimestamp cannot be .* after the year 9999"):
         parse(initialTimestamp=number)
-    with pytest.raises(OptionError, match="The option initialPosition cannot be .* after the year 9999"):
+    with pytest.raises(OptionError, match=r"The option initialPosition cannot be .* after the year 9999"):
         parse(
             initialPosition=f'{{"shardId-000000000000":{{"iteratorType":"AT_TIMESTAMP","iteratorPosition":"{number}"}}}}'
         )
