@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
+import os
 import socket
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["SentToTasks", "settle_sink", "settle_worker"]
+__all__ = ["NO_FAST_PATH", "SentToTasks", "fast_path_is_off", "settle_sink", "settle_worker"]
+
+_log = logging.getLogger(__name__)
+
+NO_FAST_PATH: Final = "CONNECTORS_NO_FAST_PATH"
+"""The environment variable that has a process take the plain paths only."""
 
 _ACK_AT_ONCE: Final[int | None] = getattr(socket, "TCP_QUICKACK", None)
 
@@ -25,6 +32,11 @@ _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 128 << 20
 _LARGEST_BYTES: Final = 32 << 20
 """The largest threshold that every glibc takes."""
+
+
+def fast_path_is_off() -> bool:
+    """Return whether this process takes the plain paths only: no native code is handed addresses, no setting of it."""
+    return os.environ.get(NO_FAST_PATH, "") not in {"", "0"}
 
 
 @cache
@@ -64,10 +76,15 @@ def _keep_memory() -> None:
     and gets again page by page, each filled with zeros. Measured for a sink of rows of 1 KB: half of what the kernel
     does for the worker. Does nothing where the C library has no such setting. See mallopt(3).
     """
-    set_option = getattr(_own_process(), "mallopt", None)
-    if set_option is not None:
-        set_option(_M_TRIM_THRESHOLD, _KEPT_BYTES)
-        set_option(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
+    if fast_path_is_off():
+        return
+    try:
+        set_option = getattr(_own_process(), "mallopt", None)
+        if set_option is not None:
+            set_option(_M_TRIM_THRESHOLD, _KEPT_BYTES)
+            set_option(_M_MMAP_THRESHOLD, _LARGEST_BYTES)
+    except Exception:  # noqa: BLE001 - it only saves time
+        _log.warning("[WORKER_NOT_TUNED] Memory goes back to the system after each batch.", exc_info=True)
 
 
 def _acknowledge_at_once() -> None:
@@ -75,10 +92,15 @@ def _acknowledge_at_once() -> None:
 
     It sends the function or the schema, then waits with what is small until that is acknowledged (Nagle's algorithm),
     which the kernel puts off for 40 ms while nothing is sent back. Does nothing where there is no TCP_QUICKACK, or no
-    TCP: see spark.python.unix.domain.socket.enabled.
+    TCP: see spark.python.unix.domain.socket.enabled. It only saves time, and no error of it fails a task.
     """
-    for descriptor in _connections():
-        _set_ack(descriptor)
+    if fast_path_is_off():
+        return
+    try:
+        for descriptor in _connections():
+            _set_ack(descriptor)
+    except Exception:  # noqa: BLE001 - while Spark unpickles a reader, any error would end the query
+        _log.warning("[WORKER_NOT_TUNED] Tasks begin up to 40 ms later.", exc_info=True)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""The public functions of librdkafka, called directly: of the library inside of the installed confluent-kafka."""
+"""The public functions of librdkafka, called directly: those of the library that confluent-kafka is linked with."""
 
 from __future__ import annotations
 
 import ctypes
+import importlib.machinery
 import importlib.util
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from connectors.core.errors import OptionError
 
-__all__ = ["library", "librdkafka_path", "new_client", "partition_at", "problem_callback"]
+__all__ = ["client_extension", "library", "new_client", "partition_at", "problem_callback"]
 
 _TEXT_BYTES: Final = 512
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
@@ -90,24 +91,26 @@ def partition_at(partitions: int) -> _Partition:
     return first
 
 
-def librdkafka_path() -> Path:
-    """The library inside of the installed confluent-kafka, whose public functions can be called directly.
+def client_extension() -> Path:
+    """Return the path of the extension module of confluent-kafka; Linux maps the same librdkafka for both.
+
+    A handle of it finds the functions of the library that it is linked with, wherever that is. It is not imported here.
 
     Raises:
-        FileNotFoundError: it is linked in another way.
+        FileNotFoundError: there is none.
     """
-    found = importlib.util.find_spec("confluent_kafka")
-    folder = Path(found.origin if found is not None and found.origin else "").parent.parent / "confluent_kafka.libs"
-    libraries = sorted(folder.glob("librdkafka-*.so*"))
-    if not libraries:
-        raise FileNotFoundError(folder)
-    return libraries[0]
+    package = importlib.util.find_spec("confluent_kafka")
+    folders = None if package is None else package.submodule_search_locations
+    found = None if folders is None else importlib.machinery.PathFinder.find_spec("cimpl", [*folders])
+    if found is None or not found.has_location or found.origin is None:
+        raise FileNotFoundError("confluent_kafka.cimpl")
+    return Path(found.origin)
 
 
 @cache
 def library() -> Any:
     """The functions of librdkafka, with their types."""
-    path = str(librdkafka_path())
+    path = str(client_extension())
     functions = ctypes.CDLL(path)
     for name, result, arguments in _FUNCTIONS:
         function = getattr(functions, name)

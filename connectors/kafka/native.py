@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import platform
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, Final, Self
@@ -31,7 +30,7 @@ from connectors.kafka.give_back import give_back
 from connectors.kafka.librdkafka import library, new_client, partition_at, problem_callback
 from connectors.kafka.offsets import LATEST, TopicPartition
 
-__all__ = ["NativeRecords", "NativeSource", "native_reason"]
+__all__ = ["NativeRecords", "NativeSource"]
 
 _CONSUMER: Final = 1
 _ADDRESS_BITS: Final = 47
@@ -61,19 +60,6 @@ def _memory(kind: Any) -> Any:
     size = np.dtype(kind).itemsize
     words: Any = (ctypes.c_uint8 * ((1 << _ADDRESS_BITS) - _WORD)).from_address(_WORD)
     return np.frombuffer(words, dtype=kind, count=((1 << _ADDRESS_BITS) - _WORD) // size)
-
-
-@cache
-def native_reason() -> str:
-    """Why records cannot be read in this way here; empty if they can."""
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return "only Linux on x86-64 is tried"
-    try:
-        library()
-        column = _binary(*_addresses([b"a" * 20, b"", None, b"bc"]))
-    except (OSError, AttributeError, ValueError, NotImplementedError) as error:
-        return f"{type(error).__name__}: {error}"
-    return "" if column.to_pylist() == [b"a" * 20, b"", None, b"bc"] else "Arrow gathers something else"
 
 
 def _addresses(values: Sequence[bytes | None]) -> tuple[Pointers, Numbers]:
@@ -142,16 +128,21 @@ def _fill_inline(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Num
 
 
 def _fill_far(views: npt.NDArray[np.int32], addresses: Pointers, lengths: Numbers, far: Any) -> list[pa.Buffer]:
-    """Point the views of longer values to where these are: windows of memory, half as long as an offset reaches."""
-    chosen = addresses[far]
+    """Point the views of longer values to where these are.
+
+    A view holds an offset of 31 bits, so that values far apart need several windows of memory. Each window ends with
+    the last byte of a value: what lies behind may not be mapped.
+    """
+    chosen, sizes = addresses[far], lengths[far]
     base = int(chosen.min())
     distance = (chosen - np.uint64(base)).astype(np.int64)
     windows, index = np.unique(distance >> _WINDOW_BITS, return_inverse=True)
+    offsets = distance & ((1 << _WINDOW_BITS) - 1)
     views[far, 2] = index
-    views[far, 3] = distance & ((1 << _WINDOW_BITS) - 1)
-    longest = int(lengths[far].max())
+    views[far, 3] = offsets
     return [
-        pa.foreign_buffer(base + (int(window) << _WINDOW_BITS), (1 << _WINDOW_BITS) + longest) for window in windows
+        pa.foreign_buffer(base + (window << _WINDOW_BITS), int((offsets + sizes)[index == number].max()))
+        for number, window in enumerate(windows.tolist())
     ]
 
 

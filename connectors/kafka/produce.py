@@ -7,7 +7,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.kept import Kept
-from connectors.kafka.native import native_reason
+from connectors.kafka.fast_path import native_reason
 from connectors.kafka.native_sink import NativeSink
 from connectors.kafka.rows import Columns, Record, records
 from connectors.kafka.sink import RecordSink

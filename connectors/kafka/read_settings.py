@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from connectors.kafka.fast_path import native_reason
 from connectors.kafka.fetched import RecordSource
-from connectors.kafka.native import NativeSource, native_reason
+from connectors.kafka.native import NativeSource
 from connectors.kafka.plain import PlainSource
 from connectors.kafka.settings import ClientSettings
 

@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka.librdkafka import librdkafka_path
+from connectors.kafka.librdkafka import client_extension
 from connectors.testing.processes import ServerProcess, announce, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]
@@ -47,7 +47,7 @@ _REQUESTS: Final = {
 
 
 def _library() -> Any:
-    library: Any = ctypes.CDLL(str(librdkafka_path()))
+    library: Any = ctypes.CDLL(str(client_extension()))
     pointer, text = ctypes.c_void_p, ctypes.c_char_p
     for name, result, arguments in (
         ("rd_kafka_conf_new", pointer, []),

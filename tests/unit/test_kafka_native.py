@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka import consume, give_back, kept_consumers, produce
 from connectors.kafka.consume import ReadSettings, read_range
+from connectors.kafka.fast_path import native_reason
 from connectors.kafka.give_back import gives_back_lists
 from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.native import _addresses, _binary, native_reason
+from connectors.kafka.native import _addresses, _binary, _fill_far
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.read_settings import open_source
@@ -81,6 +82,16 @@ def test_bytes_far_apart_are_gathered() -> None:
         block[place : place + len(data)] = np.frombuffer(data, np.uint8)
     addresses = np.array([block.ctypes.data + place for place in places], np.uint64)
     assert _binary(addresses, np.full(3, len(data), np.int64)).to_pylist() == [data] * 3
+
+
+@needs_native
+def test_arrow_is_told_of_no_memory_behind_the_last_byte_of_a_value() -> None:
+    texts = [b"x" * 20, b"y" * 30, b"z" * 25]
+    addresses, lengths = _addresses(texts)
+    views = np.zeros((len(texts), 4), np.int32)
+    windows = _fill_far(views, addresses, lengths, np.full(len(texts), True))
+    last = int((addresses + lengths.astype(np.uint64)).max())
+    assert max(window.address + window.size for window in windows) == last
 
 
 @pytest.fixture
@@ -289,7 +300,7 @@ def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
 
 @needs_native
 def test_records_go_back_by_one_call_where_the_client_has_it() -> None:
-    assert gives_back_lists() == ((2, 16) <= tuple(map(int, confluent_kafka.libversion()[0].split(".")[:2])) < (2, 17))
+    assert gives_back_lists() == (confluent_kafka.libversion()[0] == "2.16.0")
 
 
 class OtherLists:
@@ -316,7 +327,7 @@ class OtherLists:
     ("version", "count", "shift", "taken"),
     [
         (0x021000FF, 3, 1, True),
-        (0x021001FF, 3, 1, True),
+        (0x021001FF, 3, 1, False),
         (0x021000FF, 2, 1, False),
         (0x021000FF, 3, 0, False),
         (0x021100FF, 3, 1, False),

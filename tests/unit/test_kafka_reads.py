@@ -13,10 +13,10 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.consume import ReadSettings, read_range
+from connectors.kafka.fast_path import native_reason
 from connectors.kafka.fetched import Event, RecordSource
 from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.librdkafka import library, librdkafka_path, new_client
-from connectors.kafka.native import native_reason
+from connectors.kafka.librdkafka import client_extension, library, new_client
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.read_settings import open_source, own_defaults
@@ -193,7 +193,7 @@ class _Argument(ctypes.Structure):
 
 def _send_header(mock: MockKafka, key: bytes) -> None:
     """Send a record with a header whose key is any bytes, which confluent-kafka does not."""
-    functions, pointer = ctypes.CDLL(str(librdkafka_path())), ctypes.c_void_p
+    functions, pointer = ctypes.CDLL(str(client_extension())), ctypes.c_void_p
     functions.rd_kafka_headers_new.restype = functions.rd_kafka_produceva.restype = pointer
     text = (ctypes.c_char_p, ctypes.c_ssize_t)
     functions.rd_kafka_header_add.argtypes = [pointer, *text, *text]

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from connectors.core import worker
 from connectors.kafka.reader import KafkaBatchReader, KafkaStreamReader
 from connectors.kinesis.reader import KinesisBatchReader, KinesisStreamReader
 from connectors.pubsub.reader import PubSubBatchReader, PubSubStreamReader
@@ -140,3 +141,21 @@ print(os.get_blocking(theirs), *map(os.get_blocking, pair))
 
 def test_connections_still_wait_for_their_data_where_sockets_of_the_process_have_a_timeout() -> None:
     assert acknowledged(HASTY) == "True True True\n"
+
+
+def test_no_error_while_a_reader_is_unpickled_fails_its_task(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused() -> Any:
+        raise OSError("the kernel allows no such call")
+
+    pickled = pickle.dumps(KafkaStreamReader({"option": "value"}))
+    monkeypatch.setattr(worker, "_connections", refused)
+    assert pickle.loads(pickled)._options == {"option": "value"}
+    assert "WORKER_NOT_TUNED" in caplog.text
+
+
+@needs_quick_ack
+def test_one_environment_variable_leaves_a_worker_s_connection_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONNECTORS_NO_FAST_PATH", "1")
+    assert acknowledged(READER).split("\n", 1) == ["0", "0 {'option': 'value'}\n"]
