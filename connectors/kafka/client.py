@@ -20,7 +20,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.kafka.client_errors import LastWord, connector_error, error_name, gone, setting_refused
+from connectors.kafka.client_errors import LastWord, connector_error, error_name, gone, refuse_nul, setting_refused
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.strategy import Assign, Strategy, Subscribe
 from connectors.kafka.tokens import TokenCallback
@@ -353,6 +353,8 @@ def _made(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, changed
         settings: of the user.
         changed: the settings to use.
     """
+    for name, value in changed.items():
+        refuse_nul(f"kafka.{name}", name, str(value))
     token = None if settings.token_provider is None else TokenCallback(settings.token_provider)
     try:
         made = kind(changed if token is None else {**changed, "oauth_cb": token})

@@ -25,6 +25,7 @@ __all__ = [
     "gone",
     "named_error",
     "record_place",
+    "refuse_nul",
     "setting_refused",
 ]
 
@@ -139,6 +140,22 @@ class LastWord:
             return self._last
         what = f"{problem.what}; the client said last: {self._text}"
         return type(problem)(problem.code, what, problem.where, problem.action)
+
+
+def refuse_nul(where: str, *texts: str) -> None:
+    """Refuse a text that C would cut at a NUL character, and with that take for another one.
+
+    Args:
+        where: what the text is; it is not shown, since it may be a secret.
+        *texts: go to the client.
+
+    Raises:
+        OptionError: one holds a NUL.
+    """
+    if any("\0" in text for text in texts):
+        shown = where.replace("\0", "\\0")
+        what = "A text holds a NUL character, at which the client would cut it"
+        raise OptionError("KAFKA_NUL", what, shown, "Correct it.")
 
 
 def record_place(topic: str, partition: int | None) -> str:

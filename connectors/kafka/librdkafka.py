@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.core.errors import OptionError
+from connectors.kafka.client_errors import refuse_nul
 
-__all__ = ["client_extension", "library", "new_client", "partition_at", "problem_callback"]
+__all__ = ["client_extension", "library", "new_client", "partition_at", "problem_callback", "unknown_settings"]
 
 _TEXT_BYTES: Final = 512
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_conf_new", _POINTER, ()),
+    ("rd_kafka_conf_destroy", None, (_POINTER,)),
     ("rd_kafka_conf_set", _INT, (_POINTER, _TEXT, _TEXT, _TEXT, _SIZE)),
     ("rd_kafka_new", _POINTER, (_INT, _POINTER, _TEXT, _SIZE)),
     ("rd_kafka_destroy_flags", None, (_POINTER, _INT)),
@@ -160,6 +162,7 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     configuration = functions.rd_kafka_conf_new()
     for name, value in settings.items():
+        refuse_nul(f"kafka.{name}", name, value)
         if functions.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
             raise _refused(text.value.decode(errors="replace"))
     if report is not None:
@@ -170,6 +173,26 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
     if not client:
         raise _refused(text.value.decode(errors="replace"))
     return int(client)
+
+
+def unknown_settings(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Ask librdkafka which settings it refuses, each for itself; makes no client.
+
+    Returns:
+        What is wrong with each of them, and what to do; nothing where librdkafka cannot be called directly.
+    """
+    try:
+        functions = library()
+    except (OSError, AttributeError):
+        return []
+    text, found = ctypes.create_string_buffer(_TEXT_BYTES), []
+    configuration = functions.rd_kafka_conf_new()
+    for name, value in settings.items():
+        if functions.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
+            problem = _refused(text.value.decode(errors="replace"))
+            found.append((problem.what, problem.action))
+    functions.rd_kafka_conf_destroy(configuration)
+    return found
 
 
 def _refused(text: str) -> OptionError:

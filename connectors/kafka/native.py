@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client_errors import LastWord, named_error
+from connectors.kafka.client_errors import LastWord, named_error, refuse_nul
 from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, malformed_headers, time_column
 from connectors.kafka.fetched import Event, Fetched
 from connectors.kafka.give_back import give_back
@@ -296,6 +296,7 @@ class NativeSource:
 
     def _partitions(self, where: TopicPartition, offset: int) -> int:
         """A list of one partition with an offset; whoever asked for it destroys it."""
+        refuse_nul("topic", where.topic)
         functions, topic = self._library, where.topic.encode()
         made = functions.rd_kafka_topic_partition_list_new(1)
         functions.rd_kafka_topic_partition_list_add(made, topic, where.partition)

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.kafka.client_errors import LastWord, gone, named_error, record_place
+from connectors.kafka.client_errors import LastWord, gone, named_error, record_place, refuse_nul
 from connectors.kafka.librdkafka import library, new_client, problem_callback
 from connectors.kafka.pace import LINGER_SETTINGS, pace_of
 from connectors.kafka.rows import Columns, binary_column, partition_column, topic_names
@@ -186,6 +186,7 @@ class NativeSink:
     def _topic(self, name: str) -> int:
         """The handle of a topic."""
         if name not in self._topics:
+            refuse_nul("topic", name)
             handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
             if not handle:  # a call with it would end the process
                 raise named_error("_INVALID_ARG", "Invalid topic", name[:_TEXT_BYTES], retriable=False)

@@ -108,6 +108,8 @@ def _topics(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise TypeError
+    if any("\0" in topic for topic in value):  # the client would take it for a shorter name
+        raise ValueError
     return value
 
 
@@ -220,6 +222,8 @@ def _positions(value: Mapping[str, Any]) -> Offsets:
         for name, partitions in value.items():
             if name in _RESERVED:
                 continue
+            if "\0" in name:
+                raise _malformed(value)
             for number, position in partitions.items():
                 found[TopicPartition(name.removeprefix(":"), int(number))] = int(position)
     except (AttributeError, TypeError, ValueError):

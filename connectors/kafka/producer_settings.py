@@ -25,8 +25,10 @@ _NOT_FOR_SINKS: Final = {
     "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
     "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
     "interceptor.classes": "is not supported",
-    **dict.fromkeys(("key.deserializer", "value.deserializer"), "is one of consumers, and a sink has none"),
 }
+_OF_CONSUMERS: Final = dict.fromkeys(
+    ("key.deserializer", "value.deserializer"), "it is one of consumers, and a sink has none"
+)
 _PARTITIONERS: Final = {
     "internals.DefaultPartitioner": "murmur2_random",
     "UniformStickyPartitioner": "random",
@@ -108,15 +110,15 @@ def producer_settings(
         OptionError: a setting is refused, or belongs to the sink alone.
     """
     check_names(options, given)
-    for name, why in _NOT_FOR_SINKS.items():
-        if name in given:
-            raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
+    refused = [
+        (f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
+        for name, why in _NOT_FOR_SINKS.items()
+        if name in given
+    ]
     if "transactional.id" in given:
-        raise illegal(
-            "Kafka option 'transactional.id' is not supported",
-            "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like.",
-        )
-    changed = dict(given)
+        advice = "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like."
+        refused.append(("Kafka option 'transactional.id' is not supported", advice))
+    changed = {name: value for name, value in given.items() if name not in {*_NOT_FOR_SINKS, "transactional.id"}}
     _choose_partitioner(changed)
     _choose_compression_level(changed)
     if "buffer.memory" in changed:
@@ -129,7 +131,7 @@ def producer_settings(
     defaults = _DEFAULTS | (_TRANSACTION_DEFAULTS if transactions else {})
     if not _idempotent(given):
         defaults = defaults | {"enable.idempotence": "false"}
-    return common_settings(options, {**defaults, **changed})
+    return common_settings(options, {**defaults, **changed}, refused, _OF_CONSUMERS)
 
 
 def _idempotent(given: Mapping[str, str]) -> bool:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.kafka.client_errors import refuse_nul
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -46,6 +47,9 @@ class Columns:
     partition: bool
     headers: bool
     timestamp: bool
+
+    def __post_init__(self) -> None:
+        refuse_nul("topic", self.topic or "")
 
 
 def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) -> Columns:

@@ -1,26 +1,36 @@
 """Settings of the client: what users write after ``kafka.``, in the words of librdkafka.
 
-Names of the JVM client that librdkafka does not know are translated where a meaning exists; the others are refused
-with what to use instead. What the source or sink needs is set after what the user gives.
+Names of the JVM client that librdkafka does not know are translated where a meaning exists. Of the others, those that
+change no row and protect nothing are ignored with one warning; the rest stand in one error, with what to use instead.
+What the source or sink needs is set after what the user gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError
 from connectors.core.option_kinds import Secret
 from connectors.core.options import conflict
+from connectors.kafka.client_errors import refuse_nul
 from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, pem_lines, whole_number
+from connectors.kafka.librdkafka import unknown_settings
 from connectors.kafka.login import UNSECURED, check_token_endpoint, log_in, login_handler
 from connectors.kafka.positions import CONNECTOR, illegal
 
 if TYPE_CHECKING:
     from connectors.kafka.options import KafkaClientOptions
 
-__all__ = ["PREFIX", "ClientSettings", "check_names", "common_settings", "is_true", "reader_settings"]
+__all__ = ["PREFIX", "ClientSettings", "Refusal", "check_names", "common_settings", "is_true", "reader_settings"]
+
+_log = logging.getLogger(__name__)
+
+Refusal = tuple[str, str]
+"""What is wrong with a setting, and what to do about it."""
 
 PREFIX: Final = "kafka."
 _SHORT: Final = 200
@@ -43,71 +53,51 @@ _NOT_FOR_SOURCES: Final = {
     "value.deserializer": _VALUES_AS_BYTES,
     "enable.auto.commit": "is not supported",
     "interceptor.classes": "is not supported",
-    **dict.fromkeys(
-        (
-            "buffer.memory",
-            "compression.gzip.level",
-            "compression.lz4.level",
-            "compression.zstd.level",
-            "key.serializer",
-            "max.request.size",
-            "partitioner.class",
-            "partitioner.ignore.keys",
-            "value.serializer",
-        ),
-        "is one of producers, and a source has none",
-    ),
 }
-_OPENSSL: Final = "Leave it out: OpenSSL is used."
-_TLS_VERSION: Final = "Leave it out: the newest version of TLS that both sides know is used."
-_KEYLESS: Final = "Leave it out: kafka.sticky.partitioning.linger.ms says how rows without a key are spread."
-_CHECKED_BY_BROKERS: Final = "Leave it out: brokers check tokens, clients do not."
-_OWN_TIMES: Final = "Leave it out: librdkafka has times of its own for asking for a token."
-_RENEWED_EARLY: Final = "Leave it out: a token is renewed when 80 percent of its life are over."
-_KERBEROS_RENEWAL: Final = "Use kafka.sasl.kerberos.min.time.before.relogin."
-_CALLBACK: Final = "Leave it out: it is a function of Python, and an option is a text."
-_REFUSED: Final = {
-    **dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"), _CALLBACK),
-    "oauth_cb": "Use tokenProvider.",
-    "default.topic.config": "Leave it out, and give the settings in it by themselves.",
-    "plugin.library.paths": "Leave it out: it would load code of its own into every worker.",
-    "max.poll.records": "Leave it out: maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time.",
-    "max.poll.interval.ms": "Leave it out: no consumer group is joined.",
-    "default.api.timeout.ms": "Use fetchOffset.numRetries, fetchOffset.retryIntervalMs and kafka.socket.timeout.ms.",
-    "max.block.ms": "Use kafka.delivery.timeout.ms.",
-    "ssl.truststore.password": "Use a trust store in PEM, which has none: kafka.ssl.truststore.type=PEM.",
-    "ssl.provider": _OPENSSL,
-    "ssl.protocol": _TLS_VERSION,
-    "ssl.enabled.protocols": _TLS_VERSION,
-    "ssl.engine.factory.class": "Use kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location.",
-    "sasl.client.callback.handler.class": "Use tokenProvider.",
-    "sasl.login.class": "Use tokenProvider.",
-    "security.providers": _OPENSSL,
-    "partition.assignment.strategy": "Leave it out: no consumer group is joined.",
-    "group.instance.id": "Leave it out: no consumer group is joined.",
-    "exclude.internal.topics": "Leave it out: subscribePattern reads no internal topics; subscribe can name them.",
-    "metric.reporters": "Leave it out.",
-    "auto.include.jmx.reporter": "Leave it out: there is no JMX.",
-    "metadata.max.idle.ms": (
-        "Leave it out: kafka.topic.metadata.refresh.interval.ms says how often topics are looked up."
+_OF_PRODUCERS: Final = (
+    "buffer.memory",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "key.serializer",
+    "max.request.size",
+    "partitioner.class",
+    "partitioner.ignore.keys",
+    "value.serializer",
+)
+_NO_GROUP: Final = "no consumer group is joined"
+_KEYLESS: Final = "kafka.sticky.partitioning.linger.ms says how rows without a key are spread"
+_CHECKED_BY_BROKERS: Final = "brokers check tokens, clients do not"
+_OWN_TIMES: Final = "librdkafka has times of its own for asking for a token"
+_RENEWED_EARLY: Final = "a token is renewed when 80 percent of its life are over"
+_NO_METRICS: Final = "librdkafka has no metrics of the JVM"
+_IGNORED: Final = {
+    "auto.include.jmx.reporter": _NO_METRICS,
+    "default.api.timeout.ms": (
+        "fetchOffset.numRetries, fetchOffset.retryIntervalMs and kafka.socket.timeout.ms say how long answers are "
+        "waited for"
     ),
+    "group.instance.id": _NO_GROUP,
+    "max.block.ms": "kafka.delivery.timeout.ms says how long a record may take",
+    "max.poll.interval.ms": _NO_GROUP,
+    "max.poll.records": "maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time",
+    "metadata.max.idle.ms": "kafka.topic.metadata.refresh.interval.ms says how often topics are looked up",
+    "metric.reporters": _NO_METRICS,
+    "partition.assignment.strategy": _NO_GROUP,
     "partitioner.adaptive.partitioning.enable": _KEYLESS,
     "partitioner.availability.timeout.ms": _KEYLESS,
-    "transaction.two.phase.commit.enable": "Leave it out: deliveryGuarantee=exactly_once ends its transactions itself.",
-    "socket.connection.setup.timeout.max.ms": "Use kafka.socket.connection.setup.timeout.ms.",
-    "ssl.keymanager.algorithm": _OPENSSL,
-    "ssl.trustmanager.algorithm": _OPENSSL,
-    "ssl.secure.random.implementation": _OPENSSL,
-    "sasl.kerberos.ticket.renew.jitter": _KERBEROS_RENEWAL,
-    "sasl.kerberos.ticket.renew.window.factor": _KERBEROS_RENEWAL,
+    "sasl.kerberos.ticket.renew.jitter": "kafka.sasl.kerberos.min.time.before.relogin says when a ticket is renewed",
+    "sasl.kerberos.ticket.renew.window.factor": (
+        "kafka.sasl.kerberos.min.time.before.relogin says when a ticket is renewed"
+    ),
     "sasl.login.connect.timeout.ms": _OWN_TIMES,
     "sasl.login.read.timeout.ms": _OWN_TIMES,
-    "sasl.login.retry.backoff.max.ms": _OWN_TIMES,
-    "sasl.login.retry.backoff.ms": _OWN_TIMES,
     "sasl.login.refresh.buffer.seconds": _RENEWED_EARLY,
     "sasl.login.refresh.min.period.seconds": _RENEWED_EARLY,
     "sasl.login.refresh.window.factor": _RENEWED_EARLY,
     "sasl.login.refresh.window.jitter": _RENEWED_EARLY,
+    "sasl.login.retry.backoff.max.ms": _OWN_TIMES,
+    "sasl.login.retry.backoff.ms": _OWN_TIMES,
     "sasl.oauthbearer.clock.skew.seconds": _CHECKED_BY_BROKERS,
     "sasl.oauthbearer.expected.audience": _CHECKED_BY_BROKERS,
     "sasl.oauthbearer.expected.issuer": _CHECKED_BY_BROKERS,
@@ -117,6 +107,37 @@ _REFUSED: Final = {
     "sasl.oauthbearer.jwks.endpoint.url": _CHECKED_BY_BROKERS,
     "sasl.oauthbearer.jwt.validator.class": _CHECKED_BY_BROKERS,
     "sasl.oauthbearer.scope.claim.name": _CHECKED_BY_BROKERS,
+    "socket.connection.setup.timeout.max.ms": "kafka.socket.connection.setup.timeout.ms is the only such time",
+    "ssl.secure.random.implementation": "OpenSSL is used",
+}
+"""Settings of the JVM client that change no row and protect nothing, and why they have no meaning here."""
+_OPENSSL: Final = "Leave it out: OpenSSL is used."
+_TLS_VERSION: Final = "Leave it out: the newest version of TLS that both sides know is used."
+_LOADS_CODE: Final = "Leave it out: it would load code of its own into every worker."
+_MOCK: Final = "Leave it out: each client would have a cluster of its own, and what is written would be gone."
+_CALLBACK: Final = "Leave it out: it is a function of Python, and an option is a text."
+_REFUSED: Final = {
+    **dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"), _CALLBACK),
+    "oauth_cb": "Use tokenProvider.",
+    "default.topic.config": "Leave it out, and give the settings in it by themselves.",
+    "plugin.library.paths": _LOADS_CODE,
+    "ssl.engine.id": _LOADS_CODE,
+    "ssl.engine.location": _LOADS_CODE,
+    "sasl.kerberos.kinit.cmd": "Leave it out: it would run a command in every worker.",
+    "test.mock.broker.rtt": _MOCK,
+    "test.mock.num.brokers": _MOCK,
+    "ssl.truststore.password": "Use a trust store in PEM, which has none: kafka.ssl.truststore.type=PEM.",
+    "ssl.provider": _OPENSSL,
+    "ssl.protocol": _TLS_VERSION,
+    "ssl.enabled.protocols": _TLS_VERSION,
+    "ssl.engine.factory.class": "Use kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location.",
+    "sasl.client.callback.handler.class": "Use tokenProvider.",
+    "sasl.login.class": "Use tokenProvider.",
+    "security.providers": _OPENSSL,
+    "exclude.internal.topics": "Leave it out: subscribePattern reads no internal topics; subscribe can name them.",
+    "transaction.two.phase.commit.enable": "Leave it out: deliveryGuarantee=exactly_once ends its transactions itself.",
+    "ssl.keymanager.algorithm": _OPENSSL,
+    "ssl.trustmanager.algorithm": _OPENSSL,
     "sasl.oauthbearer.jwt.retriever.class": (
         "Use kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.grant.type, or tokenProvider."
     ),
@@ -186,19 +207,23 @@ def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
             "Give host:port of a broker.",
         )
     check_names(options, given)
-    for name, why in _NOT_FOR_SOURCES.items():
-        if name in given:
-            raise illegal(f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
+    refused = [
+        (f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
+        for name, why in _NOT_FOR_SOURCES.items()
+        if name in given
+    ]
     isolation = given.get("isolation.level", "read_uncommitted").lower()
     if isolation not in {"read_uncommitted", "read_committed"}:
-        raise illegal(
-            f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}",
-            "Give read_uncommitted or read_committed.",
-        )
+        advice = "Give read_uncommitted or read_committed."
+        refused.append((f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}", advice))
+        isolation = "read_uncommitted"
     # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
-    used = {name: value for name, value in given.items() if name not in {"session.timeout.ms", "heartbeat.interval.ms"}}
+    judged = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level", *_NOT_FOR_SOURCES}
+    used = {name: value for name, value in given.items() if name not in judged}
     # librdkafka's own defaults are read_committed, and not to look for damage; the JVM client's are not.
-    return common_settings(options, {"check.crcs": "true", **used, "isolation.level": isolation})
+    own = {"check.crcs": "true", **used, "isolation.level": isolation}
+    ignored = dict.fromkeys(_OF_PRODUCERS, "it is one of producers, and a source has none")
+    return common_settings(options, own, refused, ignored)
 
 
 def check_names(options: KafkaClientOptions, given: Mapping[str, str]) -> None:
@@ -218,8 +243,23 @@ def check_names(options: KafkaClientOptions, given: Mapping[str, str]) -> None:
             raise conflict(CONNECTOR, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
 
 
-def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
-    """What source and sink have in common: servers, log-in and encryption, translated."""
+def common_settings(
+    options: KafkaClientOptions,
+    given: Mapping[str, str],
+    refused: Iterable[Refusal] = (),
+    ignored: Mapping[str, str] | None = None,
+) -> ClientSettings:
+    """Translate what source and sink have in common: servers, authentication and encryption.
+
+    Args:
+        options: with the servers and the secrets.
+        given: settings of the user and of ours, without ``kafka.``.
+        refused: what is wrong with other settings.
+        ignored: settings of this side alone that have no meaning, and why.
+
+    Raises:
+        OptionError: settings are refused; it names all of them.
+    """
     plain = {"bootstrap.servers": broker_addresses(options.bootstrap_servers or "")}
     secrets = {
         "sasl.password": options.sasl_password,
@@ -231,17 +271,27 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
         "ssl.keystore.password": options.ssl_keystore_password,
     }
     secret = {name: value for name, value in secrets.items() if value is not None}
+    given = _without_ignored(given, _IGNORED | (dict(ignored) if ignored else {}))
     stores, others = _split_stores(given)
+    problems = [*refused]
     for name, value in others.items():
-        if name in _REFUSED or name.startswith("metrics."):
-            raise illegal(f"The option kafka.{name} is not supported", _REFUSED.get(name, "Leave it out."))
+        refuse_nul(f"kafka.{name}", name, value)
+        if name in _REFUSED or (name == "ssl.providers" and "/" in value):
+            problems.append((f"The option kafka.{name} is not supported", _REFUSED.get(name, _LOADS_CODE)))
+            continue
         known = _RENAMED.get(name, name)
         if is_number(known) and whole_number(value) is None:
-            raise illegal(
-                f"The option kafka.{name} cannot be {value[:_SHORT]!r}", "Give a whole number without a unit."
-            )
+            advice = "Give a whole number without a unit."
+            problems.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
+            continue
         # The system's own size is -1 to the JVM client, and 0 to librdkafka.
         plain[known] = "0" if name in _BUFFERS and value.strip() == "-1" else nearest_value(known, value)
+    if plain.get("ssl.endpoint.identification.algorithm") == "":
+        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
+    handlers = {"sasl.login.callback.handler.class", "sasl.jaas.config"}  # translated below
+    problems += unknown_settings({name: value for name, value in plain.items() if name not in handlers})
+    if problems:
+        raise illegal("; ".join(what for what, _ in problems), " ".join(dict.fromkeys(do for _, do in problems)))
     plain |= _stores(stores) | _longest_pause(plain)
     plain |= {name: pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:
@@ -252,10 +302,24 @@ def common_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> Cl
     check_token_endpoint(plain)
     if options.token_provider is not None and ":" not in options.token_provider:
         raise illegal("The option tokenProvider names no class", "Give module:Class.")
-    if plain.get("ssl.endpoint.identification.algorithm") == "":
-        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
     _check_tokens(plain, options.token_provider)
+    for name, text in [*plain.items(), *((name, value.reveal()) for name, value in secret.items())]:
+        refuse_nul(f"kafka.{name}", text)  # also one that an escape in sasl.jaas.config or a file had
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+
+
+def _without_ignored(given: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
+    """Leave out the settings that have no meaning here, with one warning that lists them."""
+    found = {name for name in given if name in ignored or name.startswith("metrics.")}
+    if found:
+        _warn("; ".join(f"kafka.{name}: {ignored.get(name, _NO_METRICS)}" for name in sorted(found)))
+    return {name: value for name, value in given.items() if name not in found}
+
+
+@cache
+def _warn(what: str) -> None:
+    """Say once in a process what is parsed for each batch."""
+    _log.warning("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
 
 
 def is_true(value: str) -> bool:

@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
-from connectors.kafka.client_errors import LOG_IN, error_name, setting_refused
+from connectors.kafka.client_errors import LOG_IN, error_name, refuse_nul, setting_refused
 
 __all__ = ["TokenCallback"]
 
@@ -72,7 +72,9 @@ class TokenCallback:
         try:
             token, expires, *rest = self._provider.token()
             principal = rest[0] if rest else ""
-            found = token, float(expires), principal, rest[1] if len(rest) > 1 else {}
+            extensions = rest[1] if len(rest) > 1 else {}
+            refuse_nul("the token, the principal or an extension", token, principal, *extensions, *extensions.values())
+            found = token, float(expires), principal, extensions
         except Exception as error:
             # The client only learns that there was an error, and asks again in ten seconds.
             self._failure = error

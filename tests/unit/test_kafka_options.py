@@ -84,7 +84,13 @@ BOTH = [
     ({"kafka__interceptor__classes": "x"}, "Kafka option 'interceptor.classes' is not supported"),
     ({"kafka__isolation__level": "serializable"}, "isolation.level"),
     ({"kafka__plugin__library__paths": "x.so"}, "kafka.plugin.library.paths is not supported"),
-    ({"kafka__max__poll__records": "10"}, "maxOffsetsPerTrigger"),
+    *(
+        ({name: text}, "Expected e.g. {")
+        for name, text in (
+            ("startingOffsets", r'{"orders\u0000x":{"0":1}}'),
+            ("startingOffsetsByTimestamp", r'{"orders\u0000x":{"0":1}}'),
+        )
+    ),
     ({"subscribeTopics": "a"}, "Did you mean subscribe?"),
     ({"startingOffsets": "group"}, "Give commitOffsetsToGroup, or kafka.group.id"),
 ]
@@ -341,7 +347,7 @@ def test_a_log_in_by_oidc_is_understood() -> None:
         ({"kafka__sasl__login__callback__handler__class": "my.Handler"}, "tokenProvider=module:Class"),
         ({"kafka__ssl__truststore__location": "/a.jks"}, "keytool -list -rfc"),
         ({"kafka__ssl__keystore__location": "/a.jks"}, "kafka.ssl.keystore.type=PKCS12"),
-        ({"kafka__metrics__num__samples": "3"}, "Leave it out"),
+        ({"kafka__ssl__protocol": "TLSv1.3"}, "Leave it out"),
         ({"tokenProvider": "no_class"}, "module:Class"),
     ],
 )

@@ -14,7 +14,7 @@ from connectors.core.errors import OffsetError
 from connectors.core.offsets import SENTINEL, dump_offset
 from connectors.kafka.filters import bounds_of
 from connectors.kafka.limits import delays_batch, new_offsets, rate_limited
-from connectors.kafka.offsets import TopicPartition, end_offset, read_offset, resolved_start
+from connectors.kafka.offsets import TopicPartition, end_offset, parse_assignment, read_offset, resolved_start
 from connectors.kafka.ranges import OffsetRange, keep_words, split_ranges
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
@@ -117,6 +117,16 @@ def test_a_first_batch_that_sparks_own_source_did_not_finish_is_said_to_be_one()
             resolved_start(end)
     with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
         resolved_start('{"t":{"0":2},"v":1}')
+
+
+def test_a_topic_with_a_nul_is_not_assigned() -> None:
+    with pytest.raises(ValueError, match=r"Expected e\.g\. \{"):
+        parse_assignment('{"orders\\u0000x":[0]}')
+
+
+def test_an_offset_of_a_topic_with_a_nul_is_none_of_kafka() -> None:
+    with pytest.raises(OffsetError, match="OFFSET_MALFORMED"):
+        read_offset('{"orders\\u0000x":{"0":5},"v":1}')
 
 
 names = st.sampled_from(["t", "v", "_start", "initial", "a.b", "_v"])

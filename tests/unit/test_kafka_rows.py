@@ -11,6 +11,9 @@ from pyspark.sql.types import ArrayType, BinaryType, DataType, StringType, Struc
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
 from connectors.kafka.client_errors import named_error
 from connectors.kafka.decode import HEADERS
+from connectors.kafka.native import NativeSource
+from connectors.kafka.native_sink import NativeSink
+from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.produce import close_sinks, produce_batches
 from connectors.kafka.rows import Columns, check_columns, records
 from connectors.kafka.settings import ClientSettings
@@ -155,3 +158,22 @@ def test_the_fields_of_headers_may_be_named_in_any_case() -> None:
 def test_headers_with_other_fields_are_refused(wrong: StructType) -> None:
     with pytest.raises(OptionError, match=r"\[KAFKA_SINK_COLUMNS\] headers attribute unsupported type array<struct<"):
         check_columns(wrong, "t", timestamps=False)
+
+
+def test_a_topic_option_with_a_nul_is_refused_before_a_task_begins() -> None:
+    schema = StructType([StructField("value", StringType())])
+    with pytest.raises(OptionError, match=r"\[KAFKA_NUL\] .*\(topic\)"):
+        check_columns(schema, "orders\0x", timestamps=False)
+
+
+def test_a_topic_with_a_nul_never_comes_to_the_client() -> None:
+    sink, source = NativeSink(NOWHERE), NativeSource(NOWHERE.revealed() | {"group.id": "g"})
+    batch = pa.RecordBatch.from_pydict({"value": [b"v"]})
+    columns = Columns("orders", False, False, False, False)
+    object.__setattr__(columns, "topic", "orders\0x")  # as if nothing had looked at it before
+    with pytest.raises(OptionError, match="KAFKA_NUL"):
+        sink.send(batch, columns)
+    with pytest.raises(OptionError, match="KAFKA_NUL"):
+        source.assign(TopicPartition("orders\0x", 0), 0)
+    sink.discard()
+    source.close()

@@ -1,4 +1,4 @@
-"""Settings of the JVM's client: each is taken by librdkafka, translated, or refused with what to use instead."""
+"""Settings of the JVM's client: librdkafka takes each, or it is translated, ignored, or refused with what to use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.kafka.client import check_settings, open_producer
+from connectors.kafka.librdkafka import new_client
 from connectors.kafka.options import parse_read_options
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.settings import ClientSettings, _warn
 from connectors.kafka.write_options import parse_write_options
 from tests.kafka_jvm_settings import CONSUMER, PRODUCER
 
@@ -109,15 +110,101 @@ def test_what_was_read_is_checked_unless_the_user_says_otherwise() -> None:
     assert read({"check.crcs": "false"}).get("check.crcs") == "false"
 
 
-@pytest.mark.parametrize("name", ["buffer.memory", "max.request.size", "partitioner.class", "key.serializer"])
-def test_settings_of_producers_are_refused_by_name_in_a_source(name: str) -> None:
-    with pytest.raises(OptionError, match=rf"Kafka option '{name}' is one of producers.*Leave kafka\.{name} out"):
-        read({name: "1"})
+MOVED = {"max.poll.records": "500", "max.block.ms": "60000", "metrics.num.samples": "2", "metric.reporters": "my.Class"}
+PRODUCERS = {"buffer.memory": "x", "max.request.size": "1", "partitioner.class": "x", "key.serializer": "x"}
 
 
-def test_settings_of_consumers_are_refused_by_name_in_a_sink() -> None:
-    with pytest.raises(OptionError, match=r"Kafka option 'key\.deserializer' is one of consumers"):
-        written({"key.deserializer": "x"})
+@pytest.mark.parametrize(
+    ("parse", "given"),
+    [(read, MOVED | PRODUCERS), (written, MOVED | {"key.deserializer": "x"})],
+    ids=["source", "sink"],
+)
+def test_settings_that_have_no_meaning_here_are_ignored_with_one_warning_that_lists_them(
+    parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    _warn.cache_clear()
+    for _ in range(2):
+        assert parse(given) == parse({})
+    (line,) = caplog.messages
+    assert line.startswith("[KAFKA_SETTING_IGNORED]")
+    assert all(f"kafka.{name}: " in line for name in given)
+
+
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_all_settings_that_are_refused_stand_in_one_error(
+    parse: Callable[[dict[str, str]], ClientSettings],
+) -> None:
+    given = {
+        "interceptor.classes": "my.Class",
+        "ssl.protocol": "TLSv1.2",
+        "socket.timeout.ms": "10s",
+        "no.such.setting": "secret",
+        "debug": "everything",
+        "log_cb": "x",
+    }
+    with pytest.raises(OptionError) as caught:
+        parse(given)
+    assert all(name in caught.value.what for name in given)
+    assert "secret" not in str(caught.value)
+    for text in ("Leave kafka.interceptor.classes out.", "the newest version of TLS", "without a unit", "librdkafka"):
+        assert text in caught.value.action
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plugin.library.paths",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+        "sasl.kerberos.kinit.cmd",
+        "test.mock.num.brokers",
+    ],
+)
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_a_setting_that_loads_code_runs_a_command_or_mocks_the_brokers_is_refused(
+    parse: Callable[[dict[str, str]], ClientSettings], name: str
+) -> None:
+    with pytest.raises(OptionError, match=f"kafka.{name} is not supported"):
+        parse({name: "/tmp/evil.so"})
+
+
+def test_openssl_s_own_providers_can_be_named() -> None:
+    assert read({"ssl.providers": "default,legacy"}).get("ssl.providers") == "default,legacy"
+
+
+JAAS = 'PlainLoginModule required username="{}" password="{}";'
+
+
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"client.id": "shop\0x"}, "client.id"),
+        ({"acks\0": "all"}, r"acks\0"),
+        ({"bootstrap.servers": "broker:1\0"}, "bootstrap.servers"),
+        ({"group.id": "a\0b"}, "group.id"),
+        ({"sasl.password": "hunter2\0x"}, "sasl.password"),
+        ({"ssl.key.pem": "hunter2\0x"}, "ssl.key.pem"),
+        ({"sasl.jaas.config": JAAS.format("me", r"hunter2\000x")}, "sasl.password"),
+        ({"sasl.jaas.config": JAAS.format(r"m\000e", "hunter2")}, "sasl.username"),
+    ],
+    ids=str,
+)
+def test_a_nul_in_a_setting_or_a_password_is_refused(
+    parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], name: str
+) -> None:
+    with pytest.raises(OptionError, match=r"KAFKA_NUL|cannot hold") as caught:
+        parse(given)
+    assert f"kafka.{name}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [new_client, lambda _, given: open_producer(ClientSettings(), given)])
+def test_no_client_is_made_of_a_setting_with_a_nul(make: Callable[[int, dict[str, str]], object]) -> None:
+    for given in ({"client.id": "shop\0x"}, {"client.id\0": "shop"}):
+        with pytest.raises(OptionError, match="KAFKA_NUL"):
+            make(0, given)
 
 
 @pytest.mark.parametrize("name", ["com.acme.RoundRobinPartitioner", "x.DefaultPartitioner", "DefaultPartitioner"])

@@ -199,3 +199,22 @@ def test_offsets_are_committed_after_a_client_could_not_be_made(
             eventually(lambda: lookup.committed([orders]) == {orders: 3})
             committer.stop()
     assert caplog.text.count("KAFKA_GROUP_COMMIT") == 1
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("tok\0en", "shop", {}),
+        ("token", "sh\0op", {}),
+        ("token", "shop", {"a\0b": "c"}),
+        ("token", "shop", {"a": "b\0c"}),
+    ],
+    ids=["token", "principal", "name of an extension", "value of an extension"],
+)
+def test_a_token_with_a_nul_is_not_given_to_the_client(
+    given: tuple[str, str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token, principal, extensions = given
+    monkeypatch.setattr(Tokens, "token", lambda _: (token, time.time() + 600, principal, extensions))
+    with pytest.raises(OptionError, match="KAFKA_NUL"):
+        TokenCallback(f"{__name__}:Tokens")("")

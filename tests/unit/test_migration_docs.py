@@ -10,7 +10,7 @@ import pytest
 from connectors.core.errors import OptionError
 from connectors.core.options import declared_options
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.settings import ClientSettings, _warn
 from connectors.kafka.write_options import KafkaWriteOptions, parse_write_options
 from connectors.kinesis.options import KinesisReadOptions
 from tests.kafka_jvm_settings import CONSUMER, PRODUCER
@@ -85,6 +85,18 @@ def test_a_setting_that_the_page_calls_refused_is_refused_with_that_advice(name:
         settings(**{name: "100"})
     advice = SETTINGS[name].removeprefix("refused: ").replace("`", "")
     assert advice.lower() in str(caught.value).lower()
+
+
+@pytest.mark.parametrize("name", [name for name, text in SETTINGS.items() if text.startswith("ignored")])
+@pytest.mark.parametrize("kind", ["source", "sink"])
+def test_a_setting_that_the_page_calls_ignored_is_with_a_warning_that_says_why(
+    name: str, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    _warn.cache_clear()
+    assert settings(kind, **{name: "100"}) == settings(kind)
+    (line,) = caplog.messages
+    assert line.startswith("[KAFKA_SETTING_IGNORED]")
+    assert f"{name}: {SETTINGS[name].removeprefix('ignored: ').replace('`', '')}." in line
 
 
 @pytest.mark.parametrize("name", [name for name, text in SETTINGS.items() if text.startswith("taken as")])
