@@ -15,12 +15,9 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from connectors.core.errors import (
-    ConnectorError,
-    ServiceUnavailableError,
-    SourceGoneError,
-)
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client_errors import LastWord, connector_error, error_name, gone, refuse_nul, setting_refused
+from connectors.kafka.librdkafka import LOGGER
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
 from connectors.kafka.strategy import Assign, Strategy, Subscribe
 from connectors.kafka.tokens import TokenCallback
@@ -357,7 +354,7 @@ def _made(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, changed
         refuse_nul(f"kafka.{name}", name, str(value))
     token = None if settings.token_provider is None else TokenCallback(settings.token_provider)
     try:
-        made = kind(changed if token is None else {**changed, "oauth_cb": token})
+        made = kind({**changed, "logger": LOGGER} | ({} if token is None else {"oauth_cb": token}))
     except client_exception() as error:
         raise (setting_refused if token is None else token.problem)(error.args[0]) from None
     if token is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from typing import Any, Final
@@ -29,6 +30,8 @@ __all__ = [
     "setting_refused",
 ]
 
+_log = logging.getLogger(__name__)
+
 ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})
 """What librdkafka says of calls and records when a producer has ended; why it has, it says elsewhere, and once."""
 _GONE: Final = frozenset(
@@ -51,6 +54,8 @@ _MAY_PASS: Final = re.compile(
 _CERTIFICATE_REFUSED: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
 """The answers of TLS to a certificate: bad, unsupported, revoked, expired, unknown, of an unknown authority, without
 access, missing."""
+_UNTRUSTED: Final = re.compile(r"certificate verify failed|certificate could not be verified|SSL certificate problem")
+"""What OpenSSL says of a broker's certificate, and curl of that of a token endpoint."""
 _OLD_TOKEN: Final = re.compile(r'"invalid_token"|OAUTHBEARER mechanism handshake failed')
 """What is said of a token that is over, too. The client asks for a new one for up to a minute."""
 _FRESH_SECONDS: Final = 300.0
@@ -100,6 +105,7 @@ class LastWord:
         self._text = ""
         self._said_at = 0.0
         self._has_worked = False
+        self._has_warned = False
 
     def hear(self, name: str, text: str) -> None:
         """Keep what the client says, if it is of a connection.
@@ -114,9 +120,18 @@ class LastWord:
                 self.refusal = problem
             elif self._last is not None and self._text.startswith(_NOT_RENEWED):
                 return  # because of that
-        elif not isinstance(problem, ServiceUnavailableError) or text.endswith("brokers are down"):
+        elif name == "_ALL_BROKERS_DOWN":
+            self._warn()
+            return
+        elif not isinstance(problem, ServiceUnavailableError):
             return
         self._last, self._text, self._said_at = problem, text, time.monotonic()
+
+    def _warn(self) -> None:
+        """Say once what keeps a client from its first connection: its calls wait for minutes before they fail."""
+        if self._last is not None and not self._has_worked and not self._has_warned:
+            self._has_warned = True
+            _log.warning("[KAFKA_BROKERS_DOWN] No broker can be reached, and the client goes on trying. %s", self._last)
 
     def begin(self) -> None:
         """A question begins: a log-in that was refused before may be accepted by now, as with a token that was renewed.
@@ -221,6 +236,16 @@ def _log_in_refused(name: str, text: str, where: str) -> CredentialsError | None
             where,
             "Give a certificate that the brokers accept, and its key: kafka.ssl.keystore.*, or "
             "kafka.ssl.certificate.location and kafka.ssl.key.location.",
+        )
+    if name in _OF_TLS | LOG_IN and _UNTRUSTED.search(text):
+        return CredentialsError(
+            "KAFKA_CERTIFICATE_UNTRUSTED",
+            f"The certificate of a server cannot be verified: {text}",
+            where,
+            "Give the certificate of the authority that signed it: kafka.ssl.ca.location, or "
+            "kafka.ssl.truststore.location with kafka.ssl.truststore.type=PEM, or kafka.ssl.truststore.certificates; "
+            "kafka.https.ca.location for a token endpoint. If the authority is known, use the host name that the "
+            "certificate has, and see that it has not expired.",
         )
     if name not in LOG_IN or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
         return None

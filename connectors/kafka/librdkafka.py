@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.machinery
 import importlib.util
+import logging
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -13,8 +14,20 @@ from typing import Any, Final
 from connectors.core.errors import OptionError
 from connectors.kafka.client_errors import refuse_nul
 
-__all__ = ["client_extension", "library", "new_client", "partition_at", "problem_callback", "unknown_settings"]
+__all__ = [
+    "LOGGER",
+    "client_extension",
+    "library",
+    "new_client",
+    "partition_at",
+    "problem_callback",
+    "unknown_settings",
+]
 
+LOGGER: Final = logging.getLogger(__name__)
+"""Gets the lines that librdkafka otherwise writes to standard error."""
+_LEVELS: Final = (*[logging.CRITICAL] * 3, logging.ERROR, logging.WARNING, logging.INFO, logging.INFO, logging.DEBUG)
+"""By the level of syslog, as confluent-kafka translates it."""
 _TEXT_BYTES: Final = 512
 _POINTER, _TEXT, _INT, _SIZE = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
@@ -38,6 +51,9 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_offsets_for_times", _INT, (_POINTER, _POINTER, _INT)),
     ("rd_kafka_conf_set_dr_msg_cb", None, (_POINTER, _POINTER)),
     ("rd_kafka_conf_set_error_cb", None, (_POINTER, _POINTER)),
+    ("rd_kafka_conf_set_log_cb", None, (_POINTER, _POINTER)),
+    ("rd_kafka_set_log_queue", _INT, (_POINTER, _POINTER)),
+    ("rd_kafka_name", _TEXT, (_POINTER,)),
     ("rd_kafka_topic_new", _POINTER, (_POINTER, _TEXT, _POINTER)),
     ("rd_kafka_topic_destroy", None, (_POINTER,)),
     ("rd_kafka_topic_name", _TEXT, (_POINTER,)),
@@ -146,6 +162,16 @@ def problem_callback(hear: Callable[[str, str], None]) -> Any:
 _PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 
+def _log(client: int, level: int, facility: bytes, text: bytes) -> None:
+    """Log a line as confluent-kafka does; called from the thread that polls the client."""
+    name = library().rd_kafka_name(client)
+    line = (each.decode(errors="replace") for each in (facility, name, text))
+    LOGGER.log(_LEVELS[min(max(level, 0), len(_LEVELS) - 1)], "%s [%s] %s", *line)
+
+
+_LOG: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p)(_log)
+
+
 def new_client(kind: int, settings: Mapping[str, str], report: Any = None, problem: Any = None) -> int:
     """Make a client.
 
@@ -161,7 +187,8 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
     functions = library()
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     configuration = functions.rd_kafka_conf_new()
-    for name, value in settings.items():
+    # Lines wait in a queue, so that no thread of librdkafka waits for Python's lock.
+    for name, value in {**settings, "log.queue": "true"}.items():
         refuse_nul(f"kafka.{name}", name, value)
         if functions.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
             raise _refused(text.value.decode(errors="replace"))
@@ -169,9 +196,11 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
         functions.rd_kafka_conf_set_dr_msg_cb(configuration, ctypes.cast(report, ctypes.c_void_p))
     if problem is not None:
         functions.rd_kafka_conf_set_error_cb(configuration, ctypes.cast(problem, ctypes.c_void_p))
+    functions.rd_kafka_conf_set_log_cb(configuration, ctypes.cast(_LOG, ctypes.c_void_p))
     client = functions.rd_kafka_new(kind, configuration, text, _TEXT_BYTES)
     if not client:
         raise _refused(text.value.decode(errors="replace"))
+    functions.rd_kafka_set_log_queue(client, None)
     return int(client)
 
 

@@ -20,6 +20,8 @@ __all__ = ["PatientLookup"]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _SLICE_SECONDS: Final = 0.5
+_FIRST_SECONDS: Final = 25.0
+"""Brokers that have answered nothing for so long are no outage that passes: most often their address is wrong."""
 
 
 class PatientLookup:
@@ -31,6 +33,8 @@ class PatientLookup:
         self._lookup: KafkaLookup | None = None
         self._lock = threading.RLock()
         self._parent = os.getppid()
+        self._give_up_at: float | None = None
+        self._has_worked = False
 
     def ask(self, question: Callable[[KafkaLookup], T]) -> T:
         """The answer to a question.
@@ -43,17 +47,25 @@ class PatientLookup:
             left -= 1
             try:
                 with self._lock:
-                    return question(self._open())
+                    found = question(self._open())
             except (ServiceUnavailableError, SourceGoneError) as error:  # a topic may be about to be made
                 self.close()
-                if left <= 0 or error.code == "KAFKA_CALLER_GONE":
+                over = self._give_up_at is not None and time.monotonic() >= self._give_up_at
+                if left <= 0 or over or error.code == "KAFKA_CALLER_GONE":
                     raise
                 _log.warning("[KAFKA_OFFSETS_RETRIED] %s Trying again, %d attempts left.", error, left)
                 self.pause()
+            else:
+                self._give_up_at, self._has_worked = None, True
+                return found
 
     def _open(self) -> KafkaLookup:
-        if self._lookup is None:
+        if self._lookup is None and self._has_worked:
             self._lookup = KafkaLookup(self._options.client, self._group)
+        elif self._lookup is None:
+            now = time.monotonic()
+            self._give_up_at = self._give_up_at or now + _FIRST_SECONDS
+            self._lookup = KafkaLookup(self._options.client, self._group, max(1.0, self._give_up_at - now))
         return self._lookup
 
     def pause(self) -> None:

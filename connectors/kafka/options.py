@@ -255,7 +255,8 @@ class KafkaReadOptions(KafkaClientOptions):
     offset_retries: int = option(
         "fetchOffset.numRetries",
         INTEGER,
-        "How often offsets are looked up before the query fails; also for a topic that is not there.",
+        "How often offsets are looked up before the query fails; also for a topic that is not there. Brokers that have "
+        "never answered are given up after 25 seconds.",
         default="3",
         minimum="1",
         maximum="1000",

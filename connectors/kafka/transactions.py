@@ -152,14 +152,14 @@ class _Task:
         where = [sdk().TopicPartition(self._how.marker_topic, 0)]
         (found,) = self._sink.call(lambda: _committed(consumer, where), asks=True)
         if found.error is not None:
-            raise connector_error(found.error, f"markerTopic {self._how.marker_topic}")
+            raise connector_error(found.error, f"topic {self._how.marker_topic}")
         marker = Marker.read(found.offset, found.metadata, self._id)
         if marker is None:
             # A group can have offsets of a topic that exists only; without one the commit would fail, after its rows.
             name = self._how.marker_topic
             topics = self._sink.call(lambda: consumer.list_topics(name, timeout=CALL_SECONDS), asks=True).topics
             if (problem := topics[name].error) is not None:
-                raise connector_error(problem, f"markerTopic {self._how.marker_topic}")
+                raise connector_error(problem, f"topic {self._how.marker_topic}")
         return marker
 
     def _expect_marker(self, marker: Marker | None) -> int:

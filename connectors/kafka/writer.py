@@ -10,11 +10,12 @@ import os
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from connectors.core.errors import OptionError
+from connectors.core.errors import OptionError, SourceGoneError
 from connectors.core.extras import extra_imports
 from connectors.core.worker import settle_sink, settle_worker
 
@@ -22,6 +23,7 @@ with extra_imports("kafka", "the format kafka_py"):
     from connectors.kafka.layout import check_layout
     from connectors.kafka.produce import produce_batches
     from connectors.kafka.rows import Columns, check_columns
+    from connectors.kafka.strategy import Subscribe
     from connectors.kafka.task import query_run, stream_task
     from connectors.kafka.transactions import ExactlyOnce
 
@@ -29,9 +31,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from connectors.kafka.settings import ClientSettings
     from connectors.kafka.write_options import KafkaWriteOptions
 
 __all__ = ["KafkaBatchWriter", "KafkaCommitMessage", "KafkaStreamWriter", "batch_writer", "stream_writer"]
+
+_LOOK_SECONDS: Final = 25.0
 
 
 @dataclass
@@ -79,7 +84,30 @@ def stream_writer(raw: Mapping[str, str], schema: StructType) -> KafkaStreamWrit
     settle_worker()
     options = _parse(raw, streaming=True)
     columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
+    if options.exactly_once:
+        for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
+            if topic is not None:
+                _check_topic(options.client, option, topic)
     return KafkaStreamWriter(options, columns)
+
+
+@cache
+def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
+    """Look for a topic before the first task of a process's queries would write rows that it could not commit.
+
+    Raises:
+        SourceGoneError: it is not there.
+        ConnectorError: brokers do not answer, or refuse the client.
+    """
+    from connectors.kafka.client import KafkaLookup  # noqa: PLC0415 - tasks ask nothing
+    from connectors.kafka.group_offset import consumer_settings  # noqa: PLC0415
+
+    with KafkaLookup(consumer_settings(client), call_seconds=_LOOK_SECONDS) as lookup:
+        try:
+            lookup.partitions(Subscribe((topic,)))
+        except SourceGoneError as error:
+            action = f"Make it before the query starts, or correct the option {option}; exactly_once makes no topic."
+            raise SourceGoneError(error.code, "This topic does not exist", f"{option} {topic}", action) from None
 
 
 def _parse(raw: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:

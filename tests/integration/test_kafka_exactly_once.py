@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
-from connectors.core.errors import ConnectorError, DataLossError
+from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
 from connectors.kafka.layout import check_layout
 from connectors.kafka.markers import Markers
 from connectors.kafka.rows import check_columns
@@ -573,6 +573,19 @@ def test_topics_from_a_column_need_a_topic_for_markers(kafka: KafkaRig) -> None:
     assert sink.options.pop("topic") == sink.topic
     with pytest.raises(Exception, match="markerTopic is required"):
         exactly_once(sink.options)
+
+
+@pytest.mark.parametrize("option", ["topic", "markerTopic"])
+def test_a_topic_that_is_not_there_stops_the_query_on_the_driver_before_a_task_writes(
+    kafka: KafkaRig, option: str
+) -> None:
+    sink = Sink(kafka)
+    sink.options[option] = "no-such-topic"
+    with pytest.raises(SourceGoneError) as caught:
+        exactly_once(sink.options)
+    assert caught.value.where == f"{option} no-such-topic"
+    assert option in caught.value.action
+    assert sink.seen() == []
 
 
 def test_a_topic_for_markers_that_is_not_there_is_an_error(kafka: KafkaRig) -> None:

@@ -52,6 +52,20 @@ def test_a_token_endpoint_that_fails_is_told_from_one_that_refuses_the_client(an
     assert answer in problem.what
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("_TRANSPORT", "ssl://b:1/bootstrap: error:0A000086:SSL routines::certificate verify failed (after 4ms)"),
+        ("_SSL", "SSL handshake failed: certificate verify failed: broker certificate could not be verified"),
+        ("_AUTHENTICATION", "Failed to acquire SASL OAUTHBEARER token: SSL certificate problem: self-signed"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_does_not_pass(name: str, text: str) -> None:
+    problem = named_error(name, text, "kafka.bootstrap.servers", retriable=True)
+    assert (problem.code, problem.transient) == ("KAFKA_CERTIFICATE_UNTRUSTED", False)
+    assert "kafka.ssl.ca.location" in problem.action
+
+
 REFUSED = ("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
 UNAVAILABLE = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came", "t")
 
@@ -106,3 +120,21 @@ def test_a_token_that_was_never_accepted_is_a_refused_log_in() -> None:
     word = LastWord()
     word.hear(*OLD_TOKEN)
     assert word.refusal is not None
+
+
+def test_that_no_broker_can_be_reached_is_said_once_of_a_client_that_never_worked(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    word = LastWord()
+    for _ in range(3):
+        word.hear("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+        word.hear("_TRANSPORT", "b:1/bootstrap: Connect to ipv4#10.0.0.1:1 failed: Connection refused")
+    (line,) = caplog.messages
+    assert line.startswith("[KAFKA_BROKERS_DOWN]")
+    assert "Connection refused" in line
+    assert "Check kafka.bootstrap.servers" in line
+    worked = LastWord()
+    worked.forget()
+    worked.hear("_TRANSPORT", "b:1/1: Disconnected")
+    worked.hear("_ALL_BROKERS_DOWN", "1/1 brokers are down")
+    assert caplog.messages == [line]

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import socketserver
+import ssl
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,6 +17,7 @@ from confluent_kafka import KafkaError, Producer
 from connectors.core.errors import CredentialsError, ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
 from connectors.kafka import client, librdkafka
+from connectors.kafka import lookup as lookup_module
 from connectors.kafka.batch import plan_batch
 from connectors.kafka.client import KafkaLookup
 from connectors.kafka.client_errors import gone
@@ -23,6 +28,7 @@ from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.strategy import Subscribe, SubscribePattern
 from connectors.kafka.stream import KafkaStream
 from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka_certificates import make_certificates
 
 UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
 PASSING = {
@@ -250,3 +256,72 @@ def test_a_log_in_that_is_refused_while_a_question_waits_ends_it(
         monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._note(REFUSED) or asked._check())
         with pytest.raises(CredentialsError, match="SASL authentication error: no"):
             asked.latest([where])
+
+
+NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "0"}
+
+
+def test_brokers_that_have_never_answered_are_reported_without_another_attempt(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert lookup_module._FIRST_SECONDS < 30
+    monkeypatch.setattr(lookup_module, "_FIRST_SECONDS", 2.0)
+    asked = PatientLookup(parse_read_options(NOWHERE, {}, streaming=True))
+    with pytest.raises(ServiceUnavailableError, match="Connection refused"):
+        asked.ask(lambda made: made.partitions(Subscribe(("t",))))
+    assert "KAFKA_OFFSETS_RETRIED" not in caplog.text
+
+
+def test_brokers_that_have_answered_get_all_attempts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(_: KafkaLookup) -> None:
+        raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
+
+    monkeypatch.setattr(lookup_module, "_FIRST_SECONDS", 0.0)
+    asked = PatientLookup(parse_read_options(NOWHERE, {}, streaming=True))
+    assert asked.ask(lambda _: "an answer") == "an answer"
+    with pytest.raises(ServiceUnavailableError):
+        asked.ask(refused)
+    assert caplog.text.count("KAFKA_OFFSETS_RETRIED") == 2
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    pytest.importorskip("cryptography")
+    return make_certificates(tmp_path / "certificates")
+
+
+@pytest.fixture(params=["127.0.0.1", "127.0.0.2"])
+def tls_server(request: pytest.FixtureRequest, certificates: Path) -> Iterator[str]:
+    """A server that shows a certificate for 127.0.0.1, whatever its address is, and says nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError), context.wrap_socket(self.request, server_side=True) as connection:
+                connection.recv(1)
+
+    with socketserver.ThreadingTCPServer((request.param, 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"{request.param}:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_certificate_that_is_not_trusted_is_no_outage_and_names_the_options_for_authorities(
+    tls_server: str, certificates: Path
+) -> None:
+    given = {"kafka.bootstrap.servers": tls_server, "subscribe": "t", "kafka.security.protocol": "SSL"}
+    if tls_server.startswith("127.0.0.2"):  # trusted, but for another name
+        given["kafka.ssl.ca.location"] = str(certificates / "ca.pem")
+    asked = PatientLookup(parse_read_options(given, {}, streaming=True))
+    with pytest.raises(CredentialsError) as caught:
+        asked.ask(lambda made: made.partitions(Subscribe(("t",))))
+    assert caught.value.code == "KAFKA_CERTIFICATE_UNTRUSTED"
+    assert not caught.value.transient
+    for name in ("kafka.ssl.ca.location", "kafka.ssl.truststore.location", "host name"):
+        assert name in caught.value.action

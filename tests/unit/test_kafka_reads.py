@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -12,15 +13,18 @@ import pytest
 from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.kafka.client import KafkaLookup
 from connectors.kafka.consume import ReadSettings, read_range
 from connectors.kafka.fast_path import native_reason
 from connectors.kafka.fetched import Event, RecordSource
 from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.librdkafka import client_extension, library, new_client
+from connectors.kafka.native_sink import NativeSink
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.ranges import OffsetRange
 from connectors.kafka.read_settings import open_source, own_defaults
 from connectors.kafka.settings import ClientSettings
+from connectors.kafka.sink import RecordSink
 from connectors.kafka.watermarks import watermarks
 from connectors.testing.kafka import MockKafka
 
@@ -236,3 +240,39 @@ def test_the_position_moves_behind_ends_of_transactions(mock: MockKafka, native:
         rows += len(source.fetch(10, 0.01))
     assert (rows, source.position(where)) == (0, 2)
     source.close()
+
+
+NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"),))
+
+
+def _consumed(*, native: bool) -> Callable[[], Any]:
+    settings = ReadSettings(NOWHERE, "g", headers=False, fail_on_data_loss=True, poll_timeout=1, native=native)
+    source = open_source(settings)
+    return lambda: source.fetch(1, 0.1)
+
+
+def _produced(*, native: bool) -> Callable[[], Any]:
+    sink: Any = NativeSink(NOWHERE) if native else RecordSink(NOWHERE)
+    return lambda: time.sleep(0.1) if native else sink.check()
+
+
+def _asked(*, native: bool) -> Callable[[], Any]:  # noqa: ARG001 - there is one way
+    lookup = KafkaLookup(NOWHERE)
+    return lookup._serve
+
+
+@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
+@pytest.mark.parametrize("client", [_consumed, _produced, _asked])
+def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
+    client: Callable[..., Callable[[], Any]],
+    native: bool,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.INFO)
+    poll, end = client(native=native), time.monotonic() + 60
+    while not all(text in caplog.text for text in ("FAIL [", "KAFKA_BROKERS_DOWN", "Connection refused")):
+        assert time.monotonic() < end
+        poll()
+    assert {record.name for record in caplog.records if "FAIL" in record.message} == {"connectors.kafka.librdkafka"}
+    assert "Connection refused" not in capfd.readouterr().err
