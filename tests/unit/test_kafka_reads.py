@@ -274,5 +274,8 @@ def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
     while not all(text in caplog.text for text in ("FAIL [", "KAFKA_BROKERS_DOWN", "Connection refused")):
         assert time.monotonic() < end
         poll()
-    assert {record.name for record in caplog.records if "FAIL" in record.message} == {"connectors.kafka.librdkafka"}
+    lines = [record for record in caplog.records if "FAIL [" in record.message]
+    assert {record.name for record in lines} == {"connectors.kafka.librdkafka"}
+    texts = [record.message.partition(" (after ")[0] for record in lines]
+    assert len(set(texts)) == len(texts), "no line comes again and again"
     assert "Connection refused" not in capfd.readouterr().err
