@@ -289,9 +289,12 @@ def common_settings(
     if plain.get("ssl.endpoint.identification.algorithm") == "":
         plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
     handlers = {"sasl.login.callback.handler.class", "sasl.jaas.config"}  # translated below
-    problems += unknown_settings({name: value for name, value in plain.items() if name not in handlers})
-    if problems:
-        raise illegal("; ".join(what for what, _ in problems), " ".join(dict.fromkeys(do for _, do in problems)))
+    unknown = unknown_settings({name: value for name, value in plain.items() if name not in handlers})
+    if problems or unknown:
+        code = "OPTION_ILLEGAL" if problems else "KAFKA_SETTING"
+        problems += unknown
+        whats, actions = ([*dict.fromkeys(texts)] for texts in zip(*problems, strict=True))
+        raise OptionError(code, "; ".join(whats), CONNECTOR, " ".join(actions))
     plain |= _stores(stores) | _longest_pause(plain)
     plain |= {name: pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:

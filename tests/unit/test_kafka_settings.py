@@ -150,6 +150,15 @@ def test_all_settings_that_are_refused_stand_in_one_error(
         assert text in caught.value.action
 
 
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_settings_that_only_librdkafka_refuses_have_its_code_and_stand_in_one_error(
+    parse: Callable[[dict[str, str]], ClientSettings],
+) -> None:
+    with pytest.raises(OptionError, match=r"^\[KAFKA_SETTING\] .*no\.such\.setting.*another") as caught:
+        parse({"no.such.setting": "1", "another": "2"})
+    assert caught.value.action == "Options that begin with kafka. are settings of librdkafka."
+
+
 @pytest.mark.parametrize(
     "name",
     [
