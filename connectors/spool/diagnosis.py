@@ -10,7 +10,6 @@ import contextlib
 import os
 import secrets
 import shutil
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -27,6 +26,7 @@ from connectors.spool.identity import SpoolIdentity, read_identity
 from connectors.spool.lease import lease_holder
 from connectors.spool.opening import read_state
 from connectors.spool.plan import check_range, position_of
+from connectors.spool.root import FOLDER_NAMES, RootFolder
 from connectors.spool.state import LedgerState
 from connectors.spool.store import LocalStore
 from connectors.spool.store_objects import ObjectStore
@@ -35,7 +35,6 @@ from connectors.spool.stores import Store, StoreAccess
 __all__ = ["check_object_spool", "check_spool"]
 
 _AREA: Final = "spool"
-_FOLDERS: Final = ("epochs", "ids", "inbox", "ledger", "tmp")
 _VOLATILE: Final = frozenset({"tmpfs", "ramfs", "overlay"})
 _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "9p"})
 
@@ -116,8 +115,7 @@ def _writable(root: Path) -> str:
             _sync(Path(tried))
     except OSError as error:
         raise _unusable(f"{folder} does not take files, links and their sync: {error.strerror}", root) from None
-    if folder == root and root.stat().st_mode & stat.S_IWOTH:
-        raise SpoolError("SPOOL_WORLD_WRITABLE", "Everyone may write to the folder", str(root), f"chmod o-w {root}")
+    RootFolder(str(root)).check_protected()
     return f"{folder} takes files and links" + ("" if folder == root else f"; {root} can be made there")
 
 
@@ -140,7 +138,7 @@ def _one_file_system(root: Path) -> str:
     if not root.is_dir():
         return "its folders will be made side by side"
     device = root.stat().st_dev
-    for name in _FOLDERS:
+    for name in FOLDER_NAMES:
         folder = root / name
         if folder.is_symlink():
             raise SpoolError(

@@ -160,10 +160,13 @@ def fetch_period(period: float, location: Path | str, *, given: bool) -> float:
 
 
 def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) -> Path:
-    """The folder of an ephemeral spool: the same for each start, so that a restarted query finds what it has acked."""
+    """Return the folder of an ephemeral spool: the same for each start, so that a query finds what it has acked.
+
+    Others can guess it. `RootFolder.make` makes it and its parent for this user alone, or refuses what others made.
+    """
     name = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
     temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
-    return temporary / f"pyspark-stream-connectors-{os.getuid()}" / f"{connector}-{name}"
+    return temporary / f"pyspark-stream-connectors-{os.geteuid()}" / f"{connector}-{name}"
 
 
 def check_object_store_options(options: ObjectStoreOptions, location: Path | str, connector: str) -> None:

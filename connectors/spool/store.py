@@ -84,7 +84,7 @@ class LocalStore:
         """Make the root folder where it is absent, readable by its owner only.
 
         Raises:
-            SpoolError: it cannot be made, or everyone may write to it.
+            SpoolError: it cannot be made, or another user could change it.
         """
         self._folder.make()
 
@@ -238,7 +238,9 @@ class LocalStore:
 
         Raises:
             FileNotFoundError: there is no such folder.
+            SpoolError: another user could change the spool.
         """
+        self._folder.check_protected()
         lock = self.lock_folder(name)
         return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
 
