@@ -6,6 +6,7 @@ because systems disagree on what a plain number means. Nothing here imports pyda
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -185,6 +186,16 @@ DURATION: Final = Kind(
 PATH: Final = Kind("path", "an absolute path or a file: URL", Path, _parse_path)
 SECRET: Final = Kind("secret", "the secret, or env:NAME or file:PATH that hold it", Secret, Secret)
 """Resolved where the options are parsed, which is on the driver."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host of a URL is this machine: by its text alone, no name is looked up."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def choice(enum: type[E]) -> Kind[E]:

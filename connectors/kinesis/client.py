@@ -23,6 +23,7 @@ from connectors.kinesis.client_hooks import (
     BODY,
     NotSent,
     SignedRequest,
+    check_plaintext,
     exact_time,
     keep_body,
     note_time,
@@ -353,6 +354,8 @@ def _session(options: KinesisClientOptions) -> Any:
     import botocore.session  # noqa: PLC0415 - see the top
 
     session = botocore.session.Session(profile=options.profile)
+    # Clients for credentials are made from it too, and any of them may have its URL from the environment or a file.
+    session.register("request-created", partial(check_plaintext, allowed=options.allow_insecure))
     if options.region is not None:
         session.set_config_variable("region", options.region)
     if options.access_key is not None and options.secret_key is not None:

@@ -10,7 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = ["BODY", "NotSent", "SignedRequest", "exact_time", "keep_body", "note_time", "put_body", "take_body"]
+from connectors.kinesis.client_options import refuse_plaintext
+
+__all__ = [
+    "BODY",
+    "NotSent",
+    "SignedRequest",
+    "check_plaintext",
+    "exact_time",
+    "keep_body",
+    "note_time",
+    "put_body",
+    "take_body",
+]
 
 BODY: Final = "RawBody"
 """Under this name a body passes botocore by: of an answer to the caller, of a request from it."""
@@ -45,6 +57,15 @@ class NotSent(Exception):  # noqa: N818 - it is no error
     def __init__(self, request: SignedRequest) -> None:
         super().__init__("not sent")
         self.request = request
+
+
+def check_plaintext(request: Any, operation_name: str, *, allowed: bool, **_event: Any) -> None:
+    """Refuse a request for another machine by plain http before it is sent, wherever botocore has its URL from.
+
+    Raises:
+        OptionError: it is such, and ``allowed`` is not set.
+    """
+    refuse_plaintext(request.url, f"The URL of {operation_name}", allowed=allowed)
 
 
 def keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:

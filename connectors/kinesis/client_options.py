@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import DURATION, INTEGER, SECRET, STRING, Kind, Secret
+from connectors.core.option_kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, is_loopback
 from connectors.core.options import conflict, option
 from connectors.kinesis.positions import CONNECTOR
 
@@ -20,6 +20,7 @@ __all__ = [
     "client_from_json",
     "client_options",
     "client_to_json",
+    "refuse_plaintext",
     "resolve_client",
 ]
 
@@ -84,6 +85,14 @@ class KinesisClientOptions:
         "Where roles are assumed, when not at the region's own address.",
         default=None,
         aliases=("stsEndpointUrl", "kinesis.stsEndpointUrl"),
+    )
+    allow_insecure: bool = option(
+        "allowInsecure",
+        BOOLEAN,
+        "Reach the service or STS without TLS where an http: URL is none of this machine: others can then read keys of "
+        "roles, session tokens and data. Also for URLs of AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_KINESIS, "
+        "AWS_ENDPOINT_URL_STS and the shared AWS files.",
+        default="false",
     )
     access_key: Secret | None = option(
         "awsAccessKey",
@@ -158,8 +167,11 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
         stream: the name or ARN of a stream.
 
     Raises:
-        OptionError: credentials are incomplete or contradict each other, or the regions differ.
+        OptionError: credentials are incomplete or contradict each other, the regions differ, or a URL asks for plain
+            http.
     """
+    for name, url in (("endpointUrl", options.endpoint_url), ("stsEndpoint", options.sts_endpoint)):
+        refuse_plaintext(url or "", f"The option {name}", allowed=options.allow_insecure)
     if (options.access_key is None) != (options.secret_key is None):
         missing = "awsAccessKey" if options.access_key is None else "awsSecretKey"
         raise OptionError("OPTION_MISSING", f"The option {missing} is missing", CONNECTOR, "Give both keys or none.")
@@ -177,6 +189,28 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
         what = f"The option region is {options.region} and the stream is in {arn[1]}"
         raise OptionError("OPTION_CONFLICT", what, CONNECTOR, "Leave region out.")
     return dataclasses.replace(options, region=options.region or _region(options, environ, arn[1] if arn else None))
+
+
+def refuse_plaintext(url: str, source: str, *, allowed: bool) -> None:
+    """Refuse to reach another machine by plain http.
+
+    Args:
+        url: of a service.
+        source: what asks for it, as the subject of a sentence.
+        allowed: the option allowInsecure.
+
+    Raises:
+        OptionError: the URL begins with http: and is none of this machine.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "http" and not allowed and not is_loopback(parts.hostname or ""):
+        raise OptionError(
+            "OPTION_CONFLICT",
+            f"{source} asks for plain http to {parts.hostname}, which is not this machine",
+            CONNECTOR,
+            "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
+            "allow it with the option allowInsecure=true.",
+        )
 
 
 def _check_keys(options: KinesisClientOptions) -> None:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
-from connectors.core.option_kinds import BOOLEAN, PATH
+from connectors.core.errors import OptionError
+from connectors.core.option_kinds import BOOLEAN, PATH, is_loopback
 from connectors.core.options import conflict, option
 from connectors.pubsub.names import PROJECT
 from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
 
 __all__ = ["PubSubConnectionOptions", "connection_transport"]
+
+_log = logging.getLogger(__name__)
 
 _CONNECTOR: Final = "pubsub"
 
@@ -62,11 +67,13 @@ def connection_transport(options: PubSubConnectionOptions, environ: Mapping[str,
     """Where the options and the environment say that the service is.
 
     Raises:
-        OptionError: they contradict each other, or would send credentials without TLS.
+        OptionError: they contradict each other, or would send credentials, or instead of them data, without TLS.
     """
     transport = decide_transport(
         options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
     )
+    if transport.local:
+        _check_emulator(options, transport)
     if options.credentials_file is not None and not transport.secure and not transport.local:
         raise conflict(
             _CONNECTOR,
@@ -76,3 +83,37 @@ def connection_transport(options: PubSubConnectionOptions, environ: Mapping[str,
             "Leave one of them out.",
         )
     return transport
+
+
+def _check_emulator(options: PubSubConnectionOptions, transport: Transport) -> None:
+    """Warn where the environment alone decides that no TLS or no credentials are used.
+
+    Raises:
+        OptionError: credentials are given, and the emulator is another machine.
+    """
+    remote = not is_loopback(transport.target.rpartition(":")[0].strip("[]"))
+    named = "credentialsFile" if options.credentials_file is not None else None
+    if getattr(options, "client_email", None) is not None:
+        named = "clientEmail"
+    if remote and named is not None:
+        raise OptionError(
+            "OPTION_CONFLICT",
+            f"The option {named} is given, and {EMULATOR_VARIABLE} names {transport.target}, which is not this machine "
+            "and would be reached without TLS and without credentials",
+            _CONNECTOR,
+            f"Unset {EMULATOR_VARIABLE} to reach the service itself, or leave {named} out to use the emulator.",
+        )
+    if remote:
+        _warn_of_emulator(transport.target, "which is not this machine: messages are sent and read without TLS")
+    elif named is not None and options.endpoint is None:
+        _warn_of_emulator(transport.target, f"so the option {named} is not used")
+
+
+@cache
+def _warn_of_emulator(target: str, consequence: str) -> None:
+    _log.warning(
+        "[PUBSUB_EMULATOR] %s names the emulator %s, %s. Unset it to reach the service itself.",
+        EMULATOR_VARIABLE,
+        target,
+        consequence,
+    )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import Kind
+from connectors.core.option_kinds import Kind, is_loopback
 
 __all__ = ["EMULATOR_VARIABLE", "ENDPOINT", "GOOGLE", "Transport", "decide_transport"]
 
@@ -71,7 +70,7 @@ def decide_transport(endpoint: str | None, emulator: str | None, *, allow_insecu
             return Transport(emulator_target, secure=False, local=True)
         return GOOGLE
     scheme, host, port = _split_endpoint(endpoint)
-    local = _is_loopback(host) or (port is not None and _target(host, port) == emulator_target)
+    local = is_loopback(host) or (port is not None and _target(host, port) == emulator_target)
     secure = scheme == "https" if scheme else not (local or allow_insecure)
     if not secure and not local and not allow_insecure:
         raise OptionError(
@@ -116,12 +115,3 @@ def _emulator_target(text: str) -> str:
 
 def _target(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -13,7 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret
+from connectors.core.option_kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
 from connectors.core.options import conflict, option
 from connectors.spool.object_url import parse_object_url
 from connectors.spool.stores import StoreAccess
@@ -30,8 +30,6 @@ __all__ = [
 _OBJECT_STORE_FETCH_PERIOD: Final = 1.0
 """Seconds after which a fetcher publishes on an object store, unless told: each segment costs a put."""
 
-_LOOPBACK: Final = re.compile(r"127\.\d+\.\d+\.\d+|localhost|::1")
-
 
 def _parse_location(text: str) -> Path | str:
     scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", text)
@@ -46,7 +44,7 @@ def _parse_endpoint(text: str) -> str:
         raise ValueError("it is no http: or https: URL")
     if "@" in url.netloc:
         raise ValueError("credentials do not belong in a URL")
-    if url.scheme == "http" and not _LOOPBACK.fullmatch(url.hostname):
+    if url.scheme == "http" and not is_loopback(url.hostname):
         raise ValueError("data and credentials are sent without TLS only to this machine itself")
     return text.rstrip("/")
 

@@ -215,6 +215,53 @@ def test_29_keys_come_from_the_environment(server: KinesisServer, monkeypatch: p
     assert [call.access_key for call in server.calls()] == ["AKIAENVIRONMENT"]
 
 
+# Plain http
+
+
+def refused_plaintext(client: KinesisClient, operation: str) -> None:
+    for ask in (
+        lambda: client.describe("orders"),
+        lambda: client.subscription("arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/c:1", SHARD, TRIM),
+    ):
+        with pytest.raises(OptionError, match=rf"OPTION_CONFLICT.*{operation}.*plain http to .*allowInsecure=true"):
+            ask()
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize("variable", ["AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_KINESIS"])
+def test_plain_http_to_another_machine_that_the_environment_asks_for_is_refused(
+    variable: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = {"region": "us-east-1", "awsAccessKey": "AKIATEST", "awsSecretKey": "x"}
+    raw = {"streamName": "orders", **keys}
+    monkeypatch.setenv(variable, "http://kinesis.invalid:4567")
+    refused_plaintext(KinesisClient(client_options(parse_read_options(raw, {}))), "(DescribeS|S)")
+    allowed = KinesisClient(client_options(parse_read_options({**raw, "allowInsecure": "true"}, {})))
+    with pytest.raises(ServiceUnavailableError, match="KINESIS_UNAVAILABLE"):
+        allowed.describe("orders")
+    monkeypatch.setenv(variable, server.url)
+    assert KinesisClient(client_options(parse_read_options(raw, {}))).describe("orders")["StreamName"] == "orders"
+
+
+def test_plain_http_to_another_machine_that_a_shared_file_asks_for_is_refused(files: Path) -> None:
+    (files / "config").write_text("[profile shop]\nregion = us-east-1\nendpoint_url = http://kinesis.invalid\n")
+    (files / "credentials").write_text("[shop]\naws_access_key_id = AKIATEST\naws_secret_access_key = x\n")
+    raw = {"streamName": "orders", "profile": "shop"}
+    refused_plaintext(KinesisClient(client_options(parse_read_options(raw, {}))), "(DescribeS|S)")
+
+
+def test_role_is_not_assumed_by_plain_http_of_another_machine(
+    server: KinesisServer, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_STS", "http://sts.invalid")
+    refused_plaintext(client_of(server, roleArn=ROLE), "AssumeRole")
+    monkeypatch.setenv("AWS_ROLE_ARN", ROLE)
+    monkeypatch.setenv("AWS_WEB_IDENTITY_TOKEN_FILE", str(files / "token"))
+    (files / "token").write_text("web-token")
+    refused_plaintext(client_without_keys(server), "AssumeRoleWithWebIdentity")
+    assert server.calls() == []
+
+
 # Errors of credentials
 
 

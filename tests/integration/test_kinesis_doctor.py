@@ -93,7 +93,7 @@ def test_a_role_that_may_not_be_assumed_is_told(kinesis: KinesisRig) -> None:
 
 
 def test_an_unknown_host_a_closed_port_and_a_port_without_tls_are_told(kinesis: KinesisRig) -> None:
-    findings = look(kinesis, endpointUrl="http://nowhere.invalid:4567")
+    findings = look(kinesis, endpointUrl="https://nowhere.invalid:4567")
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
     assert findings["log-in"].outcome is Outcome.SKIPPED
     assert bad(look(kinesis, endpointUrl=f"http://127.0.0.1:{free_port()}")) == {"tcp": "TCP_NO_CONNECTION"}

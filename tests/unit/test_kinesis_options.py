@@ -11,6 +11,7 @@ from connectors.kinesis.client_options import client_options
 from connectors.kinesis.client_shared import shared_client
 from connectors.kinesis.options import KinesisReadOptions, parse_read_options
 from connectors.kinesis.positions import LATEST, TRIM, Where, after, at, at_time
+from connectors.kinesis.write_options import parse_write_options
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 OTHER = "arn:aws:kinesis:eu-west-1:123456789012:stream/bills"
@@ -87,6 +88,21 @@ def test_several_streams_by_name_or_by_arn() -> None:
 def test_what_cannot_be_is_refused(raw: dict[str, str], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         parse_read_options(raw, {})
+
+
+@pytest.mark.parametrize("name", ["endpointUrl", "stsEndpoint"])
+def test_plain_http_to_another_machine_needs_allow_insecure(name: str) -> None:
+    for url in ("http://kinesis.example:4567", "http://10.0.0.1", "http://127.0.0.1.example"):
+        with pytest.raises(OptionError, match=rf"OPTION_CONFLICT.*option {name} .*allowInsecure=true"):
+            parse(**{name: url})
+        assert parse(**{name: url, "allowInsecure": "true"}).allow_insecure
+    for url in ("http://127.0.0.2:1", "http://[::1]:1", "http://localhost", "http://a.localhost", "https://10.0.0.1"):
+        parse(**{name: url})
+
+
+def test_sink_refuses_plain_http_to_another_machine_too() -> None:
+    with pytest.raises(OptionError, match=r"OPTION_CONFLICT.*endpointUrl.*allowInsecure=true"):
+        parse_write_options({"streamName": "a", "endpointUrl": "http://kinesis.example"}, {})
 
 
 # Positions

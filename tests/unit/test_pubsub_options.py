@@ -17,6 +17,7 @@ from connectors.pubsub.options import (
     StartingPosition,
     parse_stream_options,
 )
+from connectors.pubsub.read_options import parse_read_options
 from connectors.pubsub.transport import Transport, decide_transport
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
@@ -350,6 +351,36 @@ def test_emulator_of_the_environment_is_honoured_and_the_option_wins() -> None:
     environ = {"PUBSUB_EMULATOR_HOST": "localhost:8085"}
     assert parse(LEAST, environ).transport.target == "localhost:8085"
     assert parse(LEAST | {"endpoint": "localhost:1"}, environ).transport.target == "localhost:1"
+
+
+def test_emulator_on_another_machine_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        assert parse(LEAST, {"PUBSUB_EMULATOR_HOST": "warned.example:8085"}).transport.target == "warned.example:8085"
+        parse(LEAST, {"PUBSUB_EMULATOR_HOST": "localhost:8085"})
+    (line,) = caplog.messages
+    assert line.startswith("[PUBSUB_EMULATOR] PUBSUB_EMULATOR_HOST names the emulator warned.example:8085")
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        ("credentialsFile", {"credentialsfile": "/key.json"}),
+        ("clientEmail", {"clientemail": "a@example.com", "privatekey": "x"}),
+    ],
+)
+def test_emulator_never_beats_credentials_in_silence(
+    name: str, more: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    raw = {**LEAST, **more, "schemamode": "databricks"} if name == "clientEmail" else {**LEAST, **more}
+    with pytest.raises(OptionError, match=rf"OPTION_CONFLICT.*{name}.*PUBSUB_EMULATOR_HOST") as caught:
+        parse_read_options(raw, {"PUBSUB_EMULATOR_HOST": "emulator.example:8085"})
+    assert "emulator.example:8085" in caught.value.what
+    port = 1 + len(name)
+    parse_read_options(raw, {"PUBSUB_EMULATOR_HOST": f"localhost:{port}"})
+    (line,) = caplog.messages
+    assert f"localhost:{port}, so the option {name} is not used" in line
+    parse_read_options({**raw, "endpoint": "https://pubsub.googleapis.com"}, {"PUBSUB_EMULATOR_HOST": "localhost:9"})
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize("value", ["localhost", "localhost:x", "a b:1", "localhost:99999"])
