@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import time
 from collections import defaultdict
@@ -26,6 +27,21 @@ FAST = {
 """Options under which nothing waits for a service that counts calls."""
 
 _numbers = itertools.count()
+
+
+def kpl_aggregate(records: Sequence[bytes], key: str = "a") -> bytes:
+    """Make a KPL aggregate of records with one key, as ``proto/kpl/messages.proto`` has it."""
+    body = b"\x0a" + _length(key.encode())
+    body += b"".join(b"\x1a" + _length(b"\x08\x00\x1a" + _length(each)) for each in records)
+    return b"\xf3\x89\x9a\xc2" + body + hashlib.md5(body).digest()
+
+
+def _length(data: bytes) -> bytes:
+    """Some bytes after their length, as protobuf writes it."""
+    length, found = len(data), b""
+    while length > 0x7F:
+        found, length = found + bytes([length & 0x7F | 0x80]), length >> 7
+    return found + bytes([length]) + data
 
 
 class KinesisRig:

@@ -7,10 +7,13 @@ What only looks like one (a wrong checksum, a message that cannot be read) is a 
 from __future__ import annotations
 
 import hashlib
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from itertools import accumulate
+from typing import Any, Final
 
-__all__ = ["MAGIC", "UserRecord", "user_records"]
+__all__ = ["MAGIC", "Aggregate", "open_aggregate"]
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
 _DIGEST_BYTES: Final = 16
@@ -20,6 +23,7 @@ _LENGTH: Final = 2
 _FIXED32: Final = 5
 _SIZES: Final = {_FIXED64: 8, _FIXED32: 4}
 _LAST_SHIFT: Final = 63
+_LARGEST_INDEX: Final = (1 << 31) - 1
 _PARTITION_KEYS: Final = 1
 _HASH_KEYS: Final = 2
 _RECORDS: Final = 3
@@ -34,19 +38,91 @@ fill a worker's memory.
 """
 
 
-class UserRecord(NamedTuple):
-    """A record as its producer gave it to the KPL."""
+class Aggregate:
+    """The records of an aggregate, of which some are taken apart at a time.
 
-    data: bytes
-    partition_key: str
-    explicit_hash_key: str | None
-
-
-def user_records(data: bytes) -> list[UserRecord] | None:
-    """The records of an aggregate, in their order; None when it is none.
+    A record may take seven bytes of an aggregate of ten million, so of each only the place is noted, in 24 bytes.
 
     Args:
-        data: the data of a record of a shard.
+        message: an AggregatedRecord in protobuf.
+
+    Raises:
+        IndexError: it is cut short, or names a key that it does not have.
+        ValueError: it is malformed in another way.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+        self._keys: list[str] = []
+        self._hash_keys: list[str | None] = []
+        self._begins, self._ends, self._key, self._hash_key = (array("i") for _ in range(4))
+        for number, begin, end in _fields(message, 0, len(message)):
+            if number == _RECORDS:
+                self._note(*_bytes(begin, end))
+            elif number in {_PARTITION_KEYS, _HASH_KEYS}:
+                found: list[Any] = self._keys if number == _PARTITION_KEYS else self._hash_keys
+                found.append(_key(message, *_bytes(begin, end), _LONGEST[number]))
+        if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
+            raise IndexError("there is no such key")
+        self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
+        keys, hash_keys = [len(each.encode()) for each in self._keys], [len(each or "") for each in self._hash_keys]
+        places = zip(self._begins, self._ends, self._key, self._hash_key, strict=True)
+        sizes = (end - begin + keys[key] + hash_keys[hash_key] for begin, end, key, hash_key in places)
+        self._sizes = array("q", accumulate(sizes, initial=0))
+
+    def _note(self, at: int, end: int) -> None:
+        """Note the place of a record."""
+        named, hash_key, begin, to = -1, -1, -1, -1
+        for number, first, value in _fields(self._message, at, end):
+            if number == _DATA:
+                begin, to = _bytes(first, value)
+            elif number == _PARTITION_KEY_INDEX:
+                named = _number(first, value)
+            elif number == _HASH_KEY_INDEX:
+                hash_key = _number(first, value)
+        if named < 0 or begin < 0:
+            raise ValueError("a required field is missing")
+        self._begins.append(begin)
+        self._ends.append(to)
+        self._key.append(named)
+        self._hash_key.append(hash_key)
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def size(self, first: int, end: int) -> int:
+        """Return the bytes of the records from ``first`` to before ``end``: of their data and keys."""
+        return self._sizes[end] - self._sizes[first]
+
+    def within(self, first: int, rows: int, size: int, more: int) -> int:
+        """Return the end of the records from ``first`` on that are at most so many, and so large.
+
+        Args:
+            first: of the records.
+            rows: the most of them.
+            size: the most bytes.
+            more: bytes that each record takes beside its own.
+        """
+        sizes, before = self._sizes, self._sizes[first]
+        fits = range(first + 1, min(first + rows, len(self)) + 1)
+        return first + bisect_right(fits, size, key=lambda end: sizes[end] - before + (end - first) * more)
+
+    def rows(self, first: int, end: int) -> tuple[list[bytes], list[str], list[str | None]]:
+        """Return data, partition keys and explicit hash keys of the records from ``first`` to before ``end``."""
+        message, keys, hash_keys = self._message, self._keys, self._hash_keys
+        places = zip(self._begins[first:end], self._ends[first:end], strict=True)
+        return (
+            [message[at:to] for at, to in places],
+            [keys[each] for each in self._key[first:end]],
+            [hash_keys[each] for each in self._hash_key[first:end]],
+        )
+
+
+def open_aggregate(data: bytes) -> Aggregate | None:
+    """Return the aggregate that a record of a shard is; None when it is none.
+
+    Args:
+        data: the data of the record.
     """
     if len(data) <= len(MAGIC) + _DIGEST_BYTES or not data.startswith(MAGIC):
         return None
@@ -54,60 +130,29 @@ def user_records(data: bytes) -> list[UserRecord] | None:
     if hashlib.md5(message, usedforsecurity=False).digest() != data[-_DIGEST_BYTES:]:
         return None
     try:
-        return _parse(message)
+        return Aggregate(message)
     except (IndexError, ValueError):
         return None
 
 
-def _parse(message: bytes) -> list[UserRecord]:
-    """The records of an AggregatedRecord.
+def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of a part of a message: the number of each, and where its bytes begin and end.
 
-    Raises:
-        IndexError: it is cut short, or names a key that it does not have.
-        ValueError: it is malformed in another way.
+    A field that is a number begins at -1, and its end is the number.
     """
-    keys: list[str] = []
-    hash_keys: list[str] = []
-    parts: list[bytes] = []
-    for number, value in _fields(message):
-        if number == _RECORDS:
-            parts.append(_bytes(value))
-        elif number in {_PARTITION_KEYS, _HASH_KEYS}:
-            (keys if number == _PARTITION_KEYS else hash_keys).append(_key(value, _LONGEST[number]))
-    found = []
-    for part in parts:
-        named: int | None = None
-        hash_key: int | None = None
-        content: bytes | None = None
-        for number, value in _fields(part):
-            if number == _PARTITION_KEY_INDEX:
-                named = _number(value)
-            elif number == _HASH_KEY_INDEX:
-                hash_key = _number(value)
-            elif number == _DATA:
-                content = _bytes(value)
-        if named is None or content is None:
-            raise ValueError("a required field is missing")
-        found.append(UserRecord(content, keys[named], None if hash_key is None else hash_keys[hash_key]))
-    return found
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The number and the value of each field of a message, in their order."""
-    at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
         kind = tag & 7
         if kind == _VARINT:
             value, at = _varint(message, at)
-            yield tag >> 3, value
-            continue
-        size, at = _varint(message, at) if kind == _LENGTH else (_SIZES.get(kind, -1), at)
-        if size < 0:
-            raise ValueError("a field has a type that is not used any more")
+            size = 0
+        else:
+            size, at = _varint(message, at) if kind == _LENGTH else (_SIZES.get(kind, -1), at)
+            if size < 0:
+                raise ValueError("a field has a type that is not used any more")
         if at + size > end:
             raise IndexError("a field is cut short")
-        yield tag >> 3, message[at : at + size]
+        yield (tag >> 3, -1, value) if kind == _VARINT else (tag >> 3, at, at + size)
         at += size
 
 
@@ -128,20 +173,20 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
             raise ValueError("a number is too long")
 
 
-def _bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("a number stands where bytes belong")  # noqa: TRY004 - the message is wrong, not the caller
-    return value
+def _bytes(begin: int, end: int) -> tuple[int, int]:
+    if begin < 0:
+        raise ValueError("a number stands where bytes belong")
+    return begin, end
 
 
-def _key(value: int | bytes, longest: int) -> str:
-    key = _bytes(value).decode()
+def _key(message: bytes, begin: int, end: int, longest: int) -> str:
+    key = message[begin:end].decode()
     if len(key) > longest:
         raise ValueError("a key is longer than the service allows")
     return key
 
 
-def _number(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise ValueError("bytes stand where a number belongs")  # noqa: TRY004 - as above
+def _number(begin: int, value: int) -> int:
+    if begin >= 0 or value > _LARGEST_INDEX:
+        raise ValueError("bytes, or a number without sense, stand where an index belongs")
     return value

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby, repeat
 from typing import Any, Final, TypeVar, cast
 
 import numpy as np
@@ -24,12 +24,13 @@ from connectors.core.failpoints import failpoint
 from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.client_options import client_from_json
-from connectors.kinesis.columns import ARROW_SCHEMA, columns
+from connectors.kinesis.columns import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
 from connectors.kinesis.extents import Extent, ShardKey
 from connectors.kinesis.http2 import Http2Client
 from connectors.kinesis.positions import Kind, Position, after
 from connectors.kinesis.subscription import Fetched, Order, ShardSubscription
 from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
+from connectors.spool.segment import Sizes
 
 __all__ = ["DEREGISTER", "TARGET", "KinesisFetch"]
 
@@ -90,25 +91,23 @@ class KinesisFetch:
     def decode(self, deliveries: Sequence[object]) -> Block:
         """The rows of these records, shard by shard, and the extents that they are."""
         fetched = sorted(cast("Sequence[Fetched]", deliveries), key=lambda each: each.order.key)
-        batches: list[pa.RecordBatch] = []
-        extents: list[Extent] = []
-        begins: list[tuple[Order, Position]] = []
-        for _, group in groupby(fetched, key=lambda each: each.order.key):
-            for run in _runs(list(group)):
-                batch, extent = self._written(run)
-                batches.append(batch)
-                extents.append(extent)
-                begins.append((run[0].order, run[0].after))
-        rows = _joined(batches)
-        sizes = pc.add(pc.binary_length(rows["data"]), pc.binary_length(rows["partitionKey"]))
+        runs = [run for _, group in groupby(fetched, key=lambda each: each.order.key) for run in _runs(list(group))]
+        taken = [self._taken(run) for run in runs]
+        extents = [extent for extent, _, _ in taken]
+        found = _packed(chain.from_iterable(rows for _, _, rows in taken))
+        rows = next(found, pa.RecordBatch.from_pylist([], ARROW_SCHEMA))
+        sizes = _sizes(rows)
         arrived = [extent.arrival_ms * 1000 for extent in extents]
         return Block(
             rows,
             None,
-            np.asarray(sizes, np.int64),
+            sizes,
             (min(arrived), max(arrived)) if arrived else None,
-            _Kept(tuple(begins)),
+            _Kept(tuple((run[0].order, run[0].after) for run in runs)),
             notes=[extent.note() for extent in extents],
+            more=((batch, _sizes(batch)) for batch in found),
+            more_rows=sum(extent.rows for extent in extents) - len(rows),
+            more_bytes=sum(size for _, size, _ in taken) - int(sizes.sum()),
         )
 
     def on_durable(self, token: object) -> None:  # noqa: ARG002 - see below
@@ -241,12 +240,14 @@ class KinesisFetch:
             if shard is not None and shard.order is order:
                 shard.go_back(position)
 
-    def _written(self, run: Sequence[Fetched]) -> tuple[pa.RecordBatch, Extent]:
-        """The rows of a run of records without a gap."""
+    def _taken(self, run: Sequence[Fetched]) -> tuple[Extent, int, Iterator[pa.RecordBatch]]:
+        """The extent that a run of records without a gap is, the bytes of its rows, and the rows."""
         order = run[0].order
         records = [record for each in run for record in each.records]
         stream = order.key[0].rpartition("/")[2]
-        batch = columns(records, stream, order.key[1], deaggregate=self._deaggregate)
+        found = aggregates(records) if self._deaggregate else None
+        opened = None if found is None else list(found)
+        parts = list(zip(records, opened or repeat(None), strict=False))
         extent = Extent(
             key=order.key,
             created_ms=order.created_ms,
@@ -255,12 +256,12 @@ class KinesisFetch:
             last=records[-1].number,
             arrival_ms=records[-1].arrival_ms,
             ended=run[-1].ended,
-            rows=batch.num_rows,
+            rows=sum(1 if aggregate is None else len(aggregate) for _, aggregate in parts),
             records=len(records),
             size=sum(len(each.Data) for each in records),
             deaggregate=self._deaggregate,
         )
-        return batch, extent
+        return extent, sum(row_bytes(*each) for each in parts), batches(records, opened, stream, order.key[1])
 
 
 async def _made() -> Http2Client:
@@ -279,10 +280,27 @@ def _runs(fetched: Sequence[Fetched]) -> list[list[Fetched]]:
     return runs
 
 
-def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of the rows of all."""
-    if len(batches) == 1:
-        return batches[0]
-    table = pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
-    found = table.to_batches()
-    return found[0] if found else pa.RecordBatch.from_pylist([], ARROW_SCHEMA)
+def _packed(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Small batches joined, so that those of many shards are few."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in found:
+        if held and (rows + len(batch) > MAX_ROWS or size + batch.nbytes > MAX_BYTES):
+            yield _joined(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows, size = rows + len(batch), size + batch.nbytes
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(held) == 1:
+        return held[0]
+    return pa.Table.from_batches(held, ARROW_SCHEMA).combine_chunks().to_batches()[0]
+
+
+def _sizes(rows: pa.RecordBatch) -> Sizes:
+    """Bytes of each row: of its data and keys."""
+    lengths = [pc.binary_length(rows[name]) for name in ("data", "partitionKey", "explicitHashKey")]
+    return np.asarray(pc.add(pc.add(lengths[0], lengths[1]), pc.fill_null(lengths[2], 0)), np.int64)

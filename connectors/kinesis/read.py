@@ -17,7 +17,7 @@ from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_errors import EXPIRED_ITERATOR
 from connectors.kinesis.client_shared import shared_client
-from connectors.kinesis.columns import columns
+from connectors.kinesis.columns import aggregates, batches
 from connectors.kinesis.lookup import ShardLook, kept_iterator
 from connectors.kinesis.losses import check_kept, report_loss
 from connectors.kinesis.positions import Kind, Position, after
@@ -62,7 +62,7 @@ def read_range(
     client: KinesisClient | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a range, one batch for each answer that has any.
+    """Yield the rows of a range, in batches of a bounded size.
 
     Raises:
         DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
@@ -71,7 +71,7 @@ def read_range(
     pages = _Pages(part, settings, client or shared_client(settings.client), sleep)
     try:
         for records in _records(part, settings, pages):
-            yield columns(records, part.name, part.shard, deaggregate=settings.deaggregate)
+            yield from batches(records, aggregates(records) if settings.deaggregate else None, part.name, part.shard)
     except SourceGoneError as error:
         reason = f"The shard cannot be read any more: {error}"
         report_loss("SHARD_GONE", reason, f"{part.stream}, {part.shard}", fail=settings.fail_on_data_loss)

@@ -10,12 +10,14 @@ import logging
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
 
+from connectors.core.arrow import cut_batches
 from connectors.core.errors import SpoolError
-from connectors.kinesis.columns import ARROW_SCHEMA
+from connectors.kinesis.columns import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS
 from connectors.kinesis.extents import Piece
 from connectors.kinesis.positions import END, Kind, Position, after
 from connectors.kinesis.read import ReadSettings, read_range
@@ -37,9 +39,11 @@ def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBat
         ConnectorError: the service cannot be asked.
     """
     position = part.begin
+    given: tuple[int, int] | None = None
     warned = False
     for piece in part.pieces:
-        found, begin = _rows(piece, settings.spool), piece.begin
+        found = _rows(piece, settings.spool)
+        gap: Position | None = piece.begin
         while True:
             try:
                 rows = next(found, None)
@@ -49,20 +53,44 @@ def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBat
                 warned = True
                 break
             if rows is None:
-                position = END if piece.ended else after(piece.last)
+                position, given = END if piece.ended else after(piece.last), None
                 break
-            # What could not be read before is polled now, in one go.
-            yield from _polled(part, position, begin, settings)
-            position = begin = after(_number(rows, len(rows) - 1))
+            if gap is not None:
+                # What could not be read before is polled now, in one go.
+                yield from _polled(part, position, gap, settings, given)
+                gap = None
+            position, given = _given_with(rows, position)
             yield rows
     if position != part.end:
-        yield from _polled(part, position, part.end, settings)
+        yield from _polled(part, position, part.end, settings, given)
 
 
-def _polled(part: ShardRange, begin: Position, end: Position, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The rows between two positions, from the service."""
-    if begin != end:
-        yield from read_range(replace(part, begin=begin, end=end, pieces=()), settings)
+def _given_with(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple[int, int]]:
+    """Up to where all records are given out in full with these rows, and which row of which record is the last.
+
+    The rows of an aggregate may be in several batches.
+    """
+    last = len(rows) - 1
+    number = _number(rows, last)
+    first = _place(rows, number - 1)
+    if first:
+        position = after(_number(rows, first - 1))
+    return position, _row(rows, last)
+
+
+def _polled(
+    part: ShardRange, begin: Position, end: Position, settings: ReadSettings, given: tuple[int, int] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows between two positions, from the service; without those up to the one that was given out before."""
+    if begin == end:
+        return
+    for batch in read_range(replace(part, begin=begin, end=end, pieces=()), settings):
+        rows = batch
+        if given is not None:
+            key = bisect_right(range(len(rows)), given, key=partial(_row, rows))
+            given, rows = given if key == len(rows) else None, rows.slice(key)
+        if len(rows):
+            yield rows
 
 
 def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
@@ -85,7 +113,7 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
             rows = rows.slice(0, _place(rows, piece.last))
         if len(rows):
             last = _number(rows, len(rows) - 1)
-            yield rows
+            yield from cut_batches([rows], MAX_ROWS, MAX_BYTES)
     if last != piece.last:
         raise ValueError(f"{piece.segment} ends with the record {last} and not with {piece.last}")
 
@@ -93,6 +121,10 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
 def _place(rows: pa.RecordBatch, number: int) -> int:
     """The index of the first row behind a record."""
     return bisect_right(range(len(rows)), number, key=lambda row: _number(rows, row))
+
+
+def _row(rows: pa.RecordBatch, row: int) -> tuple[int, int]:
+    return _number(rows, row), int(rows.column("subSequenceNumber")[row].as_py())
 
 
 def _number(rows: pa.RecordBatch, row: int) -> int:

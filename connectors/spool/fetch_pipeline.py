@@ -253,7 +253,8 @@ class Pipeline:
         failpoint("fetch.before_decode")
         block = self._target.decode([held.token for held in taken])
         wire_bytes = sum(held.wire_bytes for held in taken)
-        held = Held(block.token, wire_bytes, len(block.rows), taken[0].received_at, int(block.sizes.sum()))
+        rows, row_bytes = len(block.rows) + block.more_rows, int(block.sizes.sum()) + block.more_bytes
+        held = Held(block.token, wire_bytes, rows, taken[0].received_at, row_bytes)
         with self._intake.lock:
             if self._abandoned:
                 return
@@ -266,6 +267,8 @@ class Pipeline:
             ids = block.ids
             keys = no_keys(len(block.rows)) if ids is None else keys_of(ids, self._plan.hash_key, block.other_ids)
             self._segment.append(block.rows, keys, block.sizes, block.published, dict(block.counters), block.notes)
+            for more, sizes in block.more:
+                self._segment.append(more, no_keys(len(more)), sizes, None)
         else:
             self._target.on_durable(held.token)
 

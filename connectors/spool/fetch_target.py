@@ -16,7 +16,7 @@ by `on_given_up`, in the order of arrival.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -133,6 +133,10 @@ class Block:
         counters: what to add to the counters of the segment.
         other_ids: values by which rows are copies as well, if there are any.
         notes: JSON values that the segment keeps in its footer.
+        more: further rows and their sizes, for rows without ids; made while they are written, so that few are in
+            memory at a time.
+        more_rows: how many rows these are.
+        more_bytes: the sum of their sizes.
     """
 
     rows: pa.RecordBatch
@@ -143,6 +147,9 @@ class Block:
     counters: Mapping[str, int] = field(default_factory=dict)
     other_ids: OtherIds | None = None
     notes: Sequence[Any] = ()
+    more: Iterable[tuple[pa.RecordBatch, Sizes]] = ()
+    more_rows: int = 0
+    more_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

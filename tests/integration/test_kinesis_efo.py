@@ -20,6 +20,7 @@ import pytest
 from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.kinesis.client import KinesisClient
+from connectors.kinesis.columns import MAX_ROWS
 from connectors.kinesis.consumers import StreamConsumers, active_consumer
 from connectors.kinesis.jobs import Job, Jobs
 from connectors.kinesis.offsets import read_offset
@@ -31,7 +32,8 @@ from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.stream import KinesisStream
 from connectors.spool.fetch_pipeline import FetcherFolder
-from connectors.spool.segment import SegmentReader
+from connectors.spool.sealed import SealedReader
+from connectors.spool.segment import SEGMENT, SegmentReader
 from connectors.spool.stores import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import (
@@ -42,7 +44,7 @@ from connectors.testing.protocol import (
     descendants,
     is_running,
 )
-from tests.kinesis_rig import PATIENCE, SOURCE, KinesisRig, wait_until
+from tests.kinesis_rig import PATIENCE, SOURCE, KinesisRig, kpl_aggregate, wait_until
 
 HOUR = 3600.0
 _ARN = "arn:aws:kinesis:us-east-1:{1:012}:stream/{0}"
@@ -618,16 +620,22 @@ def _all_is_known(efo: Efo, query: StreamingQuery) -> bool:
     return newest == {shard: state.shards[shard].position for shard in newest}
 
 
-def _batch_of_segments(efo: Efo) -> tuple[dict[str, Any], dict[str, Any]]:
+def _put_three_times(efo: Efo) -> None:
+    kept = efo.spooled_rows()
+    for number in range(1, 4):
+        efo.rig.put(40, size=50)
+        wait_until(lambda number=number: efo.spooled_rows() == kept + 40 * number)
+
+
+def _batch_of_segments(
+    efo: Efo, fill: Callable[[Efo], None] = _put_three_times, shards: int = 2
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The offsets of a batch of many segments, which was planned and not read."""
     with efo.query() as query:
-        efo.until_live(query, 2)
+        efo.until_live(query, shards)
         values = efo.rig.put(10)
         efo.rig.drain(query, values)
-        kept = efo.spooled_rows()
-        for number in range(1, 4):
-            efo.rig.put(40, size=50)
-            wait_until(lambda number=number: efo.spooled_rows() == kept + 40 * number)
+        fill(efo)
         wait_until(lambda: _all_is_known(efo, query))  # it is told of a segment when that is there
         children = descendants(query.reader.pid)
         query.crash_at("offsets_logged")
@@ -688,6 +696,36 @@ def test_each_segment_of_a_batch_may_be_lost_or_damaged_and_the_rows_are_the_sam
             assert _rows(two, _planned(two, start, end)) == wanted, (harm, path)
             for each, data in saved.items():
                 each.write_bytes(data)
+
+
+def test_28_an_aggregate_is_spooled_in_parts_and_the_rows_are_the_same_when_any_part_is_damaged(efo: Efo) -> None:
+    data = [b"%d" % number for number in range(2 * MAX_ROWS + 5)]
+
+    def fill(efo: Efo) -> None:
+        kept = efo.spooled_rows()
+        aggregate = kpl_aggregate(data)
+        efo.rig.server.put(efo.rig.stream, [("k", b"before"), ("k", aggregate), ("k", b"after")])
+        wait_until(lambda: efo.spooled_rows() == kept + len(data) + 2)
+
+    ranges = _planned(efo, *_batch_of_segments(efo, fill, 1))
+    wanted = _rows(efo, ranges)
+    assert [row["data"] for row in wanted] == [b"before", *data, b"after"]
+    options = parse_read_options(efo.rig.options(**efo.options()), {}, streaming=True)
+    sizes = [len(batch) for part in ranges for batch in read_part(part, _settings(options, 1.0))]
+    assert max(sizes) <= MAX_ROWS
+    polled = _rows(efo, ranges, spoolLocation=str(efo.spool / "elsewhere"))
+    assert polled == wanted, "rows are those of polling"
+    (path,) = {efo.spool / piece.segment for part in ranges for piece in part.pieces if piece.end_row > MAX_ROWS}
+    whole = path.read_bytes()
+    blocks = SealedReader(open_store(str(efo.spool), "look"), path.relative_to(efo.spool).as_posix(), SEGMENT, None)
+    places = [section["offset"] + section["length"] // 2 for section in blocks.of_kind("block")]
+    assert len(places) >= 3
+    for place in places:
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        found: list[dict[str, Any]] = []
+        assert efo.polls(lambda found=found: found.extend(_rows(efo, ranges))) > 0
+        assert found == wanted, place
+    path.write_bytes(whole)
 
 
 def _empty_aggregate() -> bytes:

@@ -3,24 +3,51 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.arrow import arrow_schema
-from connectors.kinesis.aggregation import MAGIC, UserRecord, user_records
-from connectors.kinesis.columns import ARROW_SCHEMA, columns
+from connectors.kinesis.aggregation import MAGIC, open_aggregate
+from connectors.kinesis.columns import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches
 from connectors.kinesis.records import Record
 from connectors.kinesis.schema import SOURCE_SCHEMA
+from tests.kinesis_rig import kpl_aggregate
 from tools.protos import compile_set
 
 ROOT = Path(__file__).parents[2]
 Maker = Callable[..., bytes]
+
+
+class UserRecord(NamedTuple):
+    """A record as its producer gave it to the KPL."""
+
+    data: bytes
+    partition_key: str
+    explicit_hash_key: str | None
+
+
+def user_records(data: bytes) -> list[UserRecord] | None:
+    """The records of an aggregate; None when it is none."""
+    found = open_aggregate(data)
+    if found is None:
+        return None
+    return [UserRecord(*row) for row in zip(*found.rows(0, len(found)), strict=True)]
+
+
+def read(records: list[Record], *, deaggregate: bool = True) -> list[pa.RecordBatch]:
+    return list(batches(records, aggregates(records) if deaggregate else None, "orders", "shard"))
+
+
+def rows_of(found: list[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in found for row in batch.to_pylist()]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +141,7 @@ def test_rows_of_aggregates_and_others_stand_in_order(message: Any) -> None:
     data = aggregate(message, ROWS)
     broken = data[:-1] + bytes([data[-1] ^ 1])
     records = [Record("1", b"plain", "k", 1.5), Record("2", data, "a", 1_700_000_000.123), Record("3", broken, "b")]
-    table = columns(records, "orders", "shard", deaggregate=True).to_pylist()
+    table = rows_of(read(records))
     assert [(row["sequenceNumber"], row["subSequenceNumber"]) for row in table] == [
         ("1", 0),
         ("2", 0),
@@ -129,6 +156,58 @@ def test_rows_of_aggregates_and_others_stand_in_order(message: Any) -> None:
     ]
     assert table[1]["approximateArrivalTimestamp"].timestamp() == pytest.approx(1_700_000_000.123, abs=1e-6)
     assert table[4]["approximateArrivalTimestamp"] is None
-    plain = columns(records, "orders", "shard", deaggregate=False)
+    (plain,) = read(records, deaggregate=False)
     assert plain.schema == ARROW_SCHEMA
     assert plain.column("data").to_pylist() == [b"plain", data, broken]
+
+
+# The size of batches
+
+
+def assert_bounded(found: list[pa.RecordBatch]) -> None:
+    for batch in found:
+        assert 1 <= len(batch) <= MAX_ROWS
+        assert batch.nbytes <= MAX_BYTES or len(batch) == 1
+
+
+def test_an_aggregate_of_very_many_records_becomes_batches_of_bounded_rows() -> None:
+    data = [b"%d" % number for number in range(3 * MAX_ROWS + 5)]
+    found = read([Record("1", b"before", "k"), Record("2", kpl_aggregate(data), "k"), Record("3", b"after", "k")])
+    assert_bounded(found)
+    assert len(found) == 4
+    rows = rows_of(found)
+    assert [row["data"] for row in rows] == [b"before", *data, b"after"]
+    assert [row["subSequenceNumber"] for row in rows] == [0, *range(len(data)), 0]
+    assert [row["sequenceNumber"] for row in rows] == ["1", *["2"] * len(data), "3"]
+
+
+@pytest.mark.parametrize("size", [1, 9_000, 2 * 1024 * 1024, MAX_BYTES + 1])
+@pytest.mark.parametrize("aggregated", [True, False])
+def test_large_rows_become_batches_of_bounded_bytes(size: int, aggregated: bool) -> None:
+    """One that is larger than the bound stands alone."""
+    data = [b"x" * size] * (40 << 20 >> (size.bit_length() - 1) if size > 1 else 25_000)
+    if aggregated:
+        found = read([Record("1" * 56, kpl_aggregate(data, "k" * 256), "k")])
+    else:
+        found = read([Record(str(number), each, "k" * 256) for number, each in enumerate(data)])
+    assert_bounded(found)
+    assert [row for batch in found for row in batch["data"].to_pylist()] == data
+    # They are not cut finer than the bounds ask.
+    assert all(
+        len(one) + len(two) > MAX_ROWS or one.nbytes + two.nbytes > MAX_BYTES * 0.9
+        for one, two in itertools.pairwise(found)
+    )
+
+
+@settings(max_examples=20)
+@given(st.lists(st.integers(0, 3), max_size=6), st.integers(1, 6))
+def test_rows_are_the_same_however_records_are_grouped_into_answers(counts: list[int], cut: int) -> None:
+    records = [
+        Record(str(number), kpl_aggregate([b"%d" % each for each in range(count * 4000)]) if count else b"plain", "k")
+        for number, count in enumerate(counts)
+    ]
+    whole = pa.Table.from_batches(read(records), ARROW_SCHEMA)
+    parts = [batch for part in (records[:cut], records[cut:]) for batch in read(part)]
+    assert_bounded(parts)
+    assert pa.Table.from_batches(parts, ARROW_SCHEMA).equals(whole)
+    assert whole.num_rows == sum(count * 4000 or 1 for count in counts)
