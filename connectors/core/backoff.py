@@ -1,4 +1,4 @@
-"""The one retry policy: exponential backoff with full jitter, a cap and a deadline.
+"""The one retry policy: exponential backoff with full jitter, a cap and a deadline; retries that go on are logged.
 
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
 see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015. Clock, sleep and randomness are arguments, so
@@ -7,6 +7,7 @@ that tests need no waiting.
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable
@@ -19,8 +20,13 @@ __all__ = ["Backoff", "RetryPolicy", "is_transient", "retry"]
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 # From here on the ceiling has long reached any cap, and a larger power would overflow.
 _LARGEST_EXPONENT: Final = 64
+_LOG_AFTER_SECONDS: Final = 5.0
+"""Failures in a row that have lasted, or by the next attempt will have lasted, so long are logged."""
+_LOG_EVERY_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +68,41 @@ class Backoff:
     Args:
         policy: the policy; its deadline is not looked at.
         uniform: gives a number in [0, 1).
+        clock: monotonic time in seconds.
     """
 
-    def __init__(self, policy: RetryPolicy, uniform: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        uniform: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._policy = policy
         self._uniform = uniform
+        self._clock = clock
+        self._since = self._log_at = 0.0
         self.failures = 0
 
-    def next_delay_seconds(self) -> float:
-        """Count one more failure; the time to wait before the next attempt."""
+    def next_delay_seconds(self, error: BaseException | None = None) -> float:
+        """Count one more failure and return the time to wait before the next attempt.
+
+        Args:
+            error: what failed; logged when failures have gone on for some seconds, and every half minute from then on.
+        """
         self.failures += 1
-        return self._uniform() * self._policy.ceiling_seconds(self.failures)
+        delay = self._uniform() * self._policy.ceiling_seconds(self.failures)
+        now = self._clock()
+        if self.failures == 1:
+            self._since, self._log_at = now, now + _LOG_AFTER_SECONDS
+        if error is not None and now + delay >= self._log_at:
+            self._log_at = now + _LOG_EVERY_SECONDS
+            _log.warning(
+                "[RETRYING] A call has failed %d times in %.0f s: %s",
+                self.failures,
+                now - self._since,
+                error,
+            )
+        return delay
 
     def reset(self) -> None:
         """An attempt succeeded: the next failure counts as the first."""
@@ -95,6 +125,8 @@ def retry(
 ) -> T:
     """Call ``attempt`` until it succeeds, fails for good, or the deadline of the policy is passed.
 
+    Retries that go on for some seconds are logged.
+
     Args:
         attempt: what to try.
         policy: how often and how long.
@@ -107,7 +139,7 @@ def retry(
     Raises:
         Exception: the last error of ``attempt``, as it was raised.
     """
-    backoff = Backoff(policy, uniform)
+    backoff = Backoff(policy, uniform, clock)
     started = clock()
     while True:
         try:
@@ -115,7 +147,7 @@ def retry(
         except Exception as error:
             if not retryable(error):
                 raise
-            delay = backoff.next_delay_seconds()
+            delay = backoff.next_delay_seconds(error)
             limit = policy.deadline_seconds
             if limit is not None and clock() - started + delay > limit:
                 raise

@@ -216,7 +216,7 @@ class KinesisClient:
 
         named = stream_named(stream) if stream.startswith("arn:") else {}
         answer = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
-        return parse_page(answer[BODY], answer["AnsweredAt"])
+        return parse_page(answer[BODY], answer["AnsweredAt"], f"{stream}, {shard}")
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
         """The request that subscribes a consumer to a shard; botocore has made and signed it, and not sent it.
@@ -298,20 +298,21 @@ def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[s
         raise IncompleteReadError(actual_bytes=len(body), expected_bytes=expected)
 
 
-def _do_not_send(request: Any, **_event: Any) -> None:
+def _do_not_send(request: Any, *, trusted: str, **_event: Any) -> None:
     """Take a request that is signed out of botocore, which would send it by HTTP/1.1.
+
+    Args:
+        request: the request.
+        trusted: a file with the authorities that botocore trusts.
 
     Raises:
         NotSent: with the request.
     """
-    from botocore.httpsession import where  # noqa: PLC0415 - see the top
-
     texts = {
         name: value.decode("latin-1") if isinstance(value, bytes) else str(value)
         for name, value in request.headers.items()
     }
     body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
-    trusted = os.environ.get("AWS_CA_BUNDLE") or where()
     raise NotSent(SignedRequest(request.url, texts, body, trusted if request.url.startswith("https:") else None))
 
 
@@ -323,6 +324,7 @@ def _open(options: KinesisClientOptions, connections: int) -> Any:
     """
     from botocore.config import Config  # noqa: PLC0415 - see the top
     from botocore.exceptions import BotoCoreError  # noqa: PLC0415
+    from botocore.httpsession import where  # noqa: PLC0415
 
     config = Config(
         connect_timeout=_CONNECT_SECONDS,
@@ -339,7 +341,8 @@ def _open(options: KinesisClientOptions, connections: int) -> Any:
         raise client_error("Opening a client", "kinesis", error) from None
     client.meta.events.register("before-parse.kinesis", _refuse_part)
     client.meta.events.register("before-parse.kinesis.GetRecords", keep_body)
-    client.meta.events.register("before-send.kinesis.SubscribeToShard", _do_not_send)
+    trusted = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or where()
+    client.meta.events.register("before-send.kinesis.SubscribeToShard", partial(_do_not_send, trusted=trusted))
     client.meta.events.register("before-parse.kinesis.PutRecords", keep_body)
     client.meta.events.register("before-parameter-build.kinesis.PutRecords", take_body)
     client.meta.events.register("before-call.kinesis.PutRecords", put_body)

@@ -23,6 +23,7 @@ __all__ = [
     "IN_USE",
     "NOT_FOUND",
     "THROTTLED",
+    "certificate_error",
     "client_error",
     "credentials_error",
     "refuses_keys",
@@ -50,7 +51,12 @@ class _Kind:
 
 _THROTTLED: Final = _Kind(ServiceUnavailableError, THROTTLED, "Others may read this stream too; see minFetchPeriod.")
 _UNAVAILABLE: Final = _Kind(ServiceUnavailableError, "KINESIS_UNAVAILABLE", "Try again later.")
-_EXPIRED: Final = _Kind(ServiceUnavailableError, EXPIRED_ITERATOR)
+_EXPIRED: Final = _Kind(
+    ServiceUnavailableError,
+    EXPIRED_ITERATOR,
+    "Each retry took a new iterator, which is good for five minutes: see what delays {operation} so long on this "
+    "machine, such as a paused container or a slow proxy.",
+)
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
@@ -96,6 +102,8 @@ _NETWORK: Final = {
     "ResponseParserError",
     "ResponseStreamingError",
 }
+_CERTIFICATE: Final = re.compile(r"certificate.verify.failed|doesn't match|No such file", re.IGNORECASE)
+"""What an SSLError says of a certificate that is not trusted; of a connection that was cut it says something else."""
 _NO_CREDENTIALS: Final = {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"}
 _LOGIN: Final = {"SSOError", "TokenRetrievalError", "NoAuthTokenError", "LoginError", "RefreshWithMFAUnsupportedError"}
 _SECRETS: Final = re.compile(
@@ -143,6 +151,8 @@ def client_error(operation: str, where: str, error: BaseException) -> ConnectorE
     """Our error for one that botocore raises without an answer of the service."""
     name, kinds = type(error).__name__, {each.__name__ for each in type(error).__mro__}
     what = f"{operation} failed: {name}{_said(str(error))}"
+    if name == "SSLError" and _CERTIFICATE.search(str(error)):
+        return certificate_error(what, where)
     if kinds & _NETWORK:
         return ServiceUnavailableError("KINESIS_UNAVAILABLE", what, where, "Check the network, endpointUrl and region.")
     if name == "NoRegionError":
@@ -159,6 +169,18 @@ def client_error(operation: str, where: str, error: BaseException) -> ConnectorE
     elif kinds & _LOGIN:
         mend = "Log in again (aws sso login), or give credentials that a query can renew by itself, such as a role."
     return CredentialsError(CREDENTIALS, what, where, mend)
+
+
+def certificate_error(what: str, where: str) -> CredentialsError:
+    """Make the error for a certificate that is not trusted: no retry helps."""
+    return CredentialsError(
+        "TLS_CERTIFICATE",
+        what,
+        where,
+        "Name a file with the authority that signed the certificate by AWS_CA_BUNDLE or by ca_bundle in the shared AWS "
+        "files, on the driver and each executor; a proxy that opens TLS has an authority of its own. If the name or "
+        "the date of the certificate is wrong, check endpointUrl, stsEndpoint and the clock.",
+    )
 
 
 def credentials_error(error: BaseException) -> CredentialsError:

@@ -200,6 +200,6 @@ class StreamConsumers:
 
     def _again_after(self, error: ConnectorError, consumer: _Consumer) -> float | None:
         """In how many seconds to look again after an error; None when that is too late, or cannot help."""
-        delay = consumer.backoff.next_delay_seconds()
+        delay = consumer.backoff.next_delay_seconds(error)
         is_late = time.monotonic() + delay > consumer.asked + self._options.register_timeout
         return None if is_late or not is_transient(error) else delay

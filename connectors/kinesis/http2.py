@@ -29,6 +29,7 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
 from connectors.core.errors import ServiceUnavailableError
+from connectors.kinesis.client_errors import certificate_error
 
 __all__ = ["Answer", "Http2Client"]
 
@@ -305,6 +306,7 @@ async def _connect(scheme: str, authority: str, certificates: str | None) -> _Co
     """A new connection.
 
     Raises:
+        CredentialsError: the certificate of the other side is not trusted, or there is no file of authorities.
         ServiceUnavailableError: there is none, or the other side does not speak HTTP/2.
     """
     parts = urlsplit(f"{scheme}://{authority}")
@@ -314,6 +316,10 @@ async def _connect(scheme: str, authority: str, certificates: str | None) -> _Co
         async with asyncio.timeout(_CONNECT_SECONDS):
             loop = asyncio.get_running_loop()
             transport, made = await loop.create_connection(_Connection, parts.hostname or "", port, ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        raise certificate_error(
+            f"SubscribeToShard failed: the certificate is not accepted: {error.verify_message}", authority
+        ) from None
     except (OSError, TimeoutError) as error:
         raise _cut(f"there is no connection to {authority}: {str(error) or 'no answer in time'}") from None
     tls = transport.get_extra_info("ssl_object")
@@ -324,7 +330,11 @@ async def _connect(scheme: str, authority: str, certificates: str | None) -> _Co
 
 
 def _tls(certificates: str | None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=certificates)
+    try:
+        context = ssl.create_default_context(cafile=certificates)
+    except OSError as error:
+        what = f"The file of trusted authorities cannot be read: {error.strerror or error}"
+        raise certificate_error(what, str(certificates)) from None
     context.set_alpn_protocols(["h2"])
     return context
 

@@ -185,7 +185,7 @@ class _Rounds:
             what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
             action = _MORE_SHARDS if error.code == THROTTLED else error.action
             raise type(error)(error.code, f"{what}: {error.what}", f"{error.where}, {key_name(left[0].key)}", action)
-        self._sleep(self._backoff.next_delay_seconds())
+        self._sleep(self._backoff.next_delay_seconds(error))
 
 
 class _ChunkedPut(_Put):
@@ -222,7 +222,7 @@ class _ChunkedPut(_Put):
             error: ConnectorError | None
             try:
                 answer = self.client.put_records(stream, put_body(stream, waiting))
-                error, failed = _refused(stream, waiting, put_results(answer, len(waiting)))
+                error, failed = _refused(stream, waiting, put_results(answer, len(waiting), stream))
             except ConnectorError as raised:
                 error, failed = raised, waiting
             if error is None:

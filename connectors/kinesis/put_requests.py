@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from connectors.core.errors import ServiceUnavailableError
-from connectors.kinesis.records import MALFORMED, decoded
+from connectors.kinesis.records import decoded, malformed
 
 if TYPE_CHECKING:
     from connectors.kinesis.entries import Entry
@@ -63,18 +62,19 @@ def put_body(stream: str, records: Sequence[Entry]) -> bytes:
     return _ENCODER.encode(_Request(written, StreamName=stream))
 
 
-def put_results(body: bytes, count: int) -> list[Result]:
+def put_results(body: bytes, count: int, stream: str) -> list[Result]:
     """What became of each record of a request, from its answer.
 
     Args:
         body: the answer.
         count: how many records were sent.
+        stream: where to, for errors.
 
     Raises:
         ServiceUnavailableError: it is not an answer of PutRecords to so many; a cut connection can leave such.
     """
-    results = decoded(_DECODER, body, "PutRecords").Records
+    results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count:
-        what = f"The answer of PutRecords says what became of {len(results)} records, and {count} were sent"
-        raise ServiceUnavailableError(MALFORMED, what, f"{len(body)} bytes")
+        said = ValueError(f"it says what became of {len(results)} records, and {count} were sent")
+        raise malformed(f"The answer of PutRecords ({len(body)} bytes)", said, stream)
     return results

@@ -9,11 +9,11 @@ import msgspec
 
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["MALFORMED", "Event", "Page", "Record", "decoded", "parse_event", "parse_page"]
+__all__ = ["Event", "Page", "Record", "decoded", "malformed", "parse_event", "parse_page"]
 
 T = TypeVar("T")
 
-MALFORMED: Final = "KINESIS_ANSWER_MALFORMED"
+_MALFORMED: Final = "KINESIS_ANSWER_MALFORMED"
 
 
 class Record(msgspec.Struct, gc=False):
@@ -80,13 +80,13 @@ class Page:
         return sum(len(each.Data) for each in self.records)
 
 
-def parse_page(body: bytes, at_ms: int) -> Page:
-    """Parse an answer.
+def parse_page(body: bytes, at_ms: int, where: str) -> Page:
+    """Parse an answer about a shard; ``where`` names it in errors.
 
     Raises:
         ServiceUnavailableError: it is not one of GetRecords; a cut connection can leave such.
     """
-    parsed = decoded(_DECODER, body, "GetRecords")
+    parsed = decoded(_DECODER, body, "GetRecords", where)
     return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms, len(body))
 
 
@@ -107,8 +107,8 @@ class Event:
     ended: bool
 
 
-def parse_event(payload: bytes) -> Event:
-    """Parse an event.
+def parse_event(payload: bytes, where: str) -> Event:
+    """Parse an event of a shard; ``where`` names it in errors.
 
     Raises:
         ServiceUnavailableError: it is none.
@@ -117,14 +117,13 @@ def parse_event(payload: bytes) -> Event:
         parsed = _EVENT_DECODER.decode(payload)
         continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
     except (msgspec.DecodeError, ValueError) as error:
-        what = f"An event of SubscribeToShard cannot be read: {error}"
-        raise ServiceUnavailableError(MALFORMED, what, f"{len(payload)} bytes") from None
+        raise malformed(f"An event of SubscribeToShard ({len(payload)} bytes)", error, where) from None
     ended = bool(parsed.ChildShards) or continuation is None
     return Event(parsed.Records, continuation, parsed.MillisBehindLatest or 0, ended)
 
 
-def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str) -> T:
-    """An answer, decoded.
+def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where: str) -> T:
+    """Decode an answer to a call about a stream or shard; ``where`` names it in errors.
 
     Raises:
         ServiceUnavailableError: it is not one of this operation; a cut connection can leave such.
@@ -132,5 +131,14 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str) -> T:
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        what = f"The answer of {operation} cannot be read: {error}"
-        raise ServiceUnavailableError(MALFORMED, what, f"{len(body)} bytes") from None
+        raise malformed(f"The answer of {operation} ({len(body)} bytes)", error, where) from None
+
+
+def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
+    """Make the error for what a call brought and cannot be read; ``what`` names it, ``where`` its stream or shard."""
+    return ServiceUnavailableError(
+        _MALFORMED,
+        f"{what} cannot be read: {error}",
+        where,
+        "Retries did not help: check endpointUrl, and that no proxy between changes or cuts answers.",
+    )

@@ -160,7 +160,7 @@ class ShardSubscription:
 
     def _after_failure(self, error: ConnectorError) -> float:
         """Take note of the end of a subscription; how long to wait."""
-        delay = self._backoff.next_delay_seconds()
+        delay = self._backoff.next_delay_seconds(error)
         _log.debug("a subscription ended: %s", error)
         if error.code == CREDENTIALS and not self._renewed and self._host.renew(self._keys):
             self._renewed = True
@@ -194,7 +194,7 @@ class ShardSubscription:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 answer = await host.http.post(signed.url, signed.headers, signed.body, signed.certificates)
         except TimeoutError:
-            raise _silent("no connection in time") from None
+            raise _silent("no connection in time", order) from None
         async with answer:
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
@@ -203,7 +203,7 @@ class ShardSubscription:
                         raise await _refusal(answer, order)
             except TimeoutError:
                 answer.retire_connection()
-                raise _silent("it is not answered") from None
+                raise _silent("it is not answered", order) from None
             self._opened = time.monotonic()
             await self._read_events(answer)
 
@@ -228,7 +228,7 @@ class ShardSubscription:
                     self._host.stall_seconds,
                     *self.order.key,
                 )
-                raise _silent("it sends nothing") from None
+                raise _silent("it sends nothing", self.order) from None
             if not data:
                 return
             for message in buffer.feed(data):
@@ -244,7 +244,7 @@ class ShardSubscription:
             raise service_error("SubscribeToShard", _where(self.order), error)
         if headers.get(":event-type") != "SubscribeToShardEvent" or self.ended:
             return
-        event = parse_event(message.payload)
+        event = parse_event(message.payload, _where(self.order))
         self._last_event = time.monotonic()
         self._hand_on(event, len(message.payload))
         if not self._served:
@@ -308,8 +308,13 @@ def _where(order: Order) -> str:
     return f"{order.consumer}, {order.key[1]}"
 
 
-def _silent(what: str) -> ServiceUnavailableError:
-    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_SILENT", f"A subscription is given up: {what}")
+def _silent(what: str, order: Order) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        "KINESIS_SUBSCRIPTION_SILENT",
+        f"A subscription is given up: {what}",
+        _where(order),
+        "It is opened again by itself; if that goes on, check the network and proxies.",
+    )
 
 
 def _date_ms(date: str | None) -> int:

@@ -280,7 +280,7 @@ class ShardWatch:
             followed.spent = 0.0
 
     def _after_failure(self, followed: Followed, error: ConnectorError) -> float:
-        delay = followed.backoff.next_delay_seconds()
+        delay = followed.backoff.next_delay_seconds(error)
         if error.code == EXPIRED_ITERATOR and followed.backoff.failures == 1:
             return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
         if not is_transient(error) or followed.backoff.failures > self._options.num_retries:

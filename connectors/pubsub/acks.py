@@ -135,7 +135,7 @@ class AckSender:
                 give_up_at = began + REFUSED_ACK_SECONDS
                 again = pa.array(sorted(failures.transient), pa.string())
                 request = next(acknowledge_requests(self._subscription, again))
-            delay = backoff.next_delay_seconds()
+            delay = backoff.next_delay_seconds(reason)
             if time.monotonic() + delay > min(give_up_at, self._deadline):
                 self._give_up(reason)
                 return

@@ -177,7 +177,7 @@ class Publisher:
         if error is None:
             self._published(held)
         elif isinstance(error, ConnectorError) and error.transient:
-            due = time.monotonic() + held.backoff.next_delay_seconds()
+            due = time.monotonic() + held.backoff.next_delay_seconds(error)
             if due > held.give_up_at:
                 raise error
             self._trouble = error

@@ -53,6 +53,9 @@ _PULL_ROLE: Final = "roles/pubsub.subscriber"
 _PLUGIN_FAILED: Final = "Getting metadata from plugin failed"
 _OAUTH_REFUSED: Final = re.compile(r"invalid_(request|client|grant|scope)|unauthorized_client|unsupported_grant_type")
 
+_CERTIFICATE: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|Peer name .* is not in peer certificate|Hostname Verif")
+"""How gRPC, and the client of token endpoints, say that they do not trust a certificate; the status is UNAVAILABLE."""
+
 _SAID_CHARACTERS: Final = 300
 _SECRETS: Final = re.compile(
     r"-----BEGIN.*?(-----END[^-]*-----|$)|Bearer\s+\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+(\.[\w-]+)?|\"private_key[^,}]*",
@@ -105,6 +108,8 @@ def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:
         status: name of the gRPC status code.
         detail: what the service says; shown in one line, cut, and without anything that looks like a credential.
     """
+    if _CERTIFICATE.search(detail):
+        return _untrusted(call, detail)
     if detail.startswith(_PLUGIN_FAILED):
         return _no_token(call, detail)
     if status in TRANSIENT:
@@ -214,6 +219,21 @@ _TERMINAL: Final = {
     "ALREADY_EXISTS": _exists,
     "INVALID_ARGUMENT": _invalid,
 }
+
+
+def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
+    """A certificate is not trusted: no retry helps."""
+    of_token = detail.startswith(_PLUGIN_FAILED)
+    peer = "the token endpoint" if of_token else call.transport.target
+    variable = "REQUESTS_CA_BUNDLE" if of_token else "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
+    return CredentialsError(
+        "TLS_CERTIFICATE",
+        f"{call.method} failed: the certificate of {peer} is not accepted",
+        f"{call.resource} at {call.transport.target}",
+        f"Name a file with the authority that signed it in the environment variable {variable}, for the driver and "
+        "each executor; a proxy that opens TLS has an authority of its own. If its name or date is wrong, check the "
+        f"option endpoint and the clock.{'' if of_token else _said(detail)}",
+    )
 
 
 def _no_token(call: RpcCall, detail: str) -> ConnectorError:

@@ -169,7 +169,7 @@ class StreamReader:
             if error is not None and not self._stopped.is_set():
                 self._take_error(error)
             if not self._leaving:
-                self._stopped.wait(self._backoff.next_delay_seconds())
+                self._stopped.wait(self._backoff.next_delay_seconds(error))
 
     def _read_one_stream(self, intake: Intake) -> tuple[ConnectorError | None, int]:
         """Read a stream to its end; why it ended, and how many responses it gave."""

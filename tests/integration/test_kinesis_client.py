@@ -30,7 +30,9 @@ from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_options import client_options
 from connectors.kinesis.options import parse_read_options
 from connectors.kinesis.positions import TRIM, after, at_time
+from connectors.kinesis.put_requests import put_results
 from connectors.kinesis.read import ReadSettings, read_range
+from connectors.kinesis.records import parse_page
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.writer import KinesisBatchWriter, batch_writer
 from connectors.testing.kinesis import KinesisServer
@@ -428,6 +430,40 @@ def test_17_an_answer_that_is_cut_short_is_an_error_that_may_pass(server: Kinesi
     with pytest.raises(ServiceUnavailableError):
         calls[operation]()
     calls[operation]()
+
+
+def test_an_answer_that_cannot_be_read_says_where_and_what_to_do() -> None:
+    with pytest.raises(ServiceUnavailableError, match="KINESIS_ANSWER_MALFORMED") as caught:
+        parse_page(b'{"Records": 1}', 0, f"orders, {SHARD}")
+    assert "GetRecords" in caught.value.what
+    assert caught.value.where == f"orders, {SHARD}"
+    assert "endpointUrl" in caught.value.action
+    for body in (b"<html>", b'{"FailedRecordCount":0,"Records":[]}'):
+        with pytest.raises(ServiceUnavailableError, match=r"KINESIS_ANSWER_MALFORMED.*PutRecords") as refused:
+            put_results(body, 1, "orders")
+        assert refused.value.where == "orders"
+        assert refused.value.action
+
+
+def test_an_iterator_that_has_expired_says_where_and_what_to_do(server: KinesisServer) -> None:
+    server.fail("GetRecords", "ExpiredIteratorException", 1)
+    client = client_of(server)
+    with pytest.raises(ServiceUnavailableError, match=r"KINESIS_ITERATOR_EXPIRED.*GetRecords") as caught:
+        client.records(client.iterator("orders", SHARD, TRIM), 10, "orders", SHARD)
+    assert caught.value.where == f"orders, {SHARD}"
+    assert "five minutes" in caught.value.action
+
+
+def test_17_retries_that_go_on_are_logged(server: KinesisServer, caplog: pytest.LogCaptureFixture) -> None:
+    server.fail("DescribeStreamSummary", "LimitExceededException", 30)
+    raw = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "x"}
+    options = client_options(parse_read_options({**raw, "numRetries": "30"}, {}))
+    client = KinesisClient(options)
+    patiently(lambda: client.describe("orders"), options, sleep=lambda _seconds: None)
+    lines = [line for line in caplog.messages if line.startswith("[RETRYING]")]
+    assert len(lines) == 1
+    assert "KINESIS_THROTTLED" in lines[0]
+    assert "(orders)" in lines[0]
 
 
 def test_without_a_region_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -683,12 +683,13 @@ def key_file(tmp_path: Path, private_key: rsa.RSAPrivateKey) -> Path:
     return path
 
 
-def certificate(key: rsa.RSAPrivateKey) -> bytes:
+def certificate(key: rsa.RSAPrivateKey, host: str = "localhost", age_days: int = 1) -> bytes:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+    begin = now - timedelta(days=age_days)
+    builder = builder.not_valid_before(begin).not_valid_after(begin + timedelta(days=2))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
@@ -735,6 +736,43 @@ def test_key_file_signs_calls_over_tls(tmp_path: Path, private_key: rsa.RSAPriva
     assert (done.returncode, done.stdout.strip()) == (0, TOPIC), done.stderr
     assert len(seen) == 1
     assert seen[0].startswith("Bearer eyJ")
+
+
+@pytest.mark.parametrize(
+    ("trusted", "host", "age_days"),
+    [
+        pytest.param(False, "localhost", 1, id="unknown-authority"),
+        pytest.param(True, "elsewhere.example", 1, id="other-name"),
+        pytest.param(True, "localhost", 9, id="expired"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_is_no_transient_error_and_names_the_options_of_authorities(
+    trusted: bool, host: str, age_days: int, tmp_path: Path, private_key: rsa.RSAPrivateKey, key_file: Path
+) -> None:
+    roots = tmp_path / "roots.pem"
+    roots.write_bytes(certificate(private_key, host, age_days))
+    with futures.ThreadPoolExecutor(2) as threads:
+        server = grpc.server(threads, options=[("grpc.so_reuseport", 0)])
+        port = server.add_secure_port(
+            "localhost:0", grpc.ssl_server_credentials([(pem(private_key), roots.read_bytes())])
+        )
+        server.start()
+        try:
+            done = subprocess.run(
+                [sys.executable, "-c", IN_A_FRESH_PROCESS, f"https://localhost:{port}", str(key_file)],
+                env=os.environ | ({"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(roots)} if trusted else {}),
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+        finally:
+            server.stop(None).wait()
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith("connectors.core.errors.CredentialsError: [TLS_CERTIFICATE] GetSubscription"), done.stderr
+    assert "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH" in error
+    assert f"localhost:{port}" in error
+    assert "[RETRYING]" not in done.stderr
 
 
 def test_no_credentials_are_read_or_sent_without_tls(server: PubSubServer, tmp_path: Path) -> None:

@@ -111,3 +111,39 @@ def test_only_transient_errors_of_this_pack_are_transient() -> None:
 def test_policy_that_makes_no_sense_is_refused(arguments: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"_seconds|multiplier"):
         RetryPolicy(**arguments)
+
+
+def test_retries_that_go_on_for_seconds_are_logged_and_then_every_half_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    time = Time()
+    logged_at: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        if len(caplog.messages) > len(logged_at):
+            logged_at.append(time.now - 100)
+        time.sleep(seconds)
+
+    policy = RetryPolicy(initial_seconds=1.0, multiplier=1.0, cap_seconds=1.0, deadline_seconds=None)
+    assert retry(failing(100), policy, clock=time.clock, sleep=sleep, uniform=lambda: 1.0) == "answer"
+    assert logged_at == [4.0, 33.0, 62.0, 91.0]
+    assert caplog.messages[0].startswith("[RETRYING] A call has failed 5 times in 4 s: [GONE_FOR_NOW] 95 failures left")
+
+
+def test_retries_that_soon_help_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    time = Time()
+    policy = RetryPolicy(initial_seconds=1.0, multiplier=1.0, cap_seconds=1.0)
+    for _ in range(5):
+        retry(failing(4), policy, clock=time.clock, sleep=time.sleep, uniform=lambda: 1.0)
+    assert caplog.messages == []
+
+
+def test_a_long_attempt_or_a_long_wait_is_logged_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    time = Time()
+    backoff = Backoff(RetryPolicy(initial_seconds=6.0, cap_seconds=6.0), lambda: 1.0, time.clock)
+    backoff.next_delay_seconds(ServiceUnavailableError("GONE_FOR_NOW", "no answer"))
+    assert len(caplog.messages) == 1
+    backoff.reset()
+    time.now += 100
+    backoff.next_delay_seconds()
+    assert len(caplog.messages) == 1, "there is nothing to say"

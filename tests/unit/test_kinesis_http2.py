@@ -14,9 +14,10 @@ from botocore.eventstream import EventStreamBuffer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.core.errors import ServiceUnavailableError
-from connectors.kinesis.client import KinesisClient
+from connectors.core.errors import CredentialsError, ServiceUnavailableError
+from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_hooks import SignedRequest
+from connectors.kinesis.client_options import KinesisClientOptions, client_options
 from connectors.kinesis.eventstream import Message, MessageBuffer
 from connectors.kinesis.http2 import Answer, Http2Client
 from connectors.kinesis.options import parse_read_options
@@ -29,6 +30,7 @@ from tests.kinesis_calls import kinesis_client
 
 SHARD = "shardId-000000000000"
 SECONDS = 30.0
+CONSUMER = "arn:aws:kinesis:us-east-1:123456789012:stream/orders/consumer/test:1"
 
 
 # Messages
@@ -73,15 +75,17 @@ def test_a_message_with_a_wrong_byte_is_refused(place: int) -> None:
 
 def test_an_event_says_where_to_go_on_and_whether_the_shard_ends() -> None:
     record = {"SequenceNumber": "7", "Data": "aGk=", "PartitionKey": "k", "ApproximateArrivalTimestamp": 1.5}
-    event = parse_event(json.dumps({"Records": [record], "ContinuationSequenceNumber": "9"}).encode())
+    event = parse_event(json.dumps({"Records": [record], "ContinuationSequenceNumber": "9"}).encode(), "s")
     assert [(each.number, each.Data, each.arrival_ms) for each in event.records] == [(7, b"hi", 1500)]
     assert (event.continuation, event.ended) == (9, False)
     children = [{"ShardId": "a", "ParentShards": ["b"], "HashKeyRange": {}}]
-    assert parse_event(json.dumps({"Records": [], "ChildShards": children}).encode()).ended
-    assert parse_event(b'{"Records":[],"MillisBehindLatest":0}').ended
+    assert parse_event(json.dumps({"Records": [], "ChildShards": children}).encode(), "s").ended
+    assert parse_event(b'{"Records":[],"MillisBehindLatest":0}', "s").ended
     for bad in (b"{}", b'{"Records":[],"ContinuationSequenceNumber":"x"}', b"no"):
-        with pytest.raises(ServiceUnavailableError, match="KINESIS_ANSWER_MALFORMED"):
-            parse_event(bad)
+        with pytest.raises(ServiceUnavailableError, match=r"KINESIS_ANSWER_MALFORMED.*SubscribeToShard") as caught:
+            parse_event(bad, "orders, shard-1")
+        assert caught.value.where == "orders, shard-1"
+        assert "proxy" in caught.value.action
 
 
 # Subscriptions
@@ -139,7 +143,7 @@ async def events(answer: Answer, buffer: MessageBuffer) -> list[Event]:
         messages = list(buffer.feed(await answer.read()))
         found = [each for each in messages if each.headers[":event-type"] == "SubscribeToShardEvent"]
         if found:
-            return [parse_event(each.payload) for each in found]
+            return [parse_event(each.payload, "s") for each in found]
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -274,3 +278,82 @@ def test_no_server_and_a_server_without_http2_are_told(server: KinesisServer, co
             await subscribe(client, signed)
 
     run(work)
+
+
+# Certificates that are not trusted
+
+
+@pytest.mark.parametrize(
+    ("trusted", "host", "age_days", "said"),
+    [
+        pytest.param(False, "localhost", 1, "unable to get local issuer", id="unknown-authority"),
+        pytest.param(
+            True, "elsewhere.example", 1, "(127.0.0.1' doesn't match|not valid for '127.0.0.1')", id="other-name"
+        ),
+        pytest.param(True, "localhost", 9, "expired", id="expired"),
+    ],
+)
+def test_a_certificate_that_is_not_trusted_is_no_transient_error_and_names_the_options_of_authorities(
+    trusted: bool, host: str, age_days: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_certificates(tmp_path / "tls", host, age_days)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    if trusted:
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(folder / "ca.pem"))
+    with KinesisServer(certificates=folder) as server:
+        client = client_at(server.tls_url)
+
+        calls = 0
+
+        def call() -> object:
+            nonlocal calls
+            calls += 1
+            return client.describe("orders")
+
+        async def subscribe_once(http: Http2Client) -> None:
+            signed = client.subscription(CONSUMER, SHARD, TRIM)
+            await http.post(signed.url, signed.headers, signed.body, signed.certificates)
+
+        for ask in (lambda: patiently(call, client_options_at(server.tls_url)), lambda: run(subscribe_once)):
+            with pytest.raises(CredentialsError, match=rf"TLS_CERTIFICATE.*{said}") as caught:
+                ask()
+            assert not caught.value.transient
+            assert "AWS_CA_BUNDLE" in caught.value.action
+        assert calls == 1, "it is not tried again"
+
+
+def test_authorities_of_the_shared_files_are_those_of_subscriptions_too(
+    certificates: Path, server: KinesisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").write_text(f"[default]\nca_bundle = {certificates / 'ca.pem'}\n")
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    signed = client_at(server.tls_url).subscription(CONSUMER, SHARD, TRIM)
+    assert signed.certificates == str(certificates / "ca.pem")
+
+
+def test_a_file_of_authorities_that_is_not_there_is_named(
+    server: KinesisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = str(tmp_path / "absent.pem")
+    monkeypatch.setenv("AWS_CA_BUNDLE", absent)
+    client = client_at(server.tls_url)
+
+    async def subscribe_once(http: Http2Client) -> None:
+        signed = client.subscription(CONSUMER, SHARD, TRIM)
+        await http.post(signed.url, signed.headers, signed.body, signed.certificates)
+
+    for ask in (lambda: client.describe("orders"), lambda: run(subscribe_once)):
+        with pytest.raises(CredentialsError, match="TLS_CERTIFICATE") as caught:
+            ask()
+        assert "AWS_CA_BUNDLE" in caught.value.action
+        assert "No such file" in str(caught.value) or absent in str(caught.value)
+
+
+def client_options_at(url: str) -> KinesisClientOptions:
+    raw = {"streamName": "orders", "endpointUrl": url, "awsAccessKey": "AKIATEST", "awsSecretKey": "x"}
+    return client_options(parse_read_options(raw, {}))
+
+
+def client_at(url: str) -> KinesisClient:
+    return KinesisClient(client_options_at(url))
