@@ -410,6 +410,16 @@ def test_token_that_is_refused_is_terminal_and_one_that_cannot_be_had_now_is_not
     assert said not in str(error)
 
 
+def test_token_endpoint_whose_certificate_is_not_trusted_names_the_option_of_its_authorities() -> None:
+    detail = (
+        "Getting metadata from plugin failed with error: SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] do-not-show')"
+    )
+    error = connector_error(RpcCall("StreamingPull", SUBSCRIPTION, GOOGLE), "UNAVAILABLE", detail)
+    assert (type(error), error.code) == (CredentialsError, "TLS_CERTIFICATE")
+    assert "REQUESTS_CA_BUNDLE" in error.action
+    assert "do-not-show" not in str(error)
+
+
 def test_unreachable_tls_endpoint_that_may_be_an_emulator_says_what_to_set() -> None:
     transport = Transport("emulator:8085", secure=True, local=False)
     text = str(connector_error(RpcCall("GetSubscription", SUBSCRIPTION, transport), "UNAVAILABLE", "no handshake"))
