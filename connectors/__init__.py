@@ -35,7 +35,7 @@ def register(spark: SparkSession) -> None:
             Python stream readers, which came with 4.2.
     """
     _require_spark(spark.version)
-    from connectors.formats import data_sources  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.core.formats import data_sources  # noqa: PLC0415 - so that an import alone stays cheap
     from connectors.session import prepare_session  # noqa: PLC0415 - as above
 
     prepare_session(spark)

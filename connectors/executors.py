@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from pyspark.errors import PySparkException
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError
-from connectors.core.option_kinds import option_texts
+from connectors.core.options.kinds import option_texts
+from connectors.core.retry import Backoff, RetryPolicy
 from connectors.fetchers import OutsideFetchers, fetching_of
 from connectors.observe.supervise import judge
 from connectors.spool.fetch_target import FetchPlan

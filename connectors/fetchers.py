@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from connectors.core.errors import OptionError
-from connectors.core.parts import modules_named
+from connectors.core.formats import modules_named
 from connectors.spool.fetch_target import FetchPlan
 
 __all__ = ["OutsideFetchers", "fetching_of"]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from connectors.core.options import secret_options
-from connectors.formats import installed_options
+from connectors.core.formats import installed_options
+from connectors.core.options.declaration import secret_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -26,7 +26,7 @@ from markdown_it.token import Token
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
-from connectors.core.options import declared_options
+from connectors.core.options.declaration import declared_options
 from connectors.kafka.options import KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kafka.write_options import KafkaWriteOptions

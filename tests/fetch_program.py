@@ -54,7 +54,16 @@ class FetchProgram:
         file.write_text(json.dumps(self.options))
         with (self._folder / "fetch.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "connectors.cli", "fetch", "pubsub", "--options", str(file), *self._arguments],
+                [
+                    sys.executable,
+                    "-m",
+                    "connectors.cli.main",
+                    "fetch",
+                    "pubsub",
+                    "--options",
+                    str(file),
+                    *self._arguments,
+                ],
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.option_kinds import Secret
+from connectors.core.options.kinds import Secret
 from connectors.spool.fence import SpoolLock
 from connectors.spool.identity import SpoolIdentity, open_identity
 from connectors.spool.keys import OtherIds, keys_of

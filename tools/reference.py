@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.core.options import OptionRow, option_rows
+from connectors.core.options.declaration import OptionRow, option_rows
 from connectors.kafka.options import KafkaClientOptions, KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kafka.write_options import KafkaWriteOptions

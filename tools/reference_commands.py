@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 from typer.models import ArgumentInfo, OptionInfo
 
-from connectors.cli import app
+from connectors.cli.main import app
 
 __all__ = ["Command", "Parameter", "commands", "commands_page"]
 

@@ -39,7 +39,7 @@ class StandIn(DataSource):
             ConnectorError: what this source needs is not installed, or its options are not good.
         """
         try:
-            source = importlib.import_module("connectors.formats").data_source(cls.connector)
+            source = importlib.import_module("connectors.core.formats").data_source(cls.connector)
         except ImportError as error:
             raise ImportError(
                 f"[AUTOLOAD_SOURCE_UNAVAILABLE] The format {cls.short_name} cannot be loaded: {error}. "

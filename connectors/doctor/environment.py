@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import connectors
-from connectors.core.checks import Finding
+from connectors.core.diagnostics.steps import Finding
 from connectors.doctor.machine import check_connect, check_machine
 from connectors.doctor.workers import check_workers, dotted, numbers
 

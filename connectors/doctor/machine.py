@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from connectors.core.checks import Finding
+from connectors.core.diagnostics.steps import Finding
 from connectors.core.extras import not_installed
 
 __all__ = ["check_connect", "check_machine"]

@@ -1,7 +1,7 @@
 """All checks in their order: this machine, then the source that was named.
 
 The checks of a source are the module ``checks`` in its own folder, found by that name: see
-`connectors.core.checks.SourceChecks`.
+`connectors.core.diagnostics.steps.SourceChecks`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
-from connectors.core.checks import Finding, SourceChecks
+from connectors.core.diagnostics.steps import Finding, SourceChecks
 from connectors.core.errors import OptionError
-from connectors.core.parts import modules_named
+from connectors.core.formats import modules_named
 from connectors.doctor.environment import check_environment
 
 __all__ = ["diagnose", "known_formats"]

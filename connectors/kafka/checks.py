@@ -1,4 +1,4 @@
-"""The checks of ``connectors doctor --format kafka_py``; see `connectors.core.checks.SourceChecks`."""
+"""The checks of ``connectors doctor --format kafka_py``; see `connectors.core.diagnostics.steps.SourceChecks`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from connectors.core.checks import Finding, Steps, packages
+from connectors.core.diagnostics.steps import Finding, Steps, packages
 
 __all__ = ["FORMAT", "PACKAGES", "check", "option_classes"]
 

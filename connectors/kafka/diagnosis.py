@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from connectors.core.checkpoints import look_at_checkpoint
-from connectors.core.checks import Finding, Outcome, Steps
+from connectors.core.diagnostics.checkpoint import look_at_checkpoint
+from connectors.core.diagnostics.network import connect, look_up, split_address, tls_handshake
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
-from connectors.core.reachable import connect, look_up, split_address, tls_handshake
 from connectors.kafka.checks import FORMAT
 from connectors.kafka.client import KafkaLookup, check_settings
 from connectors.kafka.offsets import Offsets, TopicPartition, describe, read_offset

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.retry import RetryPolicy, retry
 from connectors.kafka.client import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client_errors import connector_error
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from connectors.core.option_kinds import Secret
+from connectors.core.options.kinds import Secret
 from connectors.kafka.client_errors import NO_KERBEROS
 from connectors.kafka.positions import illegal
 

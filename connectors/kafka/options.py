@@ -15,8 +15,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from connectors.core.option_kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice, option_text
-from connectors.core.options import declared_options, option, parse_options
+from connectors.core.options.declaration import declared_options, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice, option_text
 from connectors.kafka.positions import (
     CONNECTOR,
     Earliest,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import INTEGER
+from connectors.core.options.kinds import INTEGER
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition, parse_json_offsets
 
 __all__ = [

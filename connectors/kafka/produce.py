@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from connectors.core.kept import Kept
+from connectors.core.pool import Kept
 from connectors.kafka.fast_path import native_reason
 from connectors.kafka.native_sink import NativeSink
 from connectors.kafka.rows import Columns, Record, records

@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from connectors.core.datasource import check_schema
 from connectors.core.extras import extra_imports
-from connectors.core.fixed_schema import check_schema
 from connectors.core.offsets import SENTINEL
 from connectors.core.worker import SentToTasks, settle_worker
 

@@ -14,8 +14,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import Secret
-from connectors.core.options import conflict
+from connectors.core.options.declaration import conflict
+from connectors.core.options.kinds import Secret
 from connectors.kafka.client_errors import refuse_nul
 from connectors.kafka.jvm_values import broker_addresses, is_number, nearest_value, pem_lines, whole_number
 from connectors.kafka.librdkafka import unknown_settings

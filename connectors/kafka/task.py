@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pyspark import TaskContext
 
-from connectors.core import task
-from connectors.core.task import StreamTask
+from connectors.core import datasource as task
+from connectors.core.datasource import StreamTask
 
 __all__ = ["StreamTask", "query_run", "stream_task"]
 

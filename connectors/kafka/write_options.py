@@ -9,8 +9,8 @@ from enum import StrEnum
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, STRING, Kind, choice
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.kafka.options import KafkaClientOptions, split_client_options
 from connectors.kafka.positions import CONNECTOR, illegal
 from connectors.kafka.producer_settings import check_transactional, producer_settings

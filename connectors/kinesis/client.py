@@ -15,8 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from connectors.core.backoff import RetryPolicy, is_transient, retry
 from connectors.core.errors import SourceGoneError
+from connectors.core.retry import RetryPolicy, is_transient, retry
 from connectors.kinesis.client_credentials import NamedCredentials, named
 from connectors.kinesis.client_errors import NOT_FOUND, client_error, refuses_keys, service_error
 from connectors.kinesis.client_hooks import (

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, is_loopback
-from connectors.core.options import conflict, option
+from connectors.core.options.declaration import conflict, option
+from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, is_loopback
 from connectors.kinesis.positions import CONNECTOR
 
 __all__ = [

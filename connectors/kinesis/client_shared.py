@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
-from connectors.core.cache import Cache
+from connectors.core.pool import Cache
 from connectors.kinesis.client import KinesisClient
 
 if TYPE_CHECKING:

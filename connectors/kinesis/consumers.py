@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from connectors.core.backoff import Backoff, RetryPolicy, is_transient
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
+from connectors.core.retry import Backoff, RetryPolicy, is_transient
 from connectors.kinesis.client_errors import IN_USE, NOT_FOUND
 from connectors.kinesis.fanout_options import check_consumer_of
 from connectors.kinesis.jobs import Job, Jobs

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from connectors.core.checkpoints import look_at_checkpoint
-from connectors.core.checks import Finding, Outcome, Steps
+from connectors.core.diagnostics.checkpoint import look_at_checkpoint
+from connectors.core.diagnostics.network import clock_difference, connect, look_up, tls_handshake
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
-from connectors.core.reachable import clock_difference, connect, look_up, tls_handshake
 from connectors.kinesis.checks import FORMAT
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_options import client_options

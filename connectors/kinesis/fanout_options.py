@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, STRING, choice
-from connectors.core.options import conflict, declared_options, option
+from connectors.core.options.declaration import conflict, declared_options, option
+from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, STRING, choice
 from connectors.kinesis.positions import CONNECTOR
 
 __all__ = ["ConsumerIdType", "FanOutOptions", "check_consumer_of", "check_fan_out", "check_no_fan_out"]

@@ -1,4 +1,4 @@
-"""How far a stream is behind its shards, from the offsets in Spark's progress reports; see `connectors.core.lag`.
+"""How far a stream is behind its shards, from the offsets in Spark's progress reports; see `connectors.core.datasource`.
 
 Sequence numbers have gaps, so they say whether records lie ahead and not how many. The times of arrival say how far a
 shard is behind: what ``MillisBehindLatest`` is in the answers of the service.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from connectors.core.datasource import PartitionLag, as_object
 from connectors.core.errors import OffsetError
-from connectors.core.lag import PartitionLag, as_object
 from connectors.kinesis.offsets import NEW, ShardState, Streams, StreamState, read_offset
 from connectors.kinesis.shards import is_behind
 

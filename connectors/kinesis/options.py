@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, STRING, Kind, choice
-from connectors.core.options import conflict, declared_options, option, parse_options
+from connectors.core.options.declaration import conflict, declared_options, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, STRING, Kind, choice
 from connectors.kinesis.client_options import STREAM_ARN, KinesisClientOptions, resolve_client
 from connectors.kinesis.fanout_options import FanOutOptions, check_fan_out, check_no_fan_out
 from connectors.kinesis.positions import CONNECTOR, LATEST, TRIM, Where, parse_where

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_errors import THROTTLED, service_error
 from connectors.kinesis.client_shared import shared_client

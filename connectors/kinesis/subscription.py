@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.client_errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
 from connectors.kinesis.client_hooks import SignedRequest
 from connectors.kinesis.eventstream import Message, MessageBuffer

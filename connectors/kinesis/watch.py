@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from connectors.core.backoff import Backoff, RetryPolicy, is_transient
 from connectors.core.errors import ConnectorError
+from connectors.core.retry import Backoff, RetryPolicy, is_transient
 from connectors.kinesis.client import KinesisClient, patiently
 from connectors.kinesis.client_errors import EXPIRED_ITERATOR
 from connectors.kinesis.client_options import client_options

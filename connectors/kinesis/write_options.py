@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, INTEGER, STRING
-from connectors.core.options import option, parse_options
+from connectors.core.options.declaration import option, parse_options
+from connectors.core.options.kinds import BOOLEAN, BYTES, INTEGER, STRING
 from connectors.kinesis.client_options import STREAM_ARN, KinesisClientOptions, resolve_client
 from connectors.kinesis.positions import CONNECTOR
 

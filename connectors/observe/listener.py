@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.core.parts import modules_named
+from connectors.core.formats import modules_named
 from connectors.observe.lines import LineFile
 from connectors.observe.measure import LagHistory, Measurement, SourceLag, measure, spool_lag
 from connectors.observe.runs import Runs

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from connectors.core.lag import PartitionLag, as_object
+from connectors.core.datasource import PartitionLag, as_object
 
 __all__ = [
     "LagHistory",

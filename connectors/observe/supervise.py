@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, error_from_json
+from connectors.core.retry import Backoff, RetryPolicy
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

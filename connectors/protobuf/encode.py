@@ -14,7 +14,7 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import EncodeError, Message
 
-from connectors.core.cache import Cache
+from connectors.core.pool import Cache
 from connectors.protobuf.codec import is_zero
 from connectors.protobuf.descriptors import MessageType, Schema
 from connectors.protobuf.encode_plan import EncodeField, compile_encode_plan

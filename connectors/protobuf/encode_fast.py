@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.core.cache import Cache
+from connectors.core.pool import Cache
 from connectors.protobuf.codec_fast import PtarsError, guarded
 from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
 from connectors.protobuf.encode import TYPES, PlainEncoder

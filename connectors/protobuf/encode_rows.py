@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as kinds
 from google.protobuf.message import Message
 
-from connectors.core.cache import Cache
+from connectors.core.pool import Cache
 from connectors.protobuf.codec import is_zero
 from connectors.protobuf.encode import (
     TYPES,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from connectors.core.option_kinds import BOOLEAN, INTEGER, Kind, choice
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, INTEGER, Kind, choice
 from connectors.protobuf.errors import analysis_error
 
 __all__ = ["MAX_DEPTH", "Mode", "OnError", "ProtobufOptions", "WireFormat", "parse_protobuf_options"]

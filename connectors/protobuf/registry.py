@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from connectors.core.backoff import RetryPolicy, retry
-from connectors.core.cache import Cache
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.pool import Cache
+from connectors.core.retry import RetryPolicy, retry
 from connectors.protobuf.registry_client import RegistryClient, unusable
 from connectors.protobuf.registry_files import add_well_known, as_descriptor, compile_texts
 from connectors.protobuf.registry_options import RegistryOptions, parse_registry_options

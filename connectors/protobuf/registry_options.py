@@ -12,8 +12,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import DURATION, SECRET, STRING, Kind, Secret
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import DURATION, SECRET, STRING, Kind, Secret
 
 __all__ = ["RegistryOptions", "parse_registry_options"]
 

@@ -10,7 +10,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import DataType
 
-from connectors.core.cache import Cache
+from connectors.core.pool import Cache
 from connectors.protobuf.worker import DecodeCall, EncodeCall
 
 __all__ = ["function_of"]

@@ -14,8 +14,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.types as kinds
 
-from connectors.core.cache import Cache
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
+from connectors.core.pool import Cache
 from connectors.protobuf.codec import PlainDecoder
 from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.codec_rows import AdaptiveDecoder

@@ -14,9 +14,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
+from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.encode import acknowledge_requests
 from connectors.pubsub.rpc_errors import AckFailures
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import CredentialsError
+from connectors.core.retry import RetryPolicy, retry
 from connectors.pubsub.answers import duration, subscription_info
 from connectors.pubsub.credentials import ServiceAccount, read_key_file, unusable
 from connectors.pubsub.messages import wire_message
@@ -123,7 +123,7 @@ class PubSubClient:
         transport: where the service is, and whether by TLS; without TLS no credentials are used.
         credentials: a key file, or a service account; application default credentials when None.
         retry_policy: for looking at and creating things. Pulls and acks are tried once: their callers retry.
-        sleep: waits between retries; see `connectors.core.backoff.retry`.
+        sleep: waits between retries; see `connectors.core.retry.retry`.
 
     Raises:
         CredentialsError: the credentials cannot be read.

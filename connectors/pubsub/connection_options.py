@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, PATH, is_loopback
-from connectors.core.options import conflict, option
+from connectors.core.options.declaration import conflict, option
+from connectors.core.options.kinds import BOOLEAN, PATH, is_loopback
 from connectors.pubsub.names import PROJECT
 from connectors.pubsub.transport import EMULATOR_VARIABLE, ENDPOINT, GOOGLE, Transport, decide_transport
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from connectors.core.options import parse_options
+from connectors.core.options.declaration import parse_options
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.connection_options import PubSubConnectionOptions, connection_transport
 from connectors.pubsub.messages import wire_message

@@ -9,10 +9,10 @@ from typing import Final
 
 import pyarrow as pa
 
-from connectors.core.backoff import RetryPolicy
-from connectors.core.checks import Finding, Outcome, Steps
+from connectors.core.diagnostics.network import clock_difference, connect, look_up, split_address, tls_handshake
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
-from connectors.core.reachable import clock_difference, connect, look_up, split_address, tls_handshake
+from connectors.core.retry import RetryPolicy
 from connectors.pubsub.checks import FORMAT
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.encode import modify_ack_deadline_requests

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
-from connectors.core.backoff import RetryPolicy
 from connectors.core.errors import ConnectorError
+from connectors.core.retry import RetryPolicy
 from connectors.pubsub.acks import AckSender
 from connectors.pubsub.client import PubSubClient, PullStream
 from connectors.pubsub.credentials import ServiceAccount

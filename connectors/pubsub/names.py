@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from connectors.core.option_kinds import Kind
+from connectors.core.options.kinds import Kind
 
 __all__ = ["PROJECT", "TOPIC", "full_path", "is_name", "resource", "resources"]
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final, Self, TypeVar
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, BYTES, DURATION, INTEGER, Kind, choice, duration_or
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, Kind, choice, duration_or
 from connectors.pubsub.connection_options import connection_transport
 from connectors.pubsub.names import TOPIC, full_path, resources
 from connectors.pubsub.schema import STREAM_SCHEMA

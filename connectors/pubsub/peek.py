@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
-from connectors.core.options import conflict
+from connectors.core.options.declaration import conflict
 from connectors.pubsub.fetch import PubSubFetch
 from connectors.pubsub.start import fetch_plan, look_at
 from connectors.spool.fence import spark_pid

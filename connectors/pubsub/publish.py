@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.failpoints import failpoint
-from connectors.core.kept import Kept
+from connectors.core.pool import Kept
 from connectors.pubsub.publish_requests import publish_requests
 from connectors.pubsub.publisher import Publisher, PublishLimits
 

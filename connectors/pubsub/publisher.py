@@ -17,8 +17,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError
+from connectors.core.retry import Backoff, RetryPolicy
 
 if TYPE_CHECKING:
     from connectors.pubsub.client import PublishCall, PubSubClient

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import DURATION, INTEGER, SECRET, STRING, Kind, Secret, choice
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import DURATION, INTEGER, SECRET, STRING, Kind, Secret, choice
 from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.options import (
     POSITION,

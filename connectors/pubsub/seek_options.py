@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from connectors.core.option_kinds import INTEGER, Kind
-from connectors.core.options import conflict, option
+from connectors.core.options.declaration import conflict, option
+from connectors.core.options.kinds import INTEGER, Kind
 from connectors.pubsub.connection_options import PubSubConnectionOptions
 from connectors.pubsub.names import resource
 

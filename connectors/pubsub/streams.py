@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError
+from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client import PullStream
 from connectors.pubsub.leases import Deadlines
 from connectors.spool.fetch_target import FetchContext, Intake

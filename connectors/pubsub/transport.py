@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import Kind, is_loopback
+from connectors.core.options.kinds import Kind, is_loopback
 
 __all__ = ["EMULATOR_VARIABLE", "ENDPOINT", "GOOGLE", "Transport", "decide_transport"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BYTES, DURATION, INTEGER, PATH, Kind
-from connectors.core.options import conflict, option, parse_options
+from connectors.core.options.declaration import conflict, option, parse_options
+from connectors.core.options.kinds import BYTES, DURATION, INTEGER, PATH, Kind
 from connectors.pubsub.connection_options import PubSubConnectionOptions, connection_transport
 from connectors.pubsub.names import PROJECT, TOPIC, full_path
 

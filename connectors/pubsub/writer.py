@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from connectors.core.datasource import current_partition, stream_task
 from connectors.core.errors import OptionError
 from connectors.core.extras import extra_imports
-from connectors.core.task import current_partition, stream_task
 from connectors.core.worker import settle_sink
 
 with extra_imports("pubsub", "the format pubsub"):

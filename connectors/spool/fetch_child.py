@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import connectors
-from connectors.core.backoff import Backoff, RetryPolicy
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, error_from_json
 from connectors.core.failpoints import ROLE_VARIABLE
+from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.fetch_target import FetchPlan
 
 __all__ = ["FetcherChild", "FetcherStatus", "next_allowance"]

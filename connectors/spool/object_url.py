@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from connectors.core.option_kinds import CUT_FROM_URL
+from connectors.core.options.kinds import CUT_FROM_URL
 
 __all__ = ["ObjectUrl", "parse_object_url"]
 

@@ -13,8 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
-from connectors.core.options import conflict, option
+from connectors.core.options.declaration import conflict, option
+from connectors.core.options.kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
 from connectors.spool.object_url import parse_object_url
 from connectors.spool.stores import StoreAccess
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from connectors.core.option_kinds import Secret
+from connectors.core.options.kinds import Secret
 from connectors.spool.store import LocalStore
 
 __all__ = ["FolderHold", "Pieces", "Store", "StoreAccess", "StoreWriting", "open_store"]

@@ -29,7 +29,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
-from connectors.demo.job import QUICK_JAVA
+from connectors.cli.demo.job import QUICK_JAVA
 from connectors.testing.protocol import digest
 
 LOG_NAME = "batches.jsonl"

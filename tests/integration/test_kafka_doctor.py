@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.checks import Finding, Outcome
+from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import ConnectorError
 from connectors.kafka import diagnosis
 from connectors.kafka.checks import check

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.backoff import RetryPolicy, retry
-from connectors.core.checks import Finding, Outcome
+from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.checks import check
 from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.client_options import client_options

@@ -17,8 +17,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.core.backoff import RetryPolicy, retry
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client import KinesisClient
 from connectors.kinesis.columns import MAX_ROWS
 from connectors.kinesis.consumers import StreamConsumers, active_consumer

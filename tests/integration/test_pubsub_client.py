@@ -27,7 +27,6 @@ from google.protobuf import any_pb2
 from google.pubsub_v1 import types
 from google.rpc import error_details_pb2, status_pb2
 
-from connectors.core.backoff import RetryPolicy
 from connectors.core.errors import (
     AccessDeniedError,
     ConnectorError,
@@ -36,6 +35,7 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
+from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.options import PubSubStreamOptions, parse_stream_options
 from connectors.pubsub.rpc_errors import RpcCall, connector_error

@@ -244,7 +244,7 @@ def test_a_bounded_run_without_a_fetcher_says_so_and_does_not_end_as_if_all_had_
 
 def test_secrets_are_in_no_argument_and_refused_there(rig: PubSubRig) -> None:
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "connectors.cli", "fetch", "pubsub", *arguments]
+        command = [sys.executable, "-m", "connectors.cli.main", "fetch", "pubsub", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert "-----" not in done.stderr
@@ -261,7 +261,10 @@ def test_secrets_are_in_no_argument_and_refused_there(rig: PubSubRig) -> None:
     assert (
         "FORMAT_UNKNOWN"
         in subprocess.run(
-            [sys.executable, "-m", "connectors.cli", "fetch", "kafka_py"], capture_output=True, text=True, check=False
+            [sys.executable, "-m", "connectors.cli.main", "fetch", "kafka_py"],
+            capture_output=True,
+            text=True,
+            check=False,
         ).stderr
     )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.options import option_rows
+from connectors.core.options.declaration import option_rows
 from connectors.pubsub.read_options import PubSubReadOptions
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.testing.protocol import (

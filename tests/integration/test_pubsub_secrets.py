@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.core.options import redacted_options
+from connectors.core.options.declaration import redacted_options
 from connectors.pubsub.options import PubSubStreamOptions
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.testing.protocol import ReaderFailedError, TaskWorkers

@@ -16,8 +16,8 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from connectors.demo.job import QUICK_JAVA
-from connectors.formats import missing_source
+from connectors.cli.demo.job import QUICK_JAVA
+from connectors.core.formats import missing_source
 from connectors.testing.java import free_port
 from connectors.testing.pubsub import PubSubServer
 from tests.documents import blocks, environment, run

@@ -18,8 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
+from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import SourceGoneError
-from connectors.demo.job import QUICK_JAVA
 from connectors.observe import Observer, supervise, watch
 from connectors.observe.view import LineViews, MetricViews, QueryView
 from connectors.pubsub.client import PubSubClient

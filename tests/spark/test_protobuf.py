@@ -15,7 +15,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from connectors.demo.job import QUICK_JAVA
+from connectors.cli.demo.job import QUICK_JAVA
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.worker import Engine
 from connectors.testing.schema_registry import SchemaRegistryServer

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from connectors import register
-from connectors.demo.job import QUICK_JAVA
+from connectors.cli.demo.job import QUICK_JAVA
 from connectors.executors import fetch_on_executors
 from connectors.spool import stats
 from connectors.testing.protocol import descendants

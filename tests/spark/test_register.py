@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.options import secret_options
+from connectors.core.options.declaration import secret_options
 from tests import secrets_program
 from tests.docs_facts import OPTIONS
 

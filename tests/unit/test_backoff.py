@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.core.backoff import Backoff, RetryPolicy, is_transient, retry
 from connectors.core.errors import OptionError, ServiceUnavailableError
+from connectors.core.retry import Backoff, RetryPolicy, is_transient, retry
 
 
 class Time:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from connectors.cli import app
-from connectors.errors_cli import printable
+from connectors.cli.errors import printable
+from connectors.cli.main import app
 from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement
 from tests.spool_writing import HandSpool
 
@@ -55,7 +55,7 @@ def test_watch_prints_no_control_characters_of_a_file(event: str, name: str, tmp
 def test_a_terminal_that_has_not_all_letters_shows_a_question_mark(tmp_path: Path) -> None:
     lines = tmp_path / "lines.jsonl"
     lines.write_text(observed("naïve"))
-    command = [sys.executable, "-m", "connectors.cli", "watch", "--once", str(lines)]
+    command = [sys.executable, "-m", "connectors.cli.main", "watch", "--once", str(lines)]
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=environ)
     assert "na?ve  running" in done.stdout
@@ -92,7 +92,7 @@ def test_a_question_prints_no_control_characters(tmp_path: Path) -> None:
 def test_the_log_of_fetchers_has_no_control_characters() -> None:
     code = f"""
 import logging
-from connectors.errors_cli import log_to_stderr
+from connectors.cli.errors import log_to_stderr
 log_to_stderr()
 logging.getLogger("connectors").warning("the service said %s", {EVIL!r})
 """

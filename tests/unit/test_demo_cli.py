@@ -12,10 +12,10 @@ import grpc
 import pytest
 from typer.testing import CliRunner, Result
 
-from connectors.cli import app
+from connectors.cli.main import app
 from connectors.testing.java import free_port
 
-WITHOUT = "import sys; sys.modules['{}'] = None; from connectors.cli import main; main()"
+WITHOUT = "import sys; sys.modules['{}'] = None; from connectors.cli.main import main; main()"
 
 
 def demo(*arguments: str) -> Result:

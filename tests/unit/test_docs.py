@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import connectors
-from connectors.cli import app
-from connectors.core.options import declared_options
+from connectors.cli.main import app
+from connectors.core.options.declaration import declared_options
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from tests import docs_facts

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import connectors
-from connectors.cli import app
-from connectors.core.checks import Finding, Outcome
+from connectors.cli.main import app
+from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.doctor.environment import check_java, check_spark
 from connectors.doctor.workers import check_workers
 from connectors.testing.java import find_java
@@ -288,7 +288,7 @@ class Absent:
             raise ModuleNotFoundError("No module named " + name, name=name)
 
 sys.meta_path.insert(0, Absent())
-from connectors.cli import main
+from connectors.cli.main import main
 main()
 """
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.checks import Finding, Outcome
+from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.doctor.environment import check_environment, check_spark, spark_settings
 from connectors.doctor.machine import check_machine
 from connectors.doctor.workers import check_workers

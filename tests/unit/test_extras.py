@@ -33,7 +33,7 @@ sys.meta_path.insert(0, Nothing())
 """
 """The modules that the first argument names are not installed."""
 SOURCES = """
-from connectors.formats import data_sources
+from connectors.core.formats import data_sources
 for source in data_sources():
     try:
         source({})

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.checks import Finding, Outcome
-from connectors.core.option_kinds import Secret
+from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.options.kinds import Secret
 from connectors.kafka import diagnosis
 from connectors.kafka.checks import check
 from connectors.kafka.settings import ClientSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from connectors.core.kept import Kept
+from connectors.core.pool import Kept
 
 
 class Clients:

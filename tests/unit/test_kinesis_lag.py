@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.lag import PartitionLag
+from connectors.core.datasource import PartitionLag
 from connectors.kinesis.lag import source_lag
 from connectors.kinesis.offsets import ShardState, StreamState, end_offset
 from connectors.kinesis.positions import END, TRIM, after, at_time

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.core.options import declared_options
+from connectors.core.options.declaration import declared_options
 from connectors.kafka.options import KafkaReadOptions, parse_read_options
 from connectors.kafka.settings import ClientSettings, _warn
 from connectors.kafka.write_options import KafkaWriteOptions, parse_write_options

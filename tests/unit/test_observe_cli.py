@@ -24,7 +24,7 @@ from typing import Any, Self
 import pytest
 from typer.testing import CliRunner, Result
 
-from connectors.cli import app
+from connectors.cli.main import app
 from connectors.observe.exporter import Exporter
 from connectors.observe.lines import LineFile
 from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
@@ -228,7 +228,7 @@ class Terminal:
 
     def __init__(self, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "connectors.cli", *arguments]
+        command = [sys.executable, "-m", "connectors.cli.main", *arguments]
         environ = {**os.environ, "TERM": "xterm", "COLUMNS": "300"}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True
@@ -605,7 +605,7 @@ def test_of_a_failure_the_reason_stands_before_the_whole_error() -> None:
 def test_without_its_extra_the_report_says_which_one_it_needs(file: Path) -> None:
     code = f"""{WITHOUT}
 sys.argv = ["connectors", "report", {str(file)!r}]
-from connectors.cli import main
+from connectors.cli.main import main
 main()
 """
     done = subprocess.run(

@@ -17,7 +17,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import (
+from connectors.core.options.declaration import (
+    _judged_values,
+    _plain_values,
+    declared_options,
+    option,
+    option_rows,
+    options_json_schema,
+    parse_options,
+    redacted_options,
+)
+from connectors.core.options.kinds import (
     BOOLEAN,
     BYTES,
     DURATION,
@@ -30,16 +40,6 @@ from connectors.core.option_kinds import (
     Secret,
     choice,
     duration_or,
-)
-from connectors.core.options import (
-    _judged_values,
-    _plain_values,
-    declared_options,
-    option,
-    option_rows,
-    options_json_schema,
-    parse_options,
-    redacted_options,
 )
 from connectors.kafka.options import parse_read_options as kafka_read
 from connectors.kafka.write_options import parse_write_options as kafka_write
@@ -545,7 +545,7 @@ def test_options_that_are_plainly_right_are_parsed_without_pydantic() -> None:
 def test_unpickled_options_import_no_pydantic() -> None:
     code = (
         "import sys\n"
-        "from connectors.core.option_kinds import Secret\n"
+        "from connectors.core.options.kinds import Secret\n"
         "from connectors.core import options\n"
         "assert 'pydantic' not in sys.modules\n"
     )

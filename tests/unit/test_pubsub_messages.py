@@ -54,7 +54,7 @@ def test_the_sdk_s_types_are_not_imported_by_a_client_that_calls() -> None:
         "from connectors.pubsub.client import PubSubClient\n"
         "from connectors.pubsub.transport import Transport\n"
         "from connectors.core.errors import ConnectorError\n"
-        "from connectors.core.backoff import RetryPolicy\n"
+        "from connectors.core.retry import RetryPolicy\n"
         "once = RetryPolicy(initial_seconds=0.01, cap_seconds=0.01, deadline_seconds=0.01)\n"
         "client = PubSubClient(Transport('127.0.0.1:1', secure=False, local=True), retry_policy=once)\n"
         "try:\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.core.options import option_rows
+from connectors.core.options.declaration import option_rows
 from connectors.pubsub.options import (
     STREAM_SCHEMA,
     PubSubStreamOptions,

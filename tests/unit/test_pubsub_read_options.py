@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import CredentialsError, OptionError
-from connectors.core.options import option_rows, redacted_options
+from connectors.core.options.declaration import option_rows, redacted_options
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.fetch import PubSubFetchSettings

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from connectors.core.diagnostics.network import connect, look_up, split_address, tls_handshake
 from connectors.core.errors import ConnectorError
-from connectors.core.reachable import connect, look_up, split_address, tls_handshake
 from connectors.testing.java import free_port
 from connectors.testing.kafka_certificates import make_certificates
 

@@ -10,8 +10,8 @@ from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
-from connectors.core.backoff import RetryPolicy
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
+from connectors.core.retry import RetryPolicy
 from connectors.observe.supervise import _told, judge, supervise
 
 TRACEBACK = """[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR]

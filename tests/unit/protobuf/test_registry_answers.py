@@ -13,8 +13,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from connectors.core.backoff import retry
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.retry import retry
 from connectors.protobuf import registry as registry_module
 from connectors.protobuf import to_protobuf
 from connectors.protobuf.confluent import FramedDecoder

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.checks import Finding, Outcome, Steps
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.spool.diagnosis import check_spool
 from connectors.spool.plan import offset_at
 from tests.spool_writing import SOURCES, HandSpool

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from connectors.core.checks import Finding, Outcome
+from connectors.cli.spool import spool_commands
+from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool import object_client
@@ -22,7 +23,6 @@ from connectors.spool.fence import while_newest
 from connectors.spool.ledger import Ledger
 from connectors.spool.records import decode, encode
 from connectors.spool.upkeep import Upkeep, UpkeepSettings
-from connectors.spool_cli import spool_commands
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store_model import Request
 from tests.fetch_waiting import wait_for

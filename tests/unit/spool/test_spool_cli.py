@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from connectors.cli import app
+from connectors.cli.main import app
 from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from connectors.cli import app
+from connectors.cli.main import app
 from connectors.core.errors import SpoolFencedError
 from connectors.testing.object_store import ObjectStoreServer
 from tests.spool_writing import KEY_ID, SECRET, ObjectSpool, fill

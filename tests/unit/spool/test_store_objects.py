@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.core.option_kinds import Secret
+from connectors.core.options.kinds import Secret
 from connectors.spool import object_client
 from connectors.spool.holders import Holder
 from connectors.spool.object_url import ObjectUrl

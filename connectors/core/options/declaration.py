@@ -25,8 +25,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import SECRET, Kind, Secret, option_text
-from connectors.core.option_secrets import resolve_secret
+from connectors.core.options.kinds import SECRET, Kind, Secret, option_text
+from connectors.core.options.secrets import resolve_secret
 
 if TYPE_CHECKING:
     from pydantic import BaseModel

@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow.ipc
 
+from connectors.cli.demo.job import LOG_NAME, sink_files
+from connectors.core.diagnostics.network import connect, look_up
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.core.reachable import connect, look_up
-from connectors.demo.job import LOG_NAME, sink_files
 from connectors.spool.stats import stats
 from connectors.testing.pubsub import start_server_process
 from connectors.testing.pubsub_client import PubSubTestClient, answered
@@ -191,7 +191,7 @@ class _Query:
         environment["CONNECTORS_FAILPOINTS"] = failpoints
         with (self._folder / "query.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "connectors.demo.job"],
+                [sys.executable, "-m", "connectors.cli.demo.job"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,

@@ -1,16 +1,24 @@
-"""The data sources that `connectors.register` makes known to Spark."""
+"""The data sources that `connectors.register` makes known to Spark.
+
+Finds what each connector brings by the name of its module, so that no layer below knows the connectors.
+"""
 
 from __future__ import annotations
 
 import importlib
+import pkgutil
 from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 from pyspark.sql.datasource import DataSource
 
+import connectors
 from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["data_source", "data_sources", "installed_options", "missing_source"]
+__all__ = ["data_source", "data_sources", "installed_options", "missing_source", "modules_named"]
+
 
 _SOURCES: Final = {"kafka": "KafkaDataSource", "kinesis": "KinesisDataSource", "pubsub": "PubSubDataSource"}
 """The folder of a connector, which is also the name of its extra, and the class in its module ``reader``."""
@@ -58,3 +66,16 @@ def missing_source(source_format: str, missing: list[str], extra: str) -> type[D
             return source_format
 
     return MissingSource
+
+
+def modules_named(part: str) -> Iterator[ModuleType]:
+    """The module of this name in each connector that has one, imported; connectors say ``FORMAT`` in it.
+
+    Looked for as a file first: other packages are not even imported.
+    """
+    for folder in connectors.__path__:
+        for package in pkgutil.iter_modules([folder]):
+            if Path(folder, package.name, f"{part}.py").is_file():
+                module = importlib.import_module(f"{connectors.__name__}.{package.name}.{part}")
+                if hasattr(module, "FORMAT"):
+                    yield module

@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from connectors.core.checks import Finding, Outcome
+from connectors.cli.errors import console, named_errors
+from connectors.cli.options import OPTIONS_FILE, read_options
+from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import OptionError
 from connectors.core.extras import not_installed
-from connectors.core.options import Option, secret_options
+from connectors.core.options.declaration import Option, secret_options
 from connectors.doctor import diagnose, known_formats
-from connectors.errors_cli import console, named_errors
-from connectors.options_cli import OPTIONS_FILE, read_options
 
 __all__ = ["doctor"]
 

@@ -16,15 +16,15 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors import __version__
+from connectors.cli.doctor import doctor
+from connectors.cli.errors import console, named_errors
+from connectors.cli.fetch import fetch
+from connectors.cli.observe import report, watch
+from connectors.cli.spool import spool_commands
 from connectors.core.errors import ConnectorError
-from connectors.doctor_cli import doctor
-from connectors.errors_cli import console, named_errors
-from connectors.fetch_cli import fetch
-from connectors.observe_cli import report, watch
-from connectors.spool_cli import spool_commands
 
 if TYPE_CHECKING:
-    from connectors.demo.run import DemoResult, Progress
+    from connectors.cli.demo.run import DemoResult, Progress
 
 __all__ = ["main"]
 
@@ -78,7 +78,7 @@ def _demonstrate(screen: Console, messages: int, endpoint: str | None, *, plant_
     Raises:
         ConnectorError: it could not be carried out.
     """
-    from connectors.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
+    from connectors.cli.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
 
     folder: Path | None = None
     try:

@@ -17,9 +17,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from connectors.cli.errors import console, named_errors, printable
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.extras import packages_missing
-from connectors.errors_cli import console, named_errors, printable
 
 if TYPE_CHECKING:
     from connectors.observe.history import History

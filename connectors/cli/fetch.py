@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from connectors.core.options import secret_options
-from connectors.errors_cli import log_to_stderr, named_errors, printable
-from connectors.options_cli import OPTIONS_FILE, read_options
+from connectors.cli.errors import log_to_stderr, named_errors, printable
+from connectors.cli.options import OPTIONS_FILE, read_options
+from connectors.core.options.declaration import secret_options
 
 __all__ = ["fetch"]
 

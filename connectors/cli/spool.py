@@ -18,8 +18,8 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from connectors.cli.errors import console, named_errors, printable
 from connectors.core.errors import ConnectorError, SpoolError
-from connectors.errors_cli import console, named_errors, printable
 
 if TYPE_CHECKING:
     from connectors.spool.inspection import Inspection

@@ -1,13 +1,18 @@
-"""Clients that a worker keeps from task to task: a new connection costs more than a small task."""
+"""Clients that a worker keeps from task to task: a new connection costs more than a small task.
+
+What a process makes once and shares, such as codecs, schemas and clients.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Kept"]
+__all__ = ["Cache", "Kept"]
+
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -75,3 +80,28 @@ class Kept(Generic[K, T]):
             self._kept.clear()
         for client in kept:
             self._close(client)
+
+
+class Cache:
+    """Things made once a process, the ones least lately used dropped."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._made: OrderedDict[object, object] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        """What is made once for this key."""
+        with self._lock:
+            # As few look-ups as can be: to hash the type of a wide struct takes longer than to encode a row of it.
+            found = self._made.get(key, self)
+            if found is not self:
+                self._made.move_to_end(key)
+                return found  # type: ignore[return-value]  # what was made under this key
+            made = self._made[key] = make()
+            while len(self._made) > self._limit:
+                self._made.popitem(last=False)
+            return made

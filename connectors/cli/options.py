@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from connectors.core.errors import OptionError
-from connectors.core.option_kinds import SECRET, option_texts
+from connectors.core.options.kinds import SECRET, option_texts
 
 if TYPE_CHECKING:
-    from connectors.core.options import Option
+    from connectors.core.options.declaration import Option
 
 __all__ = ["OPTIONS_FILE", "read_options"]
 

@@ -1,0 +1,1 @@
+"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report`` and ``spool``."""
