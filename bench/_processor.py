@@ -22,7 +22,7 @@ _KINDS = (
     ("canned_pubsub", "server"),
     ("connectors.testing.pubsub", "server"),
     ("emulator", "server"),
-    ("connectors.spool.fetch_process", "fetchers"),
+    ("connectors.spool.fetching.process", "fetchers"),
     ("source_runner", "source process"),
     ("pyspark.daemon", "workers"),
     ("pyspark/daemon", "workers"),

@@ -26,7 +26,7 @@ _MILLION = 1e6
 def fetchers() -> list[int]:
     """The pids of the fetchers on the executors."""
     commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in descendants(os.getpid())}
-    return [pid for pid, command in commands.items() if b"connectors.spool.fetch_process" in command]
+    return [pid for pid, command in commands.items() if b"connectors.spool.fetching.process" in command]
 
 
 def on_cluster(folder: Path, size: int, seconds: float, costs: Mapping[str, float]) -> None:

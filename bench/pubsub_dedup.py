@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 from _common import Benchmark, Side, file_system_of, interleaved, parser
 
-from connectors.spool.identity import open_identity
-from connectors.spool.keys import HASH_TYPE, IdKeys
-from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
-from connectors.spool.store import LocalStore
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.identity import open_identity
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.segments.id_keys import HASH_TYPE, IdKeys
+from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 
 SPACE = "0.0"
 LOOKED_UP = 20_000

@@ -27,9 +27,9 @@ from _common import Benchmark, disk_rate, file_system_of, fsync_milliseconds, in
 
 from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
 from connectors.pubsub.transport import Transport
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.store import LocalStore
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.store.local import LocalStore
 
 SIZES = {"100B": 100, "1KB": 1024}
 ENOUGH = 2.0

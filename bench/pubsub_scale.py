@@ -40,17 +40,17 @@ from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
 from connectors.pubsub.output import output
 from connectors.pubsub.schema import SchemaMode
 from connectors.pubsub.transport import Transport
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.identity import SpoolIdentity, open_identity
-from connectors.spool.keys import keys_of
-from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
-from connectors.spool.plan import plan
-from connectors.spool.read import read_slices
-from connectors.spool.segment import SegmentWriter
-from connectors.spool.store import LocalStore
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.ledger.identity import SpoolIdentity, open_identity
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.segments.id_keys import keys_of
+from connectors.spool.segments.segment import SegmentWriter
+from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.planning import plan
+from connectors.spool.stream.reader import read_slices
 
 CASES = ("fetch", "stages", "ledger", "cluster")
 FETCHERS = (1, 2, 4)

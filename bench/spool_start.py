@@ -22,12 +22,12 @@ from pathlib import Path
 
 from _common import Benchmark, file_system_of, fsync_milliseconds, parser
 
-from connectors.spool.entry_log import JsonText
-from connectors.spool.identity import open_identity
-from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
-from connectors.spool.state import segment_log
-from connectors.spool.store import LocalStore
+from connectors.spool.ledger.identity import open_identity
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.ledger.snapshot_entries import JsonText
+from connectors.spool.ledger.state import segment_log
+from connectors.spool.store.local import LocalStore
 
 ROWS = 100
 ROW_BYTES = 1000

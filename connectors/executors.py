@@ -26,10 +26,9 @@ from pyspark.errors import PySparkException
 from connectors.core.errors import ConnectorError
 from connectors.core.options.kinds import option_texts
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.fetchers import OutsideFetchers, fetching_of
 from connectors.observe.supervise import judge
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.outside import fetch_in_task
+from connectors.spool.fetching.external_runner import OutsideFetchers, fetch_in_task, fetching_of
+from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

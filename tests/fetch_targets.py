@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
 from connectors.core.failpoints import failpoint
-from connectors.spool.fetch_target import Block, FetchContext, FetchTarget, Intake, TargetStatus
+from connectors.spool.fetching.target import Block, FetchContext, FetchTarget, Intake, TargetStatus
 
 
 @dataclass(frozen=True)

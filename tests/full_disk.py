@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from connectors.spool.segment import SegmentReader
-from connectors.spool.store import LocalStore
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store.local import LocalStore
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import PubSubRig

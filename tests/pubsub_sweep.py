@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from connectors.spool.fetch_target import FAILPOINTS as FETCHER_POINTS
+from connectors.spool.fetching.target import FAILPOINTS as FETCHER_POINTS
 from connectors.testing.protocol import ReaderDiedError, StreamingQuery
 from tests.pubsub_rig import PubSubRig
 

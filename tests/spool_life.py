@@ -21,17 +21,17 @@ from pyspark.sql.streaming.datasource import ReadMaxRows, SupportsTriggerAvailab
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 from connectors.core.offsets import SENTINEL
-from connectors.spool.admission import Started
-from connectors.spool.fetch_child import FetcherStatus
-from connectors.spool.fetch_intake import HeldIntake
-from connectors.spool.fetch_pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetch_target import Block, FetchPlan, TargetStatus
-from connectors.spool.ledger import Ledger
-from connectors.spool.read import read_slices
-from connectors.spool.segment import SegmentInfo
-from connectors.spool.store_errors import no_room
-from connectors.spool.stream import SpoolStream, StreamSettings
-from connectors.spool.upkeep import UpkeepSettings
+from connectors.spool.errors import no_room
+from connectors.spool.fetching.buffer import HeldIntake
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
+from connectors.spool.fetching.target import Block, FetchPlan, TargetStatus
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.segments.segment import SegmentInfo
+from connectors.spool.stream.background import Started
+from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
+from connectors.spool.stream.reader import read_slices
 from connectors.testing.protocol import FolderSink, InProcessWorkers
 from tests.in_process_query import InProcessQuery
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.admission import Started, StartFetching
-from connectors.spool.fetch_child import FetcherStatus
-from connectors.spool.ledger import Ledger
-from connectors.spool.read import read_slices
-from connectors.spool.stream import SpoolStream, StreamSettings
-from connectors.spool.upkeep import UpkeepSettings
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.stream.background import Started, StartFetching
+from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
+from connectors.spool.stream.reader import read_slices
 from tests.spool_writing import SOURCES
 
 

@@ -12,19 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.options.kinds import Secret
-from connectors.spool.fence import SpoolLock
-from connectors.spool.identity import SpoolIdentity, open_identity
-from connectors.spool.keys import OtherIds, keys_of
-from connectors.spool.lease import LeaseTimes, SpoolLease
-from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
-from connectors.spool.plan import plan
-from connectors.spool.read import read_slices
-from connectors.spool.segment import SegmentInfo, SegmentWriter
-from connectors.spool.store import LocalStore
-from connectors.spool.store_objects import ObjectStore
-from connectors.spool.stores import Store, StoreAccess
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.fencing import SpoolLock
+from connectors.spool.ledger.identity import SpoolIdentity, open_identity
+from connectors.spool.ledger.lease import LeaseTimes, SpoolLease
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.segments.id_keys import OtherIds, keys_of
+from connectors.spool.segments.segment import SegmentInfo, SegmentWriter
+from connectors.spool.store.base import Store, StoreAccess
+from connectors.spool.store.local import LocalStore
+from connectors.spool.store.object_store import ObjectStore
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.planning import plan
+from connectors.spool.stream.reader import read_slices
 from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)

@@ -37,8 +37,10 @@ def fetch(
     log_to_stderr()
     stopped = threading.Event()
     with named_errors(extra="pubsub"):
-        from connectors.fetchers import fetching_of  # noqa: PLC0415 - needs the extra pubsub
-        from connectors.spool.outside import run_fetchers  # noqa: PLC0415 - as above
+        from connectors.spool.fetching.external_runner import (
+            fetching_of,
+            run_fetchers,
+        )
 
         connector = fetching_of(source)
         given = read_options(secret_options(connector.OPTIONS), source, options_file, option or [])

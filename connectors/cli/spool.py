@@ -22,8 +22,8 @@ from connectors.cli.errors import console, named_errors, printable
 from connectors.core.errors import ConnectorError, SpoolError
 
 if TYPE_CHECKING:
-    from connectors.spool.inspection import Inspection
-    from connectors.spool.repair import Loss
+    from connectors.spool.admin.inspect import Inspection
+    from connectors.spool.admin.repair import Loss
 
 __all__ = ["spool_commands"]
 
@@ -48,8 +48,8 @@ def inspect_command(
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.inspection import inspect  # noqa: PLC0415 - see _spool_at
-        from connectors.spool.stats import rates  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.inspect import inspect  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.stats import rates  # noqa: PLC0415 - see _spool_at
 
         found = inspect(root)
         speed = {} if seconds is None else asdict(rates(root, seconds))
@@ -73,7 +73,7 @@ def inspect_command(
 def verify_command(location: SpoolLocation, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
     """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.verification import verify  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.verify import verify  # noqa: PLC0415 - see _spool_at
 
         found = verify(root)
     if json:
@@ -100,7 +100,7 @@ def quarantine_command(
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """
     with _spool_at(location, json=json) as root:
-        from connectors.spool.repair import quarantine_named  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.repair import quarantine_named  # noqa: PLC0415 - see _spool_at
 
         losses = quarantine_named(root, names)
     _print_losses(losses, json=json, title="quarantined")
@@ -118,7 +118,7 @@ def repair_command(
     With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
     """
     with _spool_at(location, json=json) as root:
-        from connectors.spool.repair import losses_of_repair, repair  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.repair import losses_of_repair, repair  # noqa: PLC0415 - see _spool_at
 
         due = losses_of_repair(root)
         if dry_run:
@@ -138,7 +138,7 @@ def adopt_command(
 ) -> None:
     """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.repair import adopt, old_place  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.repair import adopt, old_place  # noqa: PLC0415 - see _spool_at
 
         unseen = old_place(root)
         if unseen is not None:
@@ -165,7 +165,7 @@ def wipe_command(
 ) -> None:
     """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.repair import wipe  # noqa: PLC0415 - see _spool_at
+        from connectors.spool.admin.repair import wipe  # noqa: PLC0415 - see _spool_at
 
         _confirm(f"{_stake(root)} Delete the spool {root}?", yes=yes)
         done = wipe(root)
@@ -180,8 +180,8 @@ def wipe_command(
 
 def _stake(root: str) -> str:
     """What is lost with a spool, as far as it can be read."""
-    from connectors.spool.stats import stats  # noqa: PLC0415 - see _spool_at
-    from connectors.spool.stores import open_store  # noqa: PLC0415 - see _spool_at
+    from connectors.spool.admin.stats import stats  # noqa: PLC0415 - see _spool_at
+    from connectors.spool.store.base import open_store  # noqa: PLC0415 - see _spool_at
 
     try:
         found = stats(root)

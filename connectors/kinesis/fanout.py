@@ -30,8 +30,8 @@ from connectors.kinesis.silence import SilentFetchers
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.subscription import Order
 from connectors.kinesis.watch import Followed, ShardWatch
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.kinesis.options import KinesisReadOptions

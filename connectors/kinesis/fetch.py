@@ -1,6 +1,6 @@
 """What a fetcher of Kinesis does: hold the subscriptions it is told to, and hand on what they bring.
 
-It runs in the process of `connectors.spool.fetch_process`, and imports nothing of Spark. One thread runs a loop of
+It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark. One thread runs a loop of
 asyncio with a subscription for each shard; requests are signed in another, since credentials may have to be refreshed.
 """
 
@@ -29,8 +29,8 @@ from connectors.kinesis.extents import Extent, ShardKey
 from connectors.kinesis.http2 import Http2Client
 from connectors.kinesis.positions import Kind, Position, after
 from connectors.kinesis.subscription import Fetched, Order, ShardSubscription
-from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
-from connectors.spool.segment import Sizes
+from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
+from connectors.spool.segments.segment import Sizes
 
 __all__ = ["DEREGISTER", "TARGET", "KinesisFetch"]
 
@@ -54,7 +54,7 @@ class _Kept:
 
 
 class KinesisFetch:
-    """The target of Kinesis; see `connectors.spool.fetch_target.FetchTarget`.
+    """The target of Kinesis; see `connectors.spool.fetching.target.FetchTarget`.
 
     Args:
         settings: ``client`` (options of the client, as JSON), ``deaggregate``, ``stall_seconds``.

@@ -22,8 +22,8 @@ from connectors.kinesis.extents import Piece
 from connectors.kinesis.positions import END, Kind, Position, after
 from connectors.kinesis.read import ReadSettings, read_range
 from connectors.kinesis.shards import ShardRange
-from connectors.spool.segment import SegmentReader
-from connectors.spool.store import LocalStore
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store.local import LocalStore
 
 __all__ = ["read_part"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from connectors.spool.fetch_child import FetcherStatus
+    from connectors.spool.fetching.child import FetcherStatus
 
 __all__ = ["SilentFetchers"]
 

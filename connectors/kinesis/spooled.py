@@ -18,10 +18,10 @@ from connectors.core.failpoints import failpoint
 from connectors.kinesis.extents import Extent, Piece, ShardExtents, ShardKey
 from connectors.kinesis.offsets import Streams
 from connectors.kinesis.positions import CONNECTOR, Position
-from connectors.spool.identity import read_identity
-from connectors.spool.opening import clear_temporary
-from connectors.spool.segment import SegmentReader, segment_name
-from connectors.spool.store import LocalStore
+from connectors.spool.ledger.identity import read_identity
+from connectors.spool.ledger.recovery import clear_temporary
+from connectors.spool.segments.segment import SegmentReader, segment_name
+from connectors.spool.store.local import LocalStore
 
 __all__ = ["SpooledExtents", "spool_id"]
 

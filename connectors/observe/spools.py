@@ -12,8 +12,8 @@ from typing import Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.observe.measure import SpoolMeasurement
+from connectors.spool.admin.stats import SpoolRates, SpoolStats, stats
 from connectors.spool.options import LOCATION
-from connectors.spool.stats import SpoolRates, SpoolStats, stats
 
 __all__ = ["SpoolWatch", "SpoolWatches"]
 

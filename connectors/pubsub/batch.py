@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from connectors.pubsub.read_options import BatchMode
-from connectors.spool.batch import KeptRange, plan_kept_rows
+from connectors.spool.stream.batch import KeptRange, plan_kept_rows
 
 if TYPE_CHECKING:
     from connectors.pubsub.read_options import PubSubReadOptions
-    from connectors.spool.plan import Slice
+    from connectors.spool.stream.planning import Slice
 
 __all__ = ["plan_batch"]
 
@@ -18,7 +18,7 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
     """The folder that holds the rows of a batch read, and its partitions.
 
     Raises:
-        ConnectorError: see `connectors.spool.batch.plan_kept_rows` and `connectors.pubsub.peek.peek`.
+        ConnectorError: see `connectors.spool.stream.batch.plan_kept_rows` and `connectors.pubsub.peek.peek`.
     """
     if options.batch_mode is BatchMode.PEEK:
         from connectors.pubsub.peek import peek  # noqa: PLC0415 - a spool is read without the client of the service

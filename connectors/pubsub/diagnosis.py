@@ -19,7 +19,7 @@ from connectors.pubsub.encode import modify_ack_deadline_requests
 from connectors.pubsub.read_options import PubSubReadOptions, parse_read_options
 from connectors.pubsub.rpc_errors import topic_deleted
 from connectors.pubsub.subscription import SubscriptionInfo, require_readable
-from connectors.spool.diagnosis import check_object_spool, check_spool
+from connectors.spool.admin.doctor import check_object_spool, check_spool
 
 __all__ = ["diagnose"]
 

@@ -1,6 +1,6 @@
 """What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, keep and give back leases.
 
-It runs in the process of `connectors.spool.fetch_process`, and imports nothing of Spark.
+It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from connectors.pubsub.rpc_errors import AckFailures
 from connectors.pubsub.streams import Service, StreamReader
 from connectors.pubsub.transport import Transport
 from connectors.pubsub.watching import SubscriptionWatch
-from connectors.spool.fetch_target import Block, FetchContext, Intake, TargetStatus
+from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
 
@@ -88,7 +88,7 @@ class PubSubFetchSettings:
 
 
 class PubSubFetch:
-    """The target of Pub/Sub; see `connectors.spool.fetch_target.FetchTarget`.
+    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`.
 
     Args:
         settings: a `PubSubFetchSettings` as JSON.

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.pubsub.schema import SchemaMode
-from connectors.spool.read import KeptRows
+from connectors.spool.stream.reader import KeptRows
 
 __all__ = ["output"]
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import OptionError, SourceGoneError
 from connectors.pubsub.read_options import FetchMode, PubSubReadOptions, parse_read_options
 from connectors.pubsub.start import fetch_plan, fetcher_count, look_at
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.outside import wait_for_spool
+from connectors.spool.fetching.external_runner import wait_for_spool
+from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.pubsub.subscription import SubscriptionInfo

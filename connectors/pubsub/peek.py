@@ -26,20 +26,20 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.options.declaration import conflict
 from connectors.pubsub.fetch import PubSubFetch
 from connectors.pubsub.start import fetch_plan, look_at
-from connectors.spool.fence import spark_pid
-from connectors.spool.fetch_target import FetchContext
-from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.holders import Holder
-from connectors.spool.identity import open_identity
-from connectors.spool.opening import open_ledger
-from connectors.spool.store import LocalStore
-from connectors.spool.store_errors import disk_errors
+from connectors.spool.errors import disk_errors
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.target import FetchContext
+from connectors.spool.ledger.fencing import spark_pid
+from connectors.spool.ledger.identity import open_identity
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.store.local import LocalStore
+from connectors.spool.store.lock_owner import Holder
 
 if TYPE_CHECKING:
     from connectors.pubsub.leases import Received
     from connectors.pubsub.read_options import PubSubReadOptions
     from connectors.pubsub.subscription import SubscriptionInfo
-    from connectors.spool.ledger import Ledger
+    from connectors.spool.ledger.ledger import Ledger
 
 __all__ = ["PubSubPeek", "peek"]
 

@@ -24,16 +24,16 @@ from connectors.core.worker import SentToTasks, settle_worker
 with extra_imports("pubsub", "the format pubsub"):
     from connectors.pubsub.output import output
     from connectors.pubsub.schema import SchemaMode, schema_of
-    from connectors.spool.plan import Slice
-    from connectors.spool.read import read_slices
-    from connectors.spool.stores import StoreAccess
+    from connectors.spool.store.base import StoreAccess
+    from connectors.spool.stream.planning import Slice
+    from connectors.spool.stream.reader import read_slices
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.pubsub.read_options import PubSubReadOptions
     from connectors.pubsub.writer import PubSubBatchWriter, PubSubStreamWriter
-    from connectors.spool.stream import SpoolStream
+    from connectors.spool.stream.micro_batch import SpoolStream
 
 __all__ = ["PubSubBatchReader", "PubSubDataSource", "PubSubPartition", "PubSubStreamReader"]
 
@@ -171,7 +171,7 @@ class PubSubBatchReader(SentToTasks, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
-        from connectors.spool.batch import read_kept_rows  # noqa: PLC0415 - the tasks of a stream need none of it
+        from connectors.spool.stream.batch import read_kept_rows  # noqa: PLC0415 - the tasks of a stream need none of it
 
         settle_worker()
         part = cast("PubSubPartition", partition)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.keys import OtherIds
+from connectors.spool.segments.id_keys import OtherIds
 
 __all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble", "other_ids"]
 

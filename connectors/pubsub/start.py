@@ -14,20 +14,19 @@ from connectors.pubsub.credentials import ServiceAccount
 from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
 from connectors.pubsub.read_options import FetchMode, SegmentCompression
 from connectors.pubsub.subscription import ensure_subscription, require_readable
-from connectors.spool.admission import Started
-from connectors.spool.external import ExternalFetching
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.fetcher_groups import FetcherGroups
-from connectors.spool.seek import carry_out_seek
-from connectors.spool.stream import SpoolStream, StreamSettings
-from connectors.spool.upkeep import UpkeepSettings
+from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.stream.background import Started
+from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
+from connectors.spool.stream.seek import carry_out_seek
 
 if TYPE_CHECKING:
     from connectors.pubsub.read_options import PubSubReadOptions
     from connectors.pubsub.subscription import SubscriptionInfo, SubscriptionState
-    from connectors.spool.identity import SpoolIdentity
-    from connectors.spool.ledger import Ledger
+    from connectors.spool.ledger.identity import SpoolIdentity
+    from connectors.spool.ledger.ledger import Ledger
 
 __all__ = ["fetch_plan", "fetcher_count", "look_at", "open_stream"]
 
@@ -41,7 +40,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
     """Open the spool of a query and start its fetchers, in the background.
 
     Raises:
-        SpoolError: the spool cannot be used; see `connectors.spool.stream.SpoolStream`.
+        SpoolError: the spool cannot be used; see `connectors.spool.stream.micro_batch.SpoolStream`.
     """
     settings = StreamSettings(
         root=str(options.spool_folder),

@@ -15,7 +15,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client import PullStream
 from connectors.pubsub.leases import Deadlines
-from connectors.spool.fetch_target import FetchContext, Intake
+from connectors.spool.fetching.target import FetchContext, Intake
 
 __all__ = ["Service", "StreamReader", "message_count"]
 

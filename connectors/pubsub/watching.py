@@ -15,7 +15,7 @@ from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGone
 from connectors.pubsub.rpc_errors import topic_deleted
 from connectors.pubsub.streams import Service
 from connectors.pubsub.subscription import SubscriptionInfo, require_readable
-from connectors.spool.fetch_target import FetchContext
+from connectors.spool.fetching.target import FetchContext
 
 __all__ = ["SubscriptionWatch"]
 

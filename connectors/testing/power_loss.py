@@ -25,7 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from connectors.spool.disk import Disk
+from connectors.spool.store.disk import Disk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -53,7 +53,7 @@ def _is_task_worker(pid: int) -> bool:
 VICTIMS: dict[str, Callable[[int], bool]] = {
     "jvm": _named("org.apache.spark.deploy.SparkSubmit"),
     "source_runner": _named("python_streaming_source_runner"),
-    "fetcher": _named("connectors.spool.fetch_process"),
+    "fetcher": _named("connectors.spool.fetching.process"),
     "worker": _is_task_worker,
 }
 """How each kind of process below a driver is told; ``driver`` is the driver with its whole process group."""

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from connectors.spool.repair import quarantine_named
+from connectors.spool.admin.repair import quarantine_named
 from connectors.testing.kinesis import start_server_process
 from connectors.testing.protocol import DriverCrashedError, TaskWorkers
 from connectors.testing.pubsub import PubSubServer

@@ -13,11 +13,11 @@ from connectors.core.offsets import dump_offset
 from connectors.kafka.markers import Finished, Marker
 from connectors.kafka.offsets import read_offset as read_kafka_offset
 from connectors.kinesis.offsets import read_offset as read_kinesis_offset
-from connectors.spool.inspection import inspect
-from connectors.spool.repair import adopt
-from connectors.spool.segment import SegmentReader
-from connectors.spool.stores import open_store
-from connectors.spool.verification import verify
+from connectors.spool.admin.inspect import inspect
+from connectors.spool.admin.repair import adopt
+from connectors.spool.admin.verify import verify
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store.base import open_store
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.golden.states_record import STATES

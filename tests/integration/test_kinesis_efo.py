@@ -31,10 +31,10 @@ from connectors.kinesis.reader import _settings
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.spooled import SpooledExtents, spool_id
 from connectors.kinesis.stream import KinesisStream
-from connectors.spool.fetch_pipeline import FetcherFolder
-from connectors.spool.sealed import SealedReader
-from connectors.spool.segment import SEGMENT, SegmentReader
-from connectors.spool.stores import open_store
+from connectors.spool.fetching.pipeline import FetcherFolder
+from connectors.spool.segments.sealed_file import SealedReader
+from connectors.spool.segments.segment import SEGMENT, SegmentReader
+from connectors.spool.store.base import open_store
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import (
     DriverCrashedError,

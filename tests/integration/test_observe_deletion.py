@@ -14,9 +14,9 @@ from connectors.observe.listener import Observer
 from connectors.observe.spools import SpoolWatch, SpoolWatches
 from connectors.pubsub.client import PubSubClient
 from connectors.pubsub.transport import Transport
-from connectors.spool.identity import open_identity
-from connectors.spool.opening import open_ledger
-from connectors.spool.store import LocalStore
+from connectors.spool.ledger.identity import open_identity
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.store.local import LocalStore
 from connectors.testing.pubsub import PubSubServer
 
 SUBSCRIPTION = "projects/shop/subscriptions/orders"

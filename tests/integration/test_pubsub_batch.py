@@ -13,7 +13,7 @@ import pytest
 
 from connectors.pubsub.reader import PubSubDataSource
 from connectors.spool import stats
-from connectors.spool.holders import Holder
+from connectors.spool.store.lock_owner import Holder
 from connectors.testing.protocol import BatchRead, ReaderFailedError, TaskFailedError, TaskWorkers, descendants
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig

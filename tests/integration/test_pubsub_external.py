@@ -17,9 +17,9 @@ import pytest
 
 from connectors.core.errors import SourceGoneError
 from connectors.pubsub.outside import outside_plans
-from connectors.spool.opening import read_state
-from connectors.spool.outside import run_fetchers
-from connectors.spool.stores import open_store
+from connectors.spool.fetching.external_runner import run_fetchers
+from connectors.spool.ledger.recovery import read_state
+from connectors.spool.store.base import open_store
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import TaskWorkers
 from connectors.testing.pubsub import PubSubServer

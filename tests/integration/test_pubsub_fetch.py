@@ -24,11 +24,11 @@ from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
 from connectors.pubsub.leases import Deadlines
 from connectors.pubsub.streams import message_count
 from connectors.pubsub.transport import Transport
-from connectors.spool.fetch_child import FetcherStatus
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.segment import SegmentReader
-from connectors.spool.store import LocalStore
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store.local import LocalStore
 from connectors.testing.clock import ServerClock
 from connectors.testing.pubsub import PubSubServer
 from tests.fetch_targets import PATIENT

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from google.protobuf import timestamp_pb2
 
-from connectors.spool.copies import CopyWatch
-from connectors.spool.identity import read_identity
-from connectors.spool.opening import read_state
-from connectors.spool.state import LedgerState
-from connectors.spool.store import LocalStore
+from connectors.spool.ledger.identity import read_identity
+from connectors.spool.ledger.recovery import read_state
+from connectors.spool.ledger.state import LedgerState
+from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.warnings import CopyWatch
 from connectors.testing.protocol import ReaderDiedError, ReaderFailedError, TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_calls import PubSubCalls

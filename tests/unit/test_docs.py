@@ -33,7 +33,7 @@ def test_a_page_names_nothing_that_does_not_exist(page: Page) -> None:
     [
         ("```python\nx = (\n```", "is no Python"),
         ("```python\nfrom connectors import start\n```", "connectors promises no start"),
-        ("```python\nfrom connectors.spool.ledger import Ledger\n```", "imported and not public"),
+        ("```python\nfrom connectors.spool.ledger.ledger import Ledger\n```", "imported and not public"),
         ("```python\nfrom pyspark.sql import Sparkling\n```", "pyspark.sql has no Sparkling"),
         ('```python\na.readStream.format("pubsub").option("spool", "/x").load()\n```', "no option spool of"),
         ('```python\na.writeStream.format("kinesis").option("consumerMode", "efo")\n```', "no option consumerMode"),

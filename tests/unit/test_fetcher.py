@@ -19,16 +19,15 @@ from typing import Any
 
 import pytest
 
-from connectors.spool import fetch_process
-from connectors.spool.fetch_child import FetcherStatus, next_allowance
-from connectors.spool.fetch_intake import Held, HeldIntake
-from connectors.spool.fetch_process import FetchProcess
-from connectors.spool.fetch_report import Reporter
-from connectors.spool.fetch_target import FAILPOINTS, FetchPlan
-from connectors.spool.fetcher import FetcherGroup
-from connectors.spool.segment import SegmentInfo, SegmentReader
-from connectors.spool.store import LocalStore
-from connectors.spool.store_errors import missing_spool
+from connectors.spool.errors import missing_spool
+from connectors.spool.fetching import process as fetch_process
+from connectors.spool.fetching.buffer import Held, HeldIntake
+from connectors.spool.fetching.child import FetcherStatus, next_allowance
+from connectors.spool.fetching.group import FetcherGroup
+from connectors.spool.fetching.process import FetchProcess, Reporter
+from connectors.spool.fetching.target import FAILPOINTS, FetchPlan
+from connectors.spool.segments.segment import SegmentInfo, SegmentReader
+from connectors.spool.store.local import LocalStore
 from tests.fetch_targets import PATIENT, numbers_of, read_log
 from tests.fetch_waiting import only, wait_for
 
@@ -349,8 +348,8 @@ def test_a_fetcher_that_hangs_at_the_end_is_ended_by_the_kernel_at_its_limit(spo
 PARENT = """
 import json, os, sys, time
 from pathlib import Path
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.fetcher import FetcherGroup
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.fetching.group import FetcherGroup
 
 limits = json.loads(sys.argv[4])
 settings = {"log": sys.argv[2], "total": 1000, "rows": 10, "bytes": 100, "gap": 0.02, "limits": limits}
@@ -637,7 +636,7 @@ def test_reports_that_nobody_reads_hold_up_nobody() -> None:
 
 def test_a_fetcher_imports_neither_spark_nor_pydantic_nor_pandas() -> None:
     code = (
-        "import sys, connectors.spool.fetch_process, connectors.pubsub.fetch; "
+        "import sys, connectors.spool.fetching.process, connectors.pubsub.fetch; "
         "print([name for name in ('pyspark', 'pydantic', 'pandas', 'google.pubsub_v1') if name in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

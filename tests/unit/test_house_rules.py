@@ -67,12 +67,12 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.layers, "connectors/kafka/reader.py", "from ..pubsub import client\n"),
     (rules.layers, "connectors/kafka/reader.py", "from connectors import pubsub\n"),
     (rules.layers, "connectors/kafka/reader.py", "from connectors.testing import servers\n"),
-    (rules.layers, "connectors/core/arrow.py", "from connectors.spool.store import put\n"),
-    (rules.layers, "connectors/spool/store.py", DYNAMIC),
+    (rules.layers, "connectors/core/arrow.py", "from connectors.spool.store.local import put\n"),
+    (rules.layers, "connectors/spool/store/local.py", DYNAMIC),
     (rules.sdks_only_in_client, "connectors/core/arrow.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/core/client.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/cli/main.py", "import boto3\n"),
-    (rules.sdks_only_in_client, "connectors/spool/store.py", "def f():\n    from google.cloud import storage\n"),
+    (rules.sdks_only_in_client, "connectors/spool/store/local.py", "def f():\n    from google.cloud import storage\n"),
     (rules.sdks_only_in_client, "connectors/kafka/reader.py", "from google import auth\n"),
     (rules.sdks_only_in_client, "connectors/kafka/fetch.py", "__import__('confluent_kafka')\n"),
     (rules.command_line_only_in_cli, "connectors/pubsub/reader.py", "def f():\n    from rich.table import Table\n"),
@@ -121,7 +121,7 @@ class Reader:
         yield from self._rows(partition)
 
     def _rows(self, partition):
-        from connectors.spool.segment import slices
+        from connectors.spool.segments.segment import slices
         return slices(partition)
 """
 
@@ -133,11 +133,16 @@ def test_import_inside_a_function_that_read_calls_counts_on_executors(tmp_path: 
             "pydantic.py": "",
             "connectors/kafka/reader.py": LAZY_READ,
             "connectors/kafka/plan.py": "import pydantic\n",
-            "connectors/spool/segment.py": "def slices(partition):\n    from connectors.core import arrow\n",
+            "connectors/spool/segments/segment.py": "def slices(partition):\n    from connectors.core import arrow\n",
             "connectors/core/arrow.py": "",
         },
     )
-    expected = ["connectors.core", "connectors.core.arrow", "connectors.kafka.reader", "connectors.spool.segment"]
+    expected = [
+        "connectors.core",
+        "connectors.core.arrow",
+        "connectors.kafka.reader",
+        "connectors.spool.segments.segment",
+    ]
     assert rules.executor_modules(tree, "kafka") == expected
     assert rules.light_on_executors(tree) == []
     plant(tree, {"connectors/core/arrow.py": "import pydantic\n"})

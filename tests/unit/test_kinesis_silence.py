@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.kinesis.silence import SilentFetchers
-from connectors.spool.fetch_child import FetcherStatus
+from connectors.spool.fetching.child import FetcherStatus
 
 
 def told(at: float, fetcher: str | None = "a") -> list[FetcherStatus]:

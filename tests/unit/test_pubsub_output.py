@@ -12,7 +12,7 @@ from connectors.core.arrow import arrow_schema
 from connectors.pubsub.output import output
 from connectors.pubsub.rows import ROWS_SCHEMA
 from connectors.pubsub.schema import SchemaMode, schema_of
-from connectors.spool.read import KeptRows
+from connectors.spool.stream.reader import KeptRows
 
 AWKWARD = {
     "key": "välue",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.spool.stream import SpoolStream
+from connectors.spool.stream.micro_batch import SpoolStream
 from tests.spool_streams import open_stream
 from tests.spool_writing import HandSpool
 

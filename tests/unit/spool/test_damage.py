@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolError
-from connectors.spool.opening import open_ledger, read_state
-from connectors.spool.sealed import SealedReader
-from connectors.spool.segment import SEGMENT, SegmentReader
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.recovery import open_ledger, read_state
+from connectors.spool.segments.sealed_file import SealedReader
+from connectors.spool.segments.segment import SEGMENT, SegmentReader
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from tests.spool_writing import HandSpool
 
 BLOCK = 512

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import SpoolFullError
-from connectors.spool import runs as runs_module
 from connectors.spool import stats
-from connectors.spool.dedup import DedupIndex
-from connectors.spool.keys import OtherIds, keys_of
-from connectors.spool.runs import IdRun, RunEntry, merge_runs, write_run
-from connectors.spool.upkeep import Upkeep, UpkeepSettings, runs_to_merge
+from connectors.spool.segments import id_runs as runs_module
+from connectors.spool.segments.dedup_index import DedupIndex
+from connectors.spool.segments.id_keys import OtherIds, keys_of
+from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, write_run
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings, runs_to_merge
 from tests.spool_writing import HandSpool, much_later
 
 HOUR = 3_600_000_000

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.failpoints import set_failpoints
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from connectors.testing.clock import ServerClock
 from tests.spool_writing import HandSpool, much_later
 

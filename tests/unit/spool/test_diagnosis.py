@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome, Steps
-from connectors.spool.diagnosis import check_spool
-from connectors.spool.plan import offset_at
+from connectors.spool.admin.doctor import check_spool
+from connectors.spool.stream.planning import offset_at
 from tests.spool_writing import SOURCES, HandSpool
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.spool.entry_log import JsonText
-from connectors.spool.records import decode, encode
-from connectors.spool.state import LedgerState, SegmentEntry, Start, segment_log
+from connectors.spool.ledger.records import decode, encode
+from connectors.spool.ledger.snapshot_entries import JsonText
+from connectors.spool.ledger.state import LedgerState, SegmentEntry, Start, segment_log
 
 ENTRIES = st.builds(
     SegmentEntry,

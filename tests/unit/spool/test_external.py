@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spool import upkeep
-from connectors.spool.external import ExternalFetching
-from connectors.spool.fetch_pipeline import FetcherFolder
-from connectors.spool.fetch_target import FetchPlan
-from connectors.spool.holders import Holder
-from connectors.spool.opening import clear_temporary, read_state
-from connectors.spool.reader_watch import Published, ReaderWatch, heartbeat_seconds, share_of
-from connectors.spool.store import LocalStore, StoreWriter
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.fetching.driver_watch import Published, ReaderWatch, heartbeat_seconds, share_of
+from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.pipeline import FetcherFolder
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.ledger.recovery import clear_temporary, read_state
+from connectors.spool.store.local import LocalStore, StoreWriter
+from connectors.spool.store.lock_owner import Holder
+from connectors.spool.stream import compaction as upkeep
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from connectors.testing.object_store import ObjectStoreServer
 from tests.spool_writing import HandSpool, ObjectSpool
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolError, SpoolFencedError
-from connectors.spool.fence import while_newest
-from connectors.spool.ledger import Ledger
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.fencing import while_newest
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from connectors.testing.power_loss import Kind, RecordingDisk
 from tests.power_loss_rig import UnsyncedDisk, on_disk
 from tests.spool_writing import HandSpool

@@ -8,8 +8,8 @@ import pytest
 
 from connectors.core.errors import SpoolError
 from connectors.core.offsets import SENTINEL
-from connectors.spool.diagnosis import check_spool
-from connectors.spool.repair import wipe
+from connectors.spool.admin.doctor import check_spool
+from connectors.spool.admin.repair import wipe
 from tests.spool_streams import open_stream
 from tests.spool_writing import SOURCES, HandSpool, fill
 

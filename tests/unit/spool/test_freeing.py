@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.spool.plan import offset_at
-from connectors.spool.stream import SpoolStream
-from connectors.spool.upkeep import UpkeepSettings
+from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.micro_batch import SpoolStream
+from connectors.spool.stream.planning import offset_at
 from tests.fetch_waiting import wait_for
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool

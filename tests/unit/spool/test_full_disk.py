@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolFullError
-from connectors.spool.reserve import DiskReserve, release_reserves
-from connectors.spool.store import LocalStore
+from connectors.spool.store.disk_space import DiskReserve, release_reserves
+from connectors.spool.store.local import LocalStore
 from tests.full_disk_rig import FullDisk, Taking, live_on_full_disk
 from tests.power_loss_rig import on_disk
 from tests.spool_life import SpoolLife

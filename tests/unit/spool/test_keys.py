@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.spool.keys import IdKeys, OtherIds, keys_of
+from connectors.spool.segments.id_keys import IdKeys, OtherIds, keys_of
 
 HASH_KEY = b"k" * 16
 Key = tuple[str, int | bytes]

@@ -11,10 +11,10 @@ import pytest
 from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool import stats
-from connectors.spool.fence import claim_epoch, put_seal
-from connectors.spool.identity import open_identity
-from connectors.spool.plan import check_range, cut_by_bytes, offset_at, plan, position_of
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.fencing import claim_epoch, put_seal
+from connectors.spool.ledger.identity import open_identity
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.planning import check_range, cut_by_bytes, offset_at, plan, position_of
 from tests.spool_writing import HandSpool, much_later
 
 

@@ -17,12 +17,12 @@ from connectors.cli.spool import spool_commands
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
 from connectors.core.failpoints import set_failpoints
-from connectors.spool import object_client
-from connectors.spool.diagnosis import check_object_spool
-from connectors.spool.fence import while_newest
-from connectors.spool.ledger import Ledger
-from connectors.spool.records import decode, encode
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.admin.doctor import check_object_spool
+from connectors.spool.ledger.fencing import while_newest
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import decode, encode
+from connectors.spool.store import object_client
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store_model import Request
 from tests.fetch_waiting import wait_for

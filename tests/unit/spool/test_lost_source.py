@@ -17,9 +17,9 @@ from connectors.core.errors import (
     SpoolFencedError,
 )
 from connectors.core.offsets import SENTINEL
-from connectors.spool.admission import Started
-from connectors.spool.ledger import Ledger
-from connectors.spool.stream import SpoolStream
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.stream.background import Started
+from connectors.spool.stream.micro_batch import SpoolStream
 from tests.fetch_waiting import wait_for
 from tests.spool_streams import NoFetchers, open_stream, rows_of
 from tests.spool_writing import SOURCES, HandSpool

@@ -12,9 +12,9 @@ import pytest
 from connectors.core.errors import ConnectorError, DataLossError
 from connectors.core.offsets import SENTINEL, START_KEY
 from connectors.spool import stats
-from connectors.spool.plan import offset_at
-from connectors.spool.stream import SpoolStream
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.micro_batch import SpoolStream
+from connectors.spool.stream.planning import offset_at
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool
 

@@ -9,8 +9,8 @@ import pytest
 
 from connectors.core.errors import SpoolFullError
 from connectors.core.offsets import SENTINEL
-from connectors.spool.stream import SpoolStream
-from connectors.spool.upkeep import UpkeepSettings
+from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.micro_batch import SpoolStream
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool
 

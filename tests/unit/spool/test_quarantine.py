@@ -13,11 +13,11 @@ from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
-from connectors.spool.opening import open_ledger
-from connectors.spool.quarantine import read_notes
-from connectors.spool.sealed import SealedReader
-from connectors.spool.segment import SEGMENT
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.quarantine import read_notes
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.segments.sealed_file import SealedReader
+from connectors.spool.segments.segment import SEGMENT
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool
 

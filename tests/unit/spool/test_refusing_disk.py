@@ -14,11 +14,11 @@ import pytest
 
 from connectors.core.errors import SpoolError
 from connectors.core.offsets import SENTINEL
-from connectors.spool.batch import KeptRange, plan_kept_rows
-from connectors.spool.disk import Disk
-from connectors.spool.plan import plan
-from connectors.spool.read import read_slices
-from connectors.spool.stats import stats
+from connectors.spool.admin.stats import stats
+from connectors.spool.store.disk import Disk
+from connectors.spool.stream.batch import KeptRange, plan_kept_rows
+from connectors.spool.stream.planning import plan
+from connectors.spool.stream.reader import read_slices
 from tests.power_loss_rig import on_disk
 from tests.spool_streams import open_stream
 from tests.spool_writing import SOURCES, HandSpool, fill

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolError
-from connectors.spool.fetch_pipeline import FetcherFolder
+from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.options import ephemeral_folder
-from connectors.spool.store import LocalStore
+from connectors.spool.store.local import LocalStore
 
 USER, OTHER = 65533, 65532
 is_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")

@@ -10,9 +10,9 @@ import pytest
 
 from connectors.core.errors import SourceGoneError
 from connectors.core.failpoints import set_failpoints
-from connectors.spool.ledger import Ledger
-from connectors.spool.seek import carry_out_seek
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.seek import carry_out_seek
 from tests.spool_writing import HandSpool
 
 WANTED = {"timestamp": 7}

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.spool.keys import keys_of
-from connectors.spool.segment import SegmentReader, SegmentWriter, segment_name
-from connectors.spool.store import LocalStore
+from connectors.spool.segments.id_keys import keys_of
+from connectors.spool.segments.segment import SegmentReader, SegmentWriter, segment_name
+from connectors.spool.store.local import LocalStore
 
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])
 

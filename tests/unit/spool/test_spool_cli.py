@@ -16,11 +16,12 @@ from connectors.cli.main import app
 from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
-from connectors.spool import stats, verification
-from connectors.spool.records import decode, encode
-from connectors.spool.sealed import SealedReader
-from connectors.spool.segment import SEGMENT
-from connectors.spool.stores import Store
+from connectors.spool import stats
+from connectors.spool.admin import verify as verification
+from connectors.spool.ledger.records import decode, encode
+from connectors.spool.segments.sealed_file import SealedReader
+from connectors.spool.segments.segment import SEGMENT
+from connectors.spool.store.base import Store
 from tests.spool_streams import open_stream, rows_of
 from tests.spool_writing import HandSpool, fill
 

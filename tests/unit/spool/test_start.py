@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SpoolDamagedError
-from connectors.spool.entry_log import EntryLog
-from connectors.spool.ledger import Ledger
-from connectors.spool.opening import open_ledger
-from connectors.spool.store import LocalStore
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.ledger.snapshot_entries import EntryLog
+from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from tests.power_loss_rig import UnsyncedDisk, on_disk
 from tests.spool_writing import HandSpool
 

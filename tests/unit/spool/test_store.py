@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import SpoolError
-from connectors.spool.disk import Disk
-from connectors.spool.fetch_pipeline import FetcherFolder
-from connectors.spool.identity import open_identity, read_identity
-from connectors.spool.read import read_slices
-from connectors.spool.store import LocalStore
+from connectors.spool.fetching.pipeline import FetcherFolder
+from connectors.spool.ledger.identity import open_identity, read_identity
+from connectors.spool.store.disk import Disk
+from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.reader import read_slices
 from tests.power_loss_rig import on_disk
 from tests.spool_writing import SOURCES
 

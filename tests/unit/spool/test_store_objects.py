@@ -12,11 +12,11 @@ import pytest
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.options.kinds import Secret
-from connectors.spool import object_client
-from connectors.spool.holders import Holder
-from connectors.spool.object_url import ObjectUrl
-from connectors.spool.store_objects import ObjectStore
-from connectors.spool.stores import StoreAccess, open_store
+from connectors.spool.store import object_client
+from connectors.spool.store.base import StoreAccess, open_store
+from connectors.spool.store.lock_owner import Holder
+from connectors.spool.store.object_client import ObjectUrl
+from connectors.spool.store.object_store import ObjectStore
 from connectors.testing.object_store import ObjectStoreServer
 from tests.spool_writing import KEY_ID, SECRET, access_to
 
@@ -211,7 +211,7 @@ def test_a_folder_is_in_the_inbox_until_it_is_removed_and_only_an_empty_one_is(
 
 def test_a_folder_is_held_as_long_as_its_process_lives(server: ObjectStoreServer, store: ObjectStore) -> None:
     code = (
-        "import sys, json\nfrom connectors.spool.holders import Holder\n"
+        "import sys, json\nfrom connectors.spool.store.lock_owner import Holder\n"
         "print(json.dumps(Holder.this_process().to_json()), flush=True)\nsys.stdin.read()"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.spool.admission import Started
-from connectors.spool.ledger import Ledger
-from connectors.spool.store import LocalStore
-from connectors.spool.upkeep import Upkeep, UpkeepSettings
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.store.local import LocalStore
+from connectors.spool.stream.background import Started
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from tests.fetch_waiting import wait_for
 from tests.spool_streams import open_stream, start_nothing
 from tests.spool_writing import HandSpool

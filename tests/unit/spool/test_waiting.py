@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from connectors.spool.waiting import Arrivals, QuietWatch
+from connectors.spool.stream.freshness import Arrivals, QuietWatch
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

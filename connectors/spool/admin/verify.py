@@ -1,0 +1,266 @@
+"""Verification of a spool: every byte of every file, read only, also beside a running query (rule R9).
+
+A query checks what it reads, when it reads it. This looks at all the rest too: the mark at the end of a segment's
+rows, the index of a segment whose ids are in a run, rows that were committed and are still kept, old records, claims.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
+from connectors.spool.ledger.contents import file_sizes, is_known
+from connectors.spool.ledger.fencing import claimed_epochs, read_claim
+from connectors.spool.ledger.identity import SpoolIdentity, read_identity
+from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER, quarantined_rows, read_notes, waiting_names
+from connectors.spool.ledger.records import Place, read_record
+from connectors.spool.ledger.recovery import read_state
+from connectors.spool.ledger.state import LedgerState
+from connectors.spool.segments.id_runs import IdRun, RunEntry, run_name
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store.base import Store, open_store
+from connectors.spool.store.local import TEMPORARY_FOLDER
+from connectors.spool.store.object_store import ObjectStore
+
+__all__ = ["Finding", "Severity", "Verification", "verify"]
+
+_HISTORY = "Nothing to restore. If no one has changed the file, check the disk."
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    DAMAGE = "damage"
+    """A query stops with it, now or when it comes to it."""
+    LOSS = "loss"
+    """It was given up, and recorded."""
+    NOTE = "note"
+    """Harmless: the next start of a query clears it away, or nothing reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be.
+
+    Attributes:
+        severity: see there.
+        file: its name in the spool.
+        code: of the error that a query stops with, or a name of the kind of finding.
+        what: what is wrong.
+        action: what to do.
+    """
+
+    severity: Severity
+    file: str
+    code: str
+    what: str
+    action: str = ""
+
+    @classmethod
+    def of(cls, file: str, error: ConnectorError, severity: Severity = Severity.DAMAGE) -> Finding:
+        """Return the finding for an error; a note is history, so the advice of the error does not hold."""
+        if severity is Severity.NOTE:
+            return cls(
+                severity, file, error.code, f"{error.what}; a newer one replaces it, and no query reads it", _HISTORY
+            )
+        return cls(severity, file, error.code, error.what, error.action)
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What a verification found.
+
+    Attributes:
+        spool: id of the spool; None if its identity cannot be read.
+        files: how many files were read.
+        bytes: how many bytes they have.
+        findings: what is not as it should be, damage first.
+    """
+
+    spool: str | None
+    files: int
+    bytes: int
+    findings: tuple[Finding, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether there is no damage."""
+        return not any(finding.severity is Severity.DAMAGE for finding in self.findings)
+
+
+def verify(path: str) -> Verification:
+    """Check every byte of a spool. Changes nothing, takes no lock, and may run beside a query.
+
+    Args:
+        path: the ``spoolLocation``; an object store is reached as its environment variables say.
+
+    Raises:
+        SpoolError: there is no spool.
+        ConnectorError: the object store cannot be used.
+        OSError: it does not answer.
+    """
+    store = open_store(path, "verify")
+    found: list[Finding] = []
+    identity: SpoolIdentity | None = None
+    try:
+        identity = read_identity(store)
+    except SpoolError as error:
+        found.append(Finding.of("spool.json", error))
+    else:
+        # Before anything is listed: a folder that is no spool may hold millions of files.
+        if identity is None:
+            raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+    files = file_sizes(store)
+    if identity is not None:
+        found += _check_all(store, identity)
+    found += _strangers(store, files)
+    order = list(Severity)
+    found.sort(key=lambda finding: (order.index(finding.severity), finding.file))
+    return Verification(identity.spool if identity else None, len(files), sum(files.values()), tuple(found))
+
+
+def _check_all(store: Store, identity: SpoolIdentity) -> list[Finding]:
+    found = [*_check_location(store, identity), *_check_claims(store, identity), *_check_notes(store)]
+    try:
+        state = read_state(store, identity.spool)
+    except SpoolError as error:
+        records = list(_check_records(store, identity, Severity.DAMAGE))
+        return [*found, *(records or [Finding.of("ledger", error)])]
+    except OSError as error:
+        return [*found, Finding(Severity.DAMAGE, "ledger", "SPOOL_UNREADABLE", f"It cannot be read: {error.strerror}")]
+    found += _check_records(store, identity, Severity.NOTE)
+    live = [*_check_order(state), *_check_segments(store, identity, state), *_check_runs(store, state)]
+    if live:
+        # A running query frees segments and merges runs meanwhile: what it has deleted is not missing.
+        now = read_state(store, identity.spool)
+        names = {entry.name for entry in now.segments} | {run_name(run.name) for run in now.runs}
+        live = [finding for finding in live if finding.file in names or now.is_waiting(finding.file)]
+    return found + live
+
+
+def _check_location(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
+    here = store.location
+    if identity.location != here:
+        what = f"The spool was made in {identity.location}; no query runs on it here before it is adopted"
+        yield Finding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt")
+
+
+def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
+    try:
+        epochs = claimed_epochs(store)
+    except SpoolError as error:
+        yield Finding.of("epochs", error)
+        return
+    for epoch in epochs:
+        # Only the newest claim is read by a start.
+        severity = Severity.DAMAGE if epoch == epochs[-1] else Severity.NOTE
+        try:
+            read_claim(store, identity.spool, epoch)
+        except SpoolError as error:
+            yield Finding.of(f"epochs/{epoch}", error, severity)
+
+
+def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) -> Iterator[Finding]:
+    """Check every record; where the state can be read, a damaged one is below the newest snapshot, and history."""
+    for epoch in store.list("ledger"):
+        for number in store.list(f"ledger/{epoch}") if epoch.isdigit() else ():
+            place = Place(identity.spool, int(epoch), int(number)) if number.isdigit() else None
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
+                if place is not None:
+                    try:
+                        read_record(store, place)
+                    except SpoolError as error:
+                        yield Finding.of(place.name, error, severity)
+
+
+def _check_order(state: LedgerState) -> Iterator[Finding]:
+    """See that the positions of the segments have no gap, up to the head."""
+    ends = [*((entry.base, entry.end) for entry in state.segments), (state.head, state.head)]
+    for (_, end), (base, _) in pairwise(ends):
+        if end != base:
+            what = f"The ledger has no segment for the positions {end} to {base - 1}"
+            yield Finding(Severity.DAMAGE, "ledger", "SPOOL_RECORD_DAMAGED", what, "Restore the spool from a backup.")
+
+
+def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -> Iterator[Finding]:
+    aside = quarantined_rows(store)
+    digests: dict[str, str | None] = {entry.name: entry.digest for entry in state.segments if not entry.quarantined}
+    digests |= {name: None for name in waiting_names(store, state) if name not in aside}
+    for name, digest in digests.items():
+        try:
+            _check_segment(store, identity, name, digest)
+        except SpoolError as error:
+            yield Finding.of(name, error)
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            what = f"A segment with right checksums cannot be read: {type(error).__name__}: {error}"
+            yield Finding(Severity.DAMAGE, name, "SPOOL_SEGMENT_DAMAGED", what, "Restore it from a backup.")
+
+
+def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str | None) -> None:
+    reader = SegmentReader(store, name, digest)
+    reader.verify()
+    info, rows = reader.info, sum(len(batch) for _, batch in reader.batches(0, reader.info.rows))
+    keys, sizes = reader.index()
+    if not rows == len(keys) == len(sizes) == info.rows or int(sizes.sum()) != info.bytes:
+        what = f"A segment says that it has {info.rows} rows, its blocks have {rows} and its index has {len(keys)}"
+        raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}", "Restore it from a backup.")
+    if reader.spool != identity.spool or info.source >= len(identity.sources):
+        what = f"A segment belongs to spool {reader.spool}, source {info.source}"
+        raise SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, f"{store.root}/{name}", "Find out how it came here.")
+
+
+def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:
+    for entry in state.runs:
+        try:
+            run = IdRun.load(store, entry)
+        except SpoolError as error:
+            yield Finding.of(run_name(entry.name), error)
+        else:
+            yield from _check_ascending(entry, run)
+
+
+def _check_ascending(entry: RunEntry, run: IdRun) -> Iterator[Finding]:
+    ascending = {"numbers": run.numbers[:-1] < run.numbers[1:], "hashes": run.hashes[:-1] < run.hashes[1:]}
+    for kind, each in ascending.items():
+        if not bool(np.all(each)):
+            what = f"The {kind} of a run of ids do not ascend, so look-ups would miss some"
+            yield Finding(Severity.DAMAGE, run_name(entry.name), "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
+
+
+def _check_notes(store: Store) -> Iterator[Finding]:
+    """What was given up; a damaged note is told by its own name."""
+    try:
+        for note in read_notes(store):
+            lost = f"{note['rows'] or 'an unknown number of'} rows"
+            place = f" at positions {note['first']} to {note['end'] - 1}" if note["first"] < note["end"] else ""
+            yield Finding(
+                Severity.LOSS, note["segment"], "SPOOL_SEGMENT_QUARANTINED", f"{lost}{place}: {note['error']}"
+            )
+    except SpoolError as error:
+        yield Finding.of(QUARANTINE_FOLDER, error)
+
+
+def _strangers(store: Store, files: dict[str, int]) -> Iterator[Finding]:
+    """Files that are no part of a spool, left over, or open to others."""
+    for name in files:
+        try:
+            # Who may use an object is a matter of its bucket.
+            mode = 0 if isinstance(store, ObjectStore) else Path(store.root, name).lstat().st_mode
+        except FileNotFoundError:
+            continue
+        if not is_known(store, name):
+            yield Finding(Severity.NOTE, name, "SPOOL_STRANGE_FILE", "It is no part of a spool; nothing reads it")
+        elif name.startswith(f"{TEMPORARY_FOLDER}/"):
+            yield Finding(Severity.NOTE, name, "SPOOL_TEMPORARY_FILE", "It is being written, or a process died with it")
+        elif stat.S_ISREG(mode) and mode & 0o077:
+            what = f"Others than its owner may use it (mode {stat.S_IMODE(mode):o})"
+            yield Finding(Severity.NOTE, name, "SPOOL_OPEN_TO_OTHERS", what, "chmod -R go= on the spool")

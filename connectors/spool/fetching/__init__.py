@@ -1,0 +1,1 @@
+"""Fetcher processes: what was received becomes durable segments."""

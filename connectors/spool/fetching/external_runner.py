@@ -1,0 +1,204 @@
+"""Running the fetchers of a spool outside of the query that reads it: in a task of Spark, or in a program of its own.
+
+They are the fetchers that a reader starts, in the same processes. What the reader else sees to is found in the spool:
+whether it lives and what it allows (`connectors.spool.fetching.driver_watch`), and whether a fetcher may start.
+
+Finds the part of a connector that knows its fetchers, for those who run them outside of a query.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, cast
+
+from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.formats import modules_named
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.driver_watch import NO_READER
+from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
+from connectors.spool.fetching.target import FetchPlan
+from connectors.spool.ledger.identity import SpoolIdentity, check_identity, read_identity
+from connectors.spool.ledger.recovery import read_state
+from connectors.spool.segments.segment import segment_name
+from connectors.spool.store.base import Store, StoreAccess, open_store
+
+__all__ = ["OutsideFetchers", "fetch_in_task", "fetching_of", "run_fetchers", "wait_for_spool"]
+
+
+_log = logging.getLogger(__name__)
+
+_POLL_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 1.0
+_OWNER_BYTES: Final = 8
+
+
+def wait_for_spool(
+    root: str, access: StoreAccess, connector: str, sources: Sequence[str], patience: float
+) -> SpoolIdentity:
+    """The identity of a spool, as soon as a query has made it.
+
+    Args:
+        root: its location.
+        access: how to reach an object store.
+        connector: the format that fills it.
+        sources: full names of what is fetched into it, in the order of the spool.
+        patience: seconds to wait for it.
+
+    Raises:
+        SpoolError: there is none by then, or it belongs to other sources.
+    """
+    store = open_store(root, secrets.token_hex(_OWNER_BYTES), access)
+    end = time.monotonic() + patience
+    while (identity := read_identity(store)) is None:
+        if time.monotonic() > end:
+            raise SpoolError(
+                "SPOOL_NOT_FOUND",
+                f"There is no spool here, also after {patience:g} s",
+                root,
+                "Start the query with fetch=external and the same spoolLocation; it makes the spool.",
+            )
+        time.sleep(min(_LOOK_SECONDS, patience))
+    if (identity.connector, identity.sources) != (connector, tuple(sources)):
+        raise SpoolError(
+            "SPOOL_OTHER_SOURCE",
+            f"The spool holds {identity.connector} {', '.join(identity.sources)}, and the fetchers are to fetch "
+            f"{connector} {', '.join(sources)}",
+            root,
+            "Give the fetchers the options of the query.",
+        )
+    return identity
+
+
+def run_fetchers(
+    plans: Sequence[FetchPlan],
+    processes: int,
+    stopped: threading.Event,
+    *,
+    healthy: Callable[[], None] = lambda: None,
+    outlive_reader: bool = True,
+) -> None:
+    """Run fetchers until told to stop; those that die are started anew. Blocks.
+
+    Args:
+        plans: one for each source of the spool.
+        processes: how many fetchers of each source run here.
+        stopped: ends them; what they hold is published or handed back.
+        healthy: called once, when all of them are at work.
+        outlive_reader: whether to wait for another reader when there is none any more; else that is the end, but not
+            before ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
+
+    Raises:
+        SpoolError: this machine does not see the spool, or sees another one there.
+        ConnectorError: what no retry can mend.
+    """
+    store = open_store(plans[0].root, secrets.token_hex(_OWNER_BYTES), plans[0].store_access)
+    store.check_visible()
+    check_identity(store, plans[0].spool)
+    groups = FetcherGroups()
+    for plan in plans:
+        groups.add(_group(plan, processes, store, groups))
+    groups.start()
+    end_from = float("inf") if outlive_reader else time.monotonic() + plans[0].max_reader_age
+    try:
+        while not stopped.wait(_POLL_SECONDS):
+            error = groups.terminal_error()
+            if error is not None:
+                raise error
+            statuses = groups.status()
+            if all(status.healthy for status in statuses):
+                healthy()
+                healthy = _nothing
+            if time.monotonic() > end_from and all(_misses_reader(status) for status in statuses):
+                _log.warning("the query is gone: these fetchers end")
+                return
+    finally:
+        groups.stop()
+
+
+def fetch_in_task(number: int, plans: Sequence[Mapping[str, Any]]) -> int:
+    """What a task of `connectors.executors.fetch_on_executors` does: it runs one fetcher of each source, for long.
+
+    Spark kills the worker that this runs in; the fetchers see their input end then, and hand back what they hold.
+
+    Args:
+        number: of the task; given back.
+        plans: one for each source, as JSON.
+    """
+    run_fetchers([FetchPlan.from_json(plan) for plan in plans], 1, threading.Event(), outlive_reader=False)
+    return number
+
+
+def _misses_reader(status: FetcherStatus) -> bool:
+    return status.error is not None and status.error.code == NO_READER
+
+
+def _nothing() -> None:
+    """Called in the place of what was to be called once."""
+
+
+def _group(plan: FetchPlan, processes: int, store: Store, groups: FetcherGroups) -> FetcherGroup:
+    next_look = 0.0
+
+    def may_start() -> bool:
+        nonlocal next_look
+        now = time.monotonic()
+        if now < next_look:
+            return False
+        next_look = now + _LOOK_SECONDS
+        try:
+            return _may_start(plan, store, groups.running_beside(group))
+        except (OSError, ConnectorError) as error:
+            if isinstance(error, SpoolError) and error.code == "SPOOL_MISSING":
+                raise
+            _log.warning("a fetcher cannot start yet: %s", error)
+            return False
+
+    group = FetcherGroup(plan, processes, may_start=may_start)
+    return group
+
+
+def _may_start(plan: FetchPlan, store: Store, beside: set[str]) -> bool:
+    """Whether the ledger lets a fetcher begin: no seek is under way, and an order has no other fetcher (rule R3)."""
+    state = read_state(store, plan.spool)
+    if state.seek is not None and not state.seek["done"]:
+        return False
+    return not plan.ordered or all(
+        store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, state.fetchers.get(fetcher, -1) + 1))
+        for fetcher in store.list("inbox")
+        if fetcher not in beside
+    )
+
+
+class OutsideFetchers(Protocol):
+    """What the module ``outside`` of a connector holds whose fetchers can run outside of the query."""
+
+    FORMAT: str
+    """The name of the format."""
+    OPTIONS: type
+    """Where its options are declared."""
+
+    def outside_plans(
+        self, raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None
+    ) -> list[FetchPlan]:
+        """What fetchers are told, for each source of the spool; waits until there is a spool."""
+
+
+def fetching_of(source: str) -> OutsideFetchers:
+    """The part of a connector that knows its fetchers.
+
+    Raises:
+        OptionError: there is no such format, or it has no fetchers that run outside of a query.
+    """
+    found = {module.FORMAT: cast("OutsideFetchers", module) for module in modules_named("outside")}
+    if source not in found:
+        raise OptionError(
+            "FORMAT_UNKNOWN",
+            f"There are no fetchers of a format {source!r} to run outside of a query",
+            "fetch",
+            f"Give one of {', '.join(sorted(found))}.",
+        )
+    return found[source]

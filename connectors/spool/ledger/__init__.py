@@ -1,0 +1,1 @@
+"""The ledger: which segments are admitted, which positions they have, and who may write."""

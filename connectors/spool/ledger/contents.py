@@ -1,0 +1,92 @@
+"""What lies in a spool's folder or bucket, whatever it is: for those who make one, check or delete all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from connectors.spool.errors import foreign_folder
+from connectors.spool.ledger.fencing import LOCK_NAME, MOST_OF_A_LOCK, is_holder
+from connectors.spool.ledger.identity import read_identity
+from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER
+from connectors.spool.store.base import Store
+from connectors.spool.store.disk_space import is_temporary_name
+from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.object_store import ObjectStore
+
+__all__ = ["WIPING", "file_sizes", "is_known", "is_there", "refuse_foreign_folder"]
+
+WIPING = "wiping"
+"""The name of the empty file by which a wiping that was broken off is known."""
+
+_KNOWN = (
+    r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
+)
+_FILE = re.compile(rf"{_KNOWN}|lock")
+_OBJECT = re.compile(rf"{_KNOWN}|lease|folders/inbox/[^/]+|probe/[^/]+")
+
+
+def is_known(store: Store, name: str) -> bool:
+    """Whether a name is one that a file of a spool may have."""
+    if isinstance(store, ObjectStore):
+        return _OBJECT.fullmatch(name) is not None
+    folder, _, base = name.partition("/")
+    return _FILE.fullmatch(name) is not None or (folder == TEMPORARY_FOLDER and is_temporary_name(base))
+
+
+def refuse_foreign_folder(store: Store) -> None:
+    """See that a folder in which a spool is to be made holds nothing of others under the names that a spool uses.
+
+    Raises:
+        SpoolDamagedError: it does; nothing was changed.
+    """
+    if isinstance(store, LocalStore):
+        foreign = next(_foreign(store), None)
+        if foreign is not None and read_identity(store) is None:
+            raise foreign_folder(store.root, foreign)
+
+
+def _foreign(store: LocalStore) -> Iterator[str]:
+    """What cannot be there where no spool is; a start that was broken off leaves its lock and temporary files."""
+    names = store.list(TEMPORARY_FOLDER)
+    yield from (f"{TEMPORARY_FOLDER}/{name}" for name in names if not is_temporary_name(name))
+    yield from (f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER))
+    yield from (name for name in (LOCK_NAME, WIPING) if not _is_own(Path(store.root, name)))
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a file is absent, empty, or names the holder of a lock as a lock does; one that cannot be read may be."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            found = file.read(MOST_OF_A_LOCK).rstrip(b"\0")  # zeros: what a loss of power can leave
+        return not found or (path.name == LOCK_NAME and is_holder(json.loads(found)))
+    except ValueError:
+        return False
+    except OSError:
+        return True
+
+
+def file_sizes(store: Store) -> dict[str, int]:
+    """The sizes of all files below the root, by name, strangers too; links are not followed."""
+    if isinstance(store, ObjectStore):
+        return store.client.sizes()
+    sizes = {}
+    for folder, folders, names in os.walk(store.root):
+        for path in (Path(folder, name) for name in (*names, *folders)):
+            if path.is_dir() and not path.is_symlink():
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                sizes[str(path.relative_to(store.root))] = path.lstat().st_size
+    return sizes
+
+
+def is_there(location: str) -> bool:
+    """Whether a location may hold a spool: a folder that is there, or any URL, which only a request can tell."""
+    return "://" in location or Path(location).is_dir()

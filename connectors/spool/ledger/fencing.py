@@ -1,0 +1,308 @@
+"""One writer: a lock for courtesy, epochs for correctness (rule R7).
+
+The lock keeps a second query away from a spool that is in use. It can fail: a process may be paused, a network file
+system may forget locks. Then epochs decide. Every writer claims the next epoch, seals all earlier ones, and only then
+serves; a writer that was sealed finds the seal at its own next number, and stops.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError, SpoolInUseError
+from connectors.core.failpoints import failpoint
+from connectors.spool.errors import foreign_file, full_disk_error, no_lock_error, no_room
+from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
+from connectors.spool.store.base import Store
+from connectors.spool.store.lock_owner import start_time
+
+__all__ = [
+    "LOCK_NAME",
+    "MOST_OF_A_LOCK",
+    "READ_TWICE",
+    "Claim",
+    "SpoolLock",
+    "claim_epoch",
+    "claimed_epochs",
+    "fenced_error",
+    "is_holder",
+    "process_gone",
+    "put_seal",
+    "read_claim",
+    "spark_pid",
+    "while_newest",
+]
+
+_GRACE = 5.0
+_POLL = 0.05
+LOCK_NAME = "lock"
+MOST_OF_A_LOCK = 4096
+"""Bytes; what it says is far less."""
+_HOLDER_KEYS = frozenset({"pid", "start", "jvm", "jvm_start"})
+_NONCE_BYTES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A writer's claim: its epoch, and the nonce that only it knows before the claim is written."""
+
+    epoch: int
+    nonce: str
+
+
+class SpoolLock:
+    """A lock on a spool of a local disk, held by the reader process for its life; it goes with the process.
+
+    Args:
+        root: the folder of the spool, which exists.
+        jvm: pid of the Spark driver's JVM, or of whatever the reader process belongs to.
+    """
+
+    def __init__(self, root: str, jvm: int) -> None:
+        self._root = root
+        self._path = f"{root}/{LOCK_NAME}"
+        self._jvm = jvm
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        A newcomer is refused at once while the holder's JVM lives, and waits up to 5 s when it is gone.
+
+        Raises:
+            SpoolInUseError: another query holds it; nothing was changed.
+            SpoolError: the place takes no lock, so it cannot be used.
+        """
+        file = self._open(os.O_RDWR | os.O_CREAT)
+        deadline = time.monotonic() + _GRACE
+        while not self._try_lock(file):
+            holder = _read_holder(file)
+            if _alive(holder.get("jvm"), holder.get("jvm_start")) or time.monotonic() > deadline:
+                os.close(file)
+                raise _in_use(self._path, holder)
+            time.sleep(_POLL)
+        holder = {
+            "pid": os.getpid(),
+            "start": start_time(os.getpid()),
+            "jvm": self._jvm,
+            "jvm_start": start_time(self._jvm),
+        }
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps(holder).encode(), 0)
+        self._file = file
+
+    def holder(self) -> dict[str, int] | None:
+        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing.
+
+        Raises:
+            SpoolError: the lock cannot be looked at.
+        """
+        try:
+            file = self._open(os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            holder = _read_holder(file)
+        finally:
+            os.close(file)
+        return holder if _alive(holder.get("pid"), holder.get("start")) else None
+
+    def check(self) -> None:
+        """Do nothing: who has this lock keeps it."""
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _try_lock(self, file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            os.close(file)
+            raise no_lock_error(error, self._path) from error
+        return True
+
+    def _open(self, flags: int) -> int:
+        """Open the file of the lock; raises `FileNotFoundError`, and a `SpoolError` for all else."""
+        try:
+            return os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if no_room(error):
+                raise full_disk_error(self._root) from error
+            if error.errno == errno.ELOOP:
+                raise foreign_file(self._root, LOCK_NAME) from error
+            raise SpoolError(
+                "SPOOL_NOT_WRITABLE",
+                f"The lock of the spool cannot be opened: {error.strerror}",
+                self._path,
+                "Choose a spoolLocation that is a folder, and that the user of the driver may write to.",
+            ) from error
+
+
+def claimed_epochs(store: Store) -> list[int]:
+    """The epochs that were claimed, ascending.
+
+    Raises:
+        SpoolDamagedError: claims are missing, which are never deleted.
+    """
+    epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
+    if epochs != list(range(1, len(epochs) + 1)):
+        raise SpoolDamagedError(
+            "SPOOL_CLAIM_MISSING",
+            f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted",
+            f"{store.root}/epochs",
+            "Restore the spool from a backup.",
+        )
+    return epochs
+
+
+def claim_epoch(store: Store, spool: str) -> Claim:
+    """Claim the next free epoch with a random nonce.
+
+    Raises:
+        SpoolDamagedError: claims are missing, or the newest one is damaged or belongs to another spool.
+    """
+    nonce = secrets.token_hex(_NONCE_BYTES)
+    epoch = len(claimed_epochs(store)) + 1
+    if epoch > 1:
+        read_claim(store, spool, epoch - 1)
+    while True:
+        data = encode({"v": FORMAT_VERSION, "spool": spool, "epoch": epoch, "nonce": nonce})
+        failpoint("fence.before_claim")
+        name = f"epochs/{epoch}"
+        if store.put(name, data) or store.read(name) == data:
+            failpoint("fence.after_claim")
+            return Claim(epoch, nonce)
+        read_claim(store, spool, epoch)
+        epoch += 1
+
+
+def read_claim(store: Store, spool: str, epoch: int) -> Claim:
+    """A claim that was put.
+
+    Raises:
+        SpoolDamagedError: it is damaged, or belongs elsewhere.
+    """
+    where = f"{store.root}/epochs/{epoch}"
+    claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
+    if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
+        raise SpoolDamagedError(
+            "SPOOL_CLAIM_DAMAGED",
+            f"A claim says that it is of spool {claim.get('spool')}, epoch {claim.get('epoch')}",
+            where,
+            "Restore the spool from a backup.",
+        )
+    return Claim(epoch, claim["nonce"])
+
+
+def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
+    """Put a seal at a number of an older epoch; False if the number is taken."""
+    seal = {
+        "v": FORMAT_VERSION,
+        "kind": "seal",
+        "spool": spool,
+        "epoch": epoch,
+        "number": number,
+        "by": [claim.epoch, claim.nonce],
+    }
+    failpoint("fence.before_seal")
+    put = store.put(record_name(epoch, number), encode(seal))
+    failpoint("fence.after_seal")
+    return put
+
+
+@contextlib.contextmanager
+def while_newest(store: Store, claim: Claim) -> Iterator[None]:
+    """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
+
+    Raises:
+        SpoolFencedError: instead of `SpoolDamagedError` or `FileNotFoundError`, when there is a newer claim.
+    """
+    try:
+        yield
+    except (SpoolDamagedError, FileNotFoundError) as error:
+        if max(claimed_epochs(store), default=0) > claim.epoch:
+            raise fenced_error(error.where if isinstance(error, SpoolDamagedError) else store.root) from error
+        raise
+
+
+def fenced_error(where: str) -> SpoolFencedError:
+    """The error of a writer that another one has followed."""
+    return SpoolFencedError(
+        "SPOOL_FENCED",
+        "Another query took this spool over; this one writes, serves and deletes nothing more",
+        where,
+        "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
+    )
+
+
+def spark_pid() -> int:
+    """The pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            if fields[0].partition("(")[2] == "java":
+                return pid
+            pid = int(fields[2].split()[1])
+        except (OSError, ValueError):
+            break
+    return os.getppid()
+
+
+def process_gone(pid: int) -> Callable[[], bool]:
+    """A function that tells whether a process that lives now has ended."""
+    start = start_time(pid)
+    return lambda: start_time(pid) != start
+
+
+def _read_holder(file: int) -> dict[str, int]:
+    try:
+        value = json.loads(os.pread(file, MOST_OF_A_LOCK, 0) or b"{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def is_holder(value: object) -> bool:
+    """Whether a JSON value is what the file of a lock says."""
+    return isinstance(value, dict) and value.keys() == _HOLDER_KEYS
+
+
+def _alive(pid: int | None, start: int | None) -> bool:
+    """Whether the process with this pid and start time lives, and is not a zombie."""
+    return pid is not None and start is not None and start_time(pid) == start
+
+
+READ_TWICE: Final = (
+    "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, or "
+    "use two subscriptions with a spool each."
+)
+"""Advice for a query that is in its own way."""
+
+
+def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
+    return SpoolInUseError(
+        "SPOOL_IN_USE",
+        f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
+        path,
+        "Stop that query, or give this one a subscription and a spoolLocation of its own. If both are queries on one "
+        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks. "
+        f"{READ_TWICE}",
+    )

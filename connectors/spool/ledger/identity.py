@@ -1,0 +1,141 @@
+"""The identity of a spool: ``spool.json``, written once, and once more when it is adopted (rules R4, R8 and R9)."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any
+
+from connectors.core.errors import SpoolDamagedError, SpoolError
+from connectors.core.failpoints import failpoint
+from connectors.spool.errors import missing_spool
+from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
+from connectors.spool.store.base import Store
+from connectors.spool.store.local import IDENTITY_NAME as _NAME
+
+__all__ = ["SpoolIdentity", "check_identity", "open_identity", "read_identity", "replace_identity"]
+
+_ID_BYTES = 8
+_HASH_KEY_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolIdentity:
+    """Who a spool is.
+
+    Attributes:
+        spool: its random id; offsets carry it.
+        connector: the format that fills it, for example ``pubsub``.
+        sources: full names of the subscriptions; segments refer to them by index.
+        location: the folder it was made in.
+        hash_key: key of the id hash, 16 bytes.
+        created: whether this call made it.
+    """
+
+    spool: str
+    connector: str
+    sources: tuple[str, ...]
+    location: str
+    hash_key: bytes
+    created: bool = False
+
+
+def read_identity(store: Store) -> SpoolIdentity | None:
+    """The identity of a spool; None if the folder holds no spool. The store then keeps to the spool it has found.
+
+    Raises:
+        SpoolDamagedError: the file is damaged, or gone while other parts of a spool are there.
+    """
+    where = f"{store.root}/{_NAME}"
+    try:
+        value = decode(store.read(_NAME), where, "The identity of the spool")
+    except FileNotFoundError:
+        if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
+            raise SpoolDamagedError(
+                "SPOOL_IDENTITY_MISSING",
+                "The folder holds parts of a spool and its identity is missing",
+                where,
+                "Restore the file from a backup of the spool; if this never was one, give spoolLocation a folder of "
+                "its own.",
+            ) from None
+        return None
+    store.keep_root()
+    return SpoolIdentity(
+        value["spool"],
+        value["connector"],
+        tuple(value["sources"]),
+        value["location"],
+        bytes.fromhex(value["hash_key"]),
+    )
+
+
+def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
+    """The identity of the spool for these sources; made if the folder is empty.
+
+    Raises:
+        SpoolError: the spool belongs to other sources, or was moved or copied here.
+        SpoolDamagedError: see `read_identity`.
+    """
+    location = store.location
+    identity = read_identity(store)
+    if identity is None:
+        spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
+        identity = SpoolIdentity(spool, connector, sources, location, hash_key, created=True)
+        store.put(_NAME, _encoded(identity))
+        store.keep_root()
+        return identity
+    if (identity.connector, identity.sources) != (connector, sources):
+        raise SpoolError(
+            "SPOOL_OTHER_SOURCE",
+            f"The spool holds {identity.connector} {', '.join(identity.sources)} and the query reads "
+            f"{connector} {', '.join(sources)}",
+            store.root,
+            "Give each subscription a spoolLocation of its own.",
+        )
+    if identity.location != location:
+        raise SpoolError(
+            "SPOOL_MOVED",
+            f"The spool was made in {identity.location}; it was moved or copied here",
+            location,
+            "To go on with it here, run connectors spool adopt; the one at the old place then runs no more. Two copies "
+            "of one spool must never run.",
+        )
+    return identity
+
+
+def check_identity(store: Store, spool: str) -> None:
+    """See that the place of a spool holds it, before anything is made there.
+
+    Raises:
+        SpoolError: it is not there, or another one is.
+        SpoolDamagedError: see `read_identity`.
+    """
+    found = read_identity(store)
+    if found is None:
+        raise missing_spool(store.root)
+    if found.spool != spool:
+        raise SpoolError(
+            "SPOOL_OTHER",
+            f"There is spool {found.spool} here, and the fetchers belong to spool {spool}",
+            store.root,
+            "Start the fetchers again; they then look for the spool of today.",
+        )
+
+
+def replace_identity(store: Store, identity: SpoolIdentity) -> None:
+    """Write the identity of a spool anew: an adoption changes its location. The caller holds the lock."""
+    failpoint("adopt.before_replace")
+    store.replace(_NAME, _encoded(identity))
+    failpoint("adopt.after_replace")
+
+
+def _encoded(identity: SpoolIdentity) -> bytes:
+    value: dict[str, Any] = {
+        "v": FORMAT_VERSION,
+        "spool": identity.spool,
+        "connector": identity.connector,
+        "sources": list(identity.sources),
+        "location": identity.location,
+        "hash_key": identity.hash_key.hex(),
+    }
+    return encode(value)

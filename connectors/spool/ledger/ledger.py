@@ -1,0 +1,301 @@
+"""The ledger: admits segments once, mints positions, and forgets what is committed (rules R2 to R8).
+
+Everything it knows is in records that were put before anything that follows from them is served. `open_ledger` claims
+an epoch, seals the earlier ones and reads what they wrote; then there is one writer, until another claims the next.
+One lock guards the state: the caller's thread commits while a background thread admits.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from connectors.core.errors import SpoolDamagedError, SpoolFencedError
+from connectors.core.failpoints import failpoint
+from connectors.spool.ledger.fencing import Claim, fenced_error
+from connectors.spool.ledger.identity import SpoolIdentity
+from connectors.spool.ledger.records import FORMAT_VERSION, encode, record_name
+from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
+from connectors.spool.segments.dedup_index import DedupIndex
+from connectors.spool.segments.segment import SegmentReader, segment_name
+from connectors.spool.store.base import Store
+
+__all__ = ["Ledger", "read_kept_sizes"]
+
+SNAPSHOT_EVERY = 128
+"""Records between two snapshots; a start reads at most this many and one snapshot."""
+
+RECORDS_KEPT = 256
+"""Records kept below the newest one, so that their number is steady; all that a start needs is among them."""
+
+SEGMENTS_A_RECORD = 64
+_SIZES_CACHED = 8
+
+
+class Ledger:
+    """The ledger of a spool, held by its one writer.
+
+    Args:
+        store: where the spool lives.
+        identity: who it is.
+        claim: this writer's epoch.
+        state: what the sealed epochs say, not yet written as this epoch's first snapshot.
+        index: the ids already admitted.
+    """
+
+    def __init__(
+        self, store: Store, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
+    ) -> None:
+        self.store = store
+        self.identity = identity
+        self.claim = claim
+        self.state = state
+        self.index = index
+        self.lock = threading.RLock()
+        self.aside: dict[str, int] = {}
+        """Segments that were quarantined before they were admitted, and their rows: admitting records the loss."""
+        self._dead: SpoolFencedError | None = None
+        self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
+        self._snapshot_number = -1
+        self._oldest_number = 0
+        self._sizes: dict[str, npt.NDArray[np.int64]] = {}
+
+    def begin(self) -> None:
+        """Put the first record of this epoch: a snapshot. Nothing is served or deleted before it."""
+        with self.lock:
+            self._put_snapshot()
+            failpoint("ledger.after_first_snapshot")
+
+    def set_layout(self, partition_bytes: int, max_partitions: int) -> None:
+        """Cut later batches this way; batches that end at or below the head keep the layout they have."""
+        with self.lock:
+            last = self.state.layouts[-1] if self.state.layouts else None
+            wanted = Layout(0 if last is None else last.position, partition_bytes, max_partitions)
+            if last != wanted:
+                self.append({"layout": [partition_bytes, max_partitions]})
+
+    def admit(self) -> int:
+        """Admit every durable segment that is not yet admitted.
+
+        Returns:
+            How many were admitted.
+
+        Raises:
+            SpoolDamagedError: a segment is damaged, missing between two others, or belongs to another spool.
+            SpoolFencedError: another writer took the spool over.
+        """
+        admitted = 0
+        while True:
+            with self.lock:
+                self.settle()
+                readers = self._pending(SEGMENTS_A_RECORD)
+                if not readers:
+                    break
+                self._admit(readers)
+                admitted += len(readers)
+                if len(readers) < SEGMENTS_A_RECORD:
+                    break
+        return admitted
+
+    def admitted_since(self, ordinal: int) -> list[SegmentEntry]:
+        """The segments in the spool that were admitted from this ordinal on."""
+        with self.lock:
+            segments = self.state.segments
+            return list(segments[bisect_left(segments, ordinal, key=lambda entry: entry.ordinal) :])
+
+    def commit(self, position: int) -> None:
+        """Record that Spark has committed all rows below a position."""
+        with self.lock:
+            if position > self.state.committed:
+                failpoint("ledger.before_commit")
+                self.append({"commit": position})
+                failpoint("ledger.after_commit")
+
+    def replace_state(self, state: LedgerState, then: Callable[[], None]) -> None:
+        """Put a snapshot of another state, go on from it, and then do what follows from it; raises as `append`."""
+        with self.lock:
+            self.settle()
+            self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), then)
+            self.settle()
+
+    def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
+        """Put a record with a change at this epoch's next number, apply it, and then do what follows from it.
+
+        Raises:
+            SpoolFencedError: another writer's seal stands there; this ledger serves and deletes nothing more.
+            OSError: the disk refused. Whether the record is there is not known: the next call settles it first.
+        """
+        with self.lock:
+            self.settle()
+            if self.state.number - self._snapshot_number >= SNAPSHOT_EVERY:
+                self._put_snapshot()
+            self._unsettled = (self._record("append", change), then)
+            self.settle()
+            self._trim()
+
+    def settle(self) -> None:
+        """Finish the record whose put failed, if there is one; raises as `append` does."""
+        with self.lock:
+            if self._unsettled is not None:
+                record, then = self._unsettled
+                self._put(record)
+                self._unsettled = None
+                if record["kind"] == "snapshot":
+                    self.state, self._snapshot_number = LedgerState.from_snapshot(record), record["number"]
+                else:
+                    self.state.apply(record)
+                then()
+
+    def kept_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+        """The bytes of each kept row of an admitted segment, in order."""
+        with self.lock:
+            if entry.quarantined:
+                return even_sizes(entry)
+            sizes = self._sizes.get(entry.name)
+            if sizes is None:
+                sizes = read_kept_sizes(self.store, entry)
+                while len(self._sizes) >= _SIZES_CACHED:
+                    self._sizes.pop(next(iter(self._sizes)))
+                self._sizes[entry.name] = sizes
+            return sizes
+
+    def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
+        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3).
+
+        Args:
+            others: fetchers that do not count: those of other sources, which run beside.
+        """
+        with self.lock:
+            return all(
+                self.store.close_folder(f"inbox/{fetcher}", self.next_segment(fetcher))
+                for fetcher in self.store.list("inbox")
+                if fetcher not in others
+            )
+
+    def next_segment(self, fetcher: str) -> str:
+        """The name of the segment of a fetcher that is admitted next."""
+        return segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1)
+
+    def check(self) -> None:
+        """Raise `SpoolFencedError` if another writer was found to have taken over."""
+        if self._dead is not None:
+            raise self._dead
+
+    def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
+        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps.
+
+        One that was quarantined comes as the entry it gets: without rows.
+        """
+        readers: list[SegmentReader | SegmentEntry] = []
+        # The folder of a fetcher may be gone with its only segment.
+        for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in self.aside)}):
+            number = self.state.fetchers.get(fetcher, -1) + 1
+            while len(readers) < most:
+                reader = self._open_segment(fetcher, number)
+                if reader is None:
+                    break
+                readers.append(reader)
+                number += 1
+        return readers
+
+    def _open_segment(self, fetcher: str, number: int) -> SegmentReader | SegmentEntry | None:
+        name = segment_name(fetcher, number)
+        if name in self.aside:
+            return SegmentEntry(fetcher, number, 0, self.aside[name], "", None, 0, 0)
+        if not self.store.exists(name):
+            return None
+        reader = SegmentReader(self.store, name)
+        if reader.spool != self.identity.spool or reader.info.source >= len(self.identity.sources):
+            raise SpoolDamagedError(
+                "SPOOL_SEGMENT_FOREIGN",
+                f"A segment belongs to spool {reader.spool}, source {reader.info.source}",
+                f"{self.store.root}/{name}",
+                "Find out how it came here; move it away if it does not belong here.",
+            )
+        return reader
+
+    def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
+        """Admit these segments by one record.
+
+        A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
+        not name what a loss of power could take away.
+        """
+        for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
+            self.store.sync_folder(f"inbox/{fetcher}")
+        entries: list[SegmentEntry] = []
+        counters = dict(self.state.counters)
+        together = DedupIndex(self.index.horizon)
+        for reader in readers:
+            if isinstance(reader, SegmentEntry):
+                entries.append(reader)
+                counters = counted_loss(counters, reader.rows)
+                continue
+            info = reader.info
+            keys, sizes = reader.index()
+            space = self.state.space(info.source)
+            struck = self.index.strike(space, keys, info.published)
+            if len(readers) > 1:
+                struck |= together.strike(space, keys, info.published)
+            together.add(space, keys, info.published)
+            entry = SegmentEntry.admitted(info, struck, int(sizes[~struck].sum()))
+            entries.append(entry)
+            counts = {"delivered": info.rows, "duplicates": info.rows - entry.kept, **info.counters}
+            for name, count in counts.items():
+                counters[name] = counters.get(name, 0) + count
+        failpoint("ledger.before_admit")
+        change = {"admit": [entry.to_json() for entry in entries], "counters": counters}
+        self.append(change, lambda: self.index.absorb(together))
+        for entry in entries:
+            self.aside.pop(entry.name, None)
+        failpoint("ledger.after_admit")
+
+    def _record(self, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "v": FORMAT_VERSION,
+            "kind": kind,
+            "spool": self.identity.spool,
+            "epoch": self.claim.epoch,
+            "nonce": self.claim.nonce,
+            "number": self.state.number + 1,
+            "base": self.state.head,
+            **content,
+        }
+
+    def _put_snapshot(self) -> None:
+        record = self._record("snapshot", {"state": self.state.snapshot()})
+        self._put(record)
+        self.state.epoch, self.state.nonce = self.claim.epoch, self.claim.nonce
+        self.state.number = self._snapshot_number = record["number"]
+
+    def _put(self, record: dict[str, Any]) -> None:
+        self.check()
+        name = record_name(record["epoch"], record["number"])
+        data = encode(record)
+        failpoint("ledger.before_put")
+        try:
+            own = self.store.put(name, data) or self.store.read(name) == data
+        except FileNotFoundError:
+            # A newer writer cleared our temporary file away.
+            own = False
+        if not own:
+            self._dead = fenced_error(f"{self.store.root}/{name}")
+            raise self._dead
+        failpoint("ledger.after_put")
+
+    def _trim(self) -> None:
+        """Delete the records that have become too old, if a snapshot stands above them."""
+        keep_from = min(self.state.number - RECORDS_KEPT, self._snapshot_number)
+        while self._oldest_number < keep_from:
+            self.store.delete(record_name(self.claim.epoch, self._oldest_number))
+            self._oldest_number += 1
+
+
+def read_kept_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+    """The bytes of each kept row of an admitted segment, in order, from its file."""
+    sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
+    return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

@@ -1,0 +1,299 @@
+"""Opening a spool's ledger: claim, seal, read, and clear away what crashes have left (rules R7 and R9)."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from connectors.core.errors import SpoolDamagedError
+from connectors.core.failpoints import failpoint
+from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
+from connectors.spool.ledger.identity import SpoolIdentity
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.quarantine import quarantined_rows
+from connectors.spool.ledger.records import Place, read_record, record_name
+from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
+from connectors.spool.segments.dedup_index import DedupIndex
+from connectors.spool.segments.segment import SegmentReader, segment_name
+from connectors.spool.store.base import Store
+from connectors.spool.store.disk_space import temporary_files
+from connectors.spool.store.local import TEMPORARY_FOLDER
+
+__all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
+
+_Numbers = npt.NDArray[np.int64]
+_ENDING = ".arrow\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What was read of a ledger.
+
+    Attributes:
+        state: after its last record that is no seal.
+        highest: the highest number of each epoch from that of the newest snapshot on, -1 for none. A writer that went
+            on while this was read may have put it after `state` was known.
+    """
+
+    state: LedgerState
+    highest: dict[int, int]
+
+
+def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
+    """Become the one writer of a spool.
+
+    The caller holds the lock, where there is one. Older writers are fenced: their next record fails.
+
+    Raises:
+        SpoolDamagedError: the ledger, a run or a segment is damaged or missing; nothing was changed but a claim and
+            seals, which lose nothing.
+        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    """
+    seen = _read_newest(store, identity.spool)
+    claim = claim_epoch(store, identity.spool)
+    with while_newest(store, claim):
+        state = _seal_and_read(store, identity.spool, claim, seen)
+        state.starts.append(Start(claim.nonce, state.head, state.head))
+        state.number = -1
+        index = DedupIndex()
+        index.load(store, state.runs)
+        found, aside = _numbers_in_inbox(store), quarantined_rows(store)
+        _check_inbox(store, state, found, aside)
+        _load_recent(store, state, index)
+    ledger = Ledger(store, identity, claim, state, index)
+    ledger.begin()
+    _clear_away(store, ledger, found)
+    ledger.aside = {name: rows for name, rows in aside.items() if state.is_waiting(name)}
+    return ledger
+
+
+def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
+    """Become the one writer of a spool for a repair: to change the state and admit nothing.
+
+    No segment and no id run is looked at, so this works where `open_ledger` finds damage.
+
+    Raises:
+        SpoolDamagedError: a record or a claim is damaged or missing.
+        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    """
+    seen = _read_newest(store, identity.spool)
+    claim = claim_epoch(store, identity.spool)
+    state = _seal_and_read(store, identity.spool, claim, seen)
+    state.starts.append(Start(claim.nonce, state.head, state.head))
+    state.number = -1
+    return Ledger(store, identity, claim, state, DedupIndex())
+
+
+def read_state(store: Store, spool: str) -> LedgerState:
+    """The state of a ledger, without becoming its writer; also beside a running query.
+
+    Raises:
+        SpoolDamagedError: a record is damaged or missing.
+    """
+    return _read_newest(store, spool).state
+
+
+def _read_newest(store: Store, spool: str) -> _Reading:
+    while True:
+        epochs = claimed_epochs(store)
+        try:
+            return _read(store, spool, epochs[-1] if epochs else 0)
+        except FileNotFoundError:
+            # A running query wrote a snapshot and deleted records below it while they were read.
+            if claimed_epochs(store) == epochs and not _moved_on(store, spool, epochs):
+                raise _missing(store, "A record of the ledger") from None
+
+
+def _moved_on(store: Store, spool: str, epochs: list[int]) -> bool:
+    """Whether the newest epoch can be read now."""
+    with contextlib.suppress(FileNotFoundError):
+        _read(store, spool, epochs[-1])
+        return True
+    return False
+
+
+def _numbers(store: Store, epoch: int) -> list[int]:
+    return sorted(int(name) for name in store.list(f"ledger/{epoch}") if name.isdigit())
+
+
+def _highest(store: Store, epoch: int) -> int:
+    return max(_numbers(store, epoch), default=-1)
+
+
+def _read(store: Store, spool: str, last_epoch: int) -> _Reading:
+    """Read up to the last record of an epoch."""
+    for epoch in range(last_epoch, 0, -1):
+        numbers = _numbers(store, epoch)
+        records = _records_from_snapshot(store, spool, epoch, numbers)
+        if records:
+            return _Reading(_replay(records), {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
+    if any(_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
+        raise _missing(store, "The newest snapshot of the ledger")
+    return _Reading(LedgerState(spool), {epoch: _highest(store, epoch) for epoch in range(1, last_epoch + 1)})
+
+
+def _records_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
+    """The records of an epoch from its newest snapshot on, without a seal; empty if it has no snapshot."""
+    records: list[dict[str, Any]] = []
+    for number in range(max(numbers, default=-1), -1, -1):
+        record = read_record(store, Place(spool, epoch, number))
+        if record["kind"] == "seal":
+            continue
+        records.append(record)
+        if record["kind"] == "snapshot":
+            return records[::-1]
+    if records:
+        raise _missing(store, "The newest snapshot of the ledger")
+    return []
+
+
+def _replay(records: list[dict[str, Any]]) -> LedgerState:
+    state = LedgerState.from_snapshot(records[0])
+    for record in records[1:]:
+        state.apply(record)
+    return state
+
+
+def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> LedgerState:
+    """Seal every earlier epoch that may still be written to, then read what they hold.
+
+    `seen` was read before the claim. A record never changes, so nothing is read again while there are no other ones.
+    """
+    earlier = max(seen.highest, default=0) == claim.epoch - 1
+    if not earlier or any(_highest(store, epoch) != number for epoch, number in seen.highest.items()):
+        seen = _read_earlier(store, spool, claim)
+    state, sealed = seen.state, {}
+    for epoch, number in seen.highest.items():
+        ends_with_record = (epoch, number) == (state.epoch, state.number)
+        sealed[str(epoch)] = _seal(store, spool, epoch, number, claim, ends_with_record=ends_with_record)
+    if any(last != (state.number if int(epoch) == state.epoch else -1) for epoch, last in sealed.items()):
+        # A writer went on between the look and its seal.
+        state = _read_earlier(store, spool, claim).state
+    state.sealed = sealed
+    return state
+
+
+def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:
+    try:
+        return _read(store, spool, claim.epoch - 1)
+    except FileNotFoundError as error:
+        raise _missing(store, f"A record of the ledger ({error.filename})") from error
+
+
+def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, ends_with_record: bool) -> int:
+    """Put a seal at the first free number of an epoch, unless it ends with one; the number of its last record."""
+    number = highest
+    if number < 0 or ends_with_record or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
+        number += 1
+        while not put_seal(store, spool, epoch, number, claim):
+            if read_record(store, Place(spool, epoch, number))["kind"] == "seal":
+                break
+            number += 1
+    return number - 1
+
+
+def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
+    """Read the ids of admitted segments that no run holds yet."""
+    first = bisect_left(state.segments, state.runs_through, key=lambda entry: entry.ordinal)
+    for entry in state.segments[first:]:
+        if entry.quarantined:
+            continue
+        reader = SegmentReader(store, entry.name, entry.digest)
+        index.add(state.space(entry.source), reader.index()[0], entry.published)
+
+
+def _numbers_in_inbox(store: Store) -> dict[str, _Numbers]:
+    """The numbers of the segments of each fetcher, in no order."""
+    return {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
+
+
+def _numbers_of(names: Sequence[str]) -> _Numbers:
+    """The numbers in the names of segments; other names have none."""
+    # There may be a million: where all are names of segments, no Python object is made for each.
+    text = "\n".join((*names, "")).replace(_ENDING, "\n")
+    if text.isascii() and text.replace("\n", "").isdecimal():
+        numbers = np.fromstring(text, np.int64, sep="\n")
+        if len(numbers) == len(names):
+            return numbers
+    stems = [name.partition(".")[0] for name in names]
+    return np.array([stem for stem in stems if stem.isdigit()], np.str_).astype(np.int64)
+
+
+def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers], aside: Collection[str]) -> None:
+    """See that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
+    for fetcher, numbers in found.items():
+        last = state.fetchers.get(fetcher, -1)
+        waiting = set(numbers[numbers > last].tolist())
+        for number in range(last + 1, max(waiting, default=-1) + 1):
+            if number not in waiting and segment_name(fetcher, number) not in aside:
+                SegmentReader(store, segment_name(fetcher, number))
+
+
+def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> None:
+    """Delete what earlier writers left behind: old records, orphaned runs, freed segments, temporary files."""
+    failpoint("opening.before_clear")
+    for epoch, numbers in _not_cleared(store, ledger.claim.epoch):
+        for number in numbers[:-1]:
+            store.delete(record_name(epoch, number))
+    live_runs = {run.name for run in ledger.state.runs}
+    for name in set(store.list("ids")) - live_runs:
+        store.delete(f"ids/{name}")
+    _clear_inbox(store, ledger.state, found)
+    clear_temporary(store)
+    failpoint("opening.after_clear")
+
+
+def _not_cleared(store: Store, before: int) -> list[tuple[int, list[int]]]:
+    """The epochs that may hold records of no use, ascending, each with the numbers of its records.
+
+    A start must not list all the epochs there ever were. One that holds its seal alone, behind records that are gone,
+    was cleared by an earlier start, and all below it before it; one with a seal at number 0 never had a record.
+    """
+    found = []
+    for epoch in range(before - 1, 0, -1):
+        numbers = _numbers(store, epoch)
+        if len(numbers) == 1 and numbers[0] > 0:
+            break
+        found.append((epoch, numbers))
+    return found[::-1]
+
+
+def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]) -> None:
+    """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
+    admitted = {fetcher: state.fetchers[fetcher] for fetcher in found if fetcher in state.fetchers}
+    for fetcher in found.keys() - admitted.keys():
+        if store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, 0)):
+            store.remove_unlocked_folder(f"inbox/{fetcher}")
+    there = {fetcher: found[fetcher][found[fetcher] <= last] for fetcher, last in admitted.items()}
+    if not state.counters.get(QUARANTINED_SEGMENTS) and sum(map(len, there.values())) == len(state.segments):
+        return  # As ever but after a crash; only then are the names of all segments looked at.
+    live = {entry.name for entry in state.segments if not entry.quarantined}
+    for fetcher, numbers in there.items():
+        for name in (segment_name(fetcher, number) for number in numbers.tolist()):
+            if name not in live:
+                store.delete(name)
+
+
+def clear_temporary(store: Store) -> None:
+    """Delete the temporary files of processes that are gone; also beside fetchers that come and go."""
+    running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
+    for name in temporary_files(store):
+        owner = name.partition("-")[0]
+        # A fetcher locks its folder before it writes: one that began after the first look is seen by this one.
+        if owner != store.owner and owner not in running and not store.is_locked(f"inbox/{owner}"):
+            store.delete(f"{TEMPORARY_FOLDER}/{name}")
+
+
+def _missing(store: Store, what: str) -> SpoolDamagedError:
+    return SpoolDamagedError(
+        "SPOOL_RECORD_MISSING",
+        f"{what} is missing",
+        f"{store.root}/ledger",
+        "Restore the spool from a backup; no record of the ledger is ever skipped.",
+    )

@@ -1,0 +1,1 @@
+"""Files of a spool: segments of fetched rows, and runs of admitted ids."""

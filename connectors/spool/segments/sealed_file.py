@@ -1,0 +1,177 @@
+"""Sealed files: sections of bytes, then a footer that names each with its checksum, then a tail.
+
+Segments and id runs are sealed files. The checksum of the footer covers the checksums of all sections, so it stands
+for the whole file: it is the digest by which the ledger knows a file again.
+
+    section | section | ... | footer (JSON) | tail (32 bytes)
+
+The tail is: checksum of the footer (16 hexadecimal digits), length of the footer, format version, magic of the kind.
+
+The one checksum of the spool: XXH3 with 64 bits. It finds damage; it is no defence against an editor with intent.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import xxhash
+
+from connectors.core.errors import SpoolDamagedError, SpoolVersionError
+from connectors.spool.store.base import Pieces, Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["FORMAT_VERSION", "SealedKind", "SealedReader", "SealedWriter", "checksum"]
+
+
+def checksum(*parts: Buffer) -> str:
+    """The checksum of some bytes, as 16 hexadecimal digits: of one buffer, or of several one after the other."""
+    if len(parts) == 1:
+        return f"{xxhash.xxh3_64_intdigest(parts[0]):016x}"
+    running = xxhash.xxh3_64()
+    for part in parts:
+        running.update(part)
+    return running.hexdigest()
+
+
+FORMAT_VERSION = 1
+_TAIL = struct.Struct("<16sII8s")
+
+
+@dataclass(frozen=True, slots=True)
+class SealedKind:
+    """A kind of sealed file.
+
+    Attributes:
+        magic: the last 8 bytes of every such file.
+        label: what errors call it.
+        code: the beginning of its error codes.
+        stake: what is lost with such a file, for errors.
+        action: what to do about a damaged one, for errors.
+        whole: whether who opens such a file wants all of it.
+    """
+
+    magic: bytes
+    label: str
+    code: str
+    stake: str
+    action: str
+    whole: bool = True
+
+
+class SealedWriter:
+    """A sealed file that is being written under a temporary name."""
+
+    def __init__(self, store: Store, name: str, kind: SealedKind) -> None:
+        self._kind = kind
+        self._sections: list[dict[str, Any]] = []
+        self._file = store.writer(name)
+
+    def section(self, kind: str, data: Buffer, **more: int) -> None:
+        """Append a section; `more` is kept beside it in the footer."""
+        view = memoryview(data).cast("B")
+        offset = self._file.length
+        self._file.write(view)
+        entry = {"kind": kind, "offset": offset, "length": len(view), "checksum": checksum(view), **more}
+        self._sections.append(entry)
+
+    def publish(self, fields: dict[str, Any]) -> str | None:
+        """Write the footer with these fields, and give the file its name, durably.
+
+        Returns:
+            The digest of the file; None, and nothing was published, if the name is taken.
+        """
+        footer = {"v": FORMAT_VERSION, **fields, "sections": self._sections}
+        text = json.dumps(footer, sort_keys=True, separators=(",", ":")).encode()
+        digest = checksum(text)
+        self._file.write(text)
+        self._file.write(_TAIL.pack(digest.encode(), len(text), FORMAT_VERSION, self._kind.magic))
+        published = self._file.publish()
+        self._file.discard()
+        return digest if published else None
+
+    def discard(self) -> None:
+        """Give the file up; nothing is left of it."""
+        self._file.discard()
+
+
+class SealedReader:
+    """A sealed file; its footer is checked when it is opened, a section when it is asked for.
+
+    Args:
+        store: where it lives.
+        name: its name in the store.
+        kind: what it has to be.
+        digest: what the ledger holds for it, or None when nothing is known yet.
+
+    Raises:
+        SpoolDamagedError: it is missing or damaged, or another file than the ledger means.
+        SpoolVersionError: it was written by another version.
+    """
+
+    def __init__(self, store: Store, name: str, kind: SealedKind, digest: str | None) -> None:
+        self._kind = kind
+        self._where = f"{store.root}/{name}"
+        try:
+            self.data: Pieces = store.map(name) if kind.whole else store.pieces(name)
+        except FileNotFoundError:
+            self.damaged("is missing")
+        self.footer, self.digest = self._read_footer()
+        if digest is not None and digest != self.digest:
+            self.damaged("is not the one that the ledger names")
+        self.sections: list[dict[str, Any]] = self.footer["sections"]
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """The sections of a kind, in order."""
+        return [section for section in self.sections if section["kind"] == kind]
+
+    def checked(self, section: dict[str, Any]) -> memoryview:
+        """The bytes of a section, after a look at its checksum."""
+        try:
+            view = self.data[section["offset"] : section["offset"] + section["length"]]
+        except FileNotFoundError:
+            self.damaged("is missing")
+        if checksum(view) != section["checksum"]:
+            self.damaged(f"has a wrong checksum in its {section['kind']} at byte {section['offset']}")
+        return view
+
+    def verify(self) -> None:
+        """Check every section."""
+        for section in self.sections:
+            self.checked(section)
+
+    def damaged(self, what: str) -> NoReturn:
+        """Raise the error of a damaged file."""
+        kind = self._kind
+        raise SpoolDamagedError(
+            f"{kind.code}_DAMAGED", f"{kind.label} {what}; {kind.stake}", self._where, kind.action
+        ) from None
+
+    def _read_footer(self) -> tuple[dict[str, Any], str]:
+        end = len(self.data) - _TAIL.size
+        if end < 0:
+            self.damaged("is too short")
+        digest, length, version, magic = _TAIL.unpack(self.data[end:])
+        if magic != self._kind.magic:
+            self.damaged("does not end as it should")
+        if version != FORMAT_VERSION:
+            raise SpoolVersionError(
+                f"{self._kind.code}_VERSION",
+                f"{self._kind.label} has format version {version} and this version reads {FORMAT_VERSION}",
+                self._where,
+                "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
+            )
+        text = self.data[max(end - length, 0) : end]
+        found = checksum(text)
+        if found.encode() != digest:
+            self.damaged("has a footer with a wrong checksum")
+        footer: dict[str, Any] = json.loads(bytes(text))
+        starts = [section["offset"] for section in footer["sections"]]
+        ends = [section["offset"] + section["length"] for section in footer["sections"]]
+        if [*starts, end - length] != [0, *ends]:
+            self.damaged("has sections that do not fill it")
+        return footer, found

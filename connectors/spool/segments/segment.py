@@ -1,0 +1,300 @@
+"""Segments: immutable files of fetched rows (rules R1, R9 and R10).
+
+A segment is a sealed file (see `connectors.spool.segments.sealed_file`) that begins as an Arrow IPC stream, which any Arrow reader
+can open:
+
+    schema message | block | block | ... | end of stream | index | footer | tail
+
+* A *block* is one Arrow record batch message, some MB long.
+* The *index* is an Arrow IPC stream of one batch: for each row its key (see `connectors.spool.segments.id_keys`) and its bytes.
+
+Footer and index are checked when a segment is admitted, and each block when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.core.errors import SpoolDamagedError
+from connectors.core.failpoints import failpoint
+from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys
+from connectors.spool.segments.sealed_file import SealedKind, SealedReader, SealedWriter
+from connectors.spool.store.base import Store
+
+__all__ = ["SEGMENT", "SegmentInfo", "SegmentReader", "SegmentWriter", "Sizes", "segment_name"]
+
+SEGMENT = SealedKind(
+    b"SPOOLSEG",
+    "A segment",
+    "SPOOL_SEGMENT",
+    "its rows were acked, so this may be their only copy",
+    "Restore the file from a backup of the spool. Or go on without its rows: connectors spool quarantine, or "
+    "failOnDataLoss=false.",
+    whole=False,
+)
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+Sizes = npt.NDArray[np.int64]
+"""Bytes of each row: payload, attributes and ordering key."""
+
+
+def segment_name(fetcher: str, number: int) -> str:
+    """The name of a segment in the store: its fetcher's folder, and a number that counts from 0 without gaps."""
+    return f"inbox/{fetcher}/{number}.arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What a segment says of itself in its footer.
+
+    Attributes:
+        fetcher: random name of the process life that wrote it.
+        number: its place in that life, from 0.
+        source: index of the subscription in the spool's list of sources.
+        rows: number of rows.
+        bytes: sum of the rows' sizes.
+        published: lowest and highest publish time, microseconds since 1970; None if no row has one.
+        digest: the digest of the file.
+        counters: what the fetcher counted for these rows, by name.
+    """
+
+    fetcher: str
+    number: int
+    source: int
+    rows: int
+    bytes: int
+    published: tuple[int, int] | None
+    digest: str
+    counters: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """Its name in the store."""
+        return segment_name(self.fetcher, self.number)
+
+
+class SegmentWriter:
+    """A segment that is being written; nothing of it can be seen before `publish`.
+
+    Args:
+        store: where to.
+        spool: id of the spool.
+        fetcher: name of this process life.
+        number: one more than the last number that was published.
+        schema: the schema of the rows.
+        source: index of the subscription in the spool's list of sources.
+        compression: of the blocks, by the name that Arrow IPC has for it; an empty text for none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        spool: str,
+        fetcher: str,
+        number: int,
+        schema: pa.Schema,
+        source: int = 0,
+        *,
+        compression: str = "",
+    ) -> None:
+        self._spool = spool
+        self._fetcher = fetcher
+        self._number = number
+        self._source = source
+        self._compression = compression
+        self._keys: list[IdKeys] = []
+        self._sizes: list[Sizes] = []
+        self._published: tuple[int, int] | None = None
+        self._counters: dict[str, int] = {}
+        self._notes: list[Any] = []
+        self.rows = 0
+        self.bytes = 0
+        self._file = SealedWriter(store, segment_name(fetcher, number), SEGMENT)
+        self._file.section("schema", schema.serialize())
+
+    def append(
+        self,
+        rows: pa.RecordBatch,
+        keys: IdKeys,
+        sizes: Sizes,
+        published: tuple[int, int] | None,
+        counters: dict[str, int] | None = None,
+        notes: Sequence[Any] = (),
+    ) -> None:
+        """Append one block.
+
+        Args:
+            rows: of the schema given at the start.
+            keys: one a row.
+            sizes: bytes of each row.
+            published: lowest and highest publish time among them, microseconds.
+            counters: what to add to the segment's counters.
+            notes: JSON values that the connector keeps in the footer, in the order of the blocks.
+
+        Raises:
+            OSError: the disk refused; the segment can only be discarded.
+        """
+        failpoint("segment.before_append")
+        self._file.section("block", _message(rows, self._compression), rows=len(rows))
+        self._keys.append(keys)
+        self._sizes.append(sizes)
+        self.rows += len(rows)
+        self.bytes += int(sizes.sum())
+        if published is not None:
+            low, high = self._published or published
+            self._published = (min(low, published[0]), max(high, published[1]))
+        for name, count in (counters or {}).items():
+            self._counters[name] = self._counters.get(name, 0) + count
+        self._notes += notes
+
+    def publish(self) -> SegmentInfo:
+        """Finish the file and give it its name, durably.
+
+        Raises:
+            OSError: the disk refused; nothing was published.
+            FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
+            SpoolDamagedError: the name is taken, which cannot be while numbers count up.
+        """
+        self._file.section("end", _END_OF_STREAM)
+        self._file.section("index", _index_stream(IdKeys.concatenate(self._keys), self._sizes))
+        digest = self._file.publish(
+            {
+                "spool": self._spool,
+                "fetcher": self._fetcher,
+                "number": self._number,
+                "source": self._source,
+                "rows": self.rows,
+                "bytes": self.bytes,
+                "published": self._published,
+                "counters": self._counters,
+                **({"notes": self._notes} if self._notes else {}),
+            }
+        )
+        if digest is None:
+            raise SpoolDamagedError(
+                "SPOOL_SEGMENT_EXISTS",
+                "A segment's name is taken already",
+                segment_name(self._fetcher, self._number),
+                "Two processes share one fetcher name; report this as a bug.",
+            )
+        return SegmentInfo(
+            self._fetcher,
+            self._number,
+            self._source,
+            self.rows,
+            self.bytes,
+            self._published,
+            digest,
+            dict(self._counters),
+        )
+
+    def discard(self) -> None:
+        """Give the segment up; nothing is left of it."""
+        self._file.discard()
+
+
+class SegmentReader:
+    """A published segment.
+
+    Args:
+        store: where it lives.
+        name: its name in the store.
+        digest: what the ledger holds for it; None at admission, when nothing is known yet.
+
+    Raises:
+        SpoolDamagedError: it is missing or damaged, or it is another segment than the ledger means.
+        SpoolVersionError: it was written by another version.
+    """
+
+    def __init__(self, store: Store, name: str, digest: str | None = None) -> None:
+        self._file = SealedReader(store, name, SEGMENT, digest)
+        footer = self._file.footer
+        published = footer["published"]
+        self.spool: str = footer["spool"]
+        self.notes: list[Any] = footer.get("notes", [])
+        self.info = SegmentInfo(
+            footer["fetcher"],
+            footer["number"],
+            footer["source"],
+            footer["rows"],
+            footer["bytes"],
+            None if published is None else (published[0], published[1]),
+            self._file.digest,
+            footer["counters"],
+        )
+        if self.info.name != name:
+            self._file.damaged(f"says that it is {self.info.name}")
+
+    def index(self) -> tuple[IdKeys, Sizes]:
+        """The key and the size in bytes of each row."""
+        (section,) = self._file.of_kind("index")
+        table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
+        numbers = table["number"].to_numpy()
+        sizes = table["bytes"].to_numpy().astype(np.int64)
+        if "hash" not in table.column_names:
+            return IdKeys(numbers, np.empty(0, np.int64), np.empty(0, HASH_TYPE)), sizes
+        column = table["hash"].combine_chunks()
+        hash_rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        return IdKeys(numbers, hash_rows, np.array(column.drop_null().to_pylist(), HASH_TYPE)), sizes
+
+    def batches(self, first: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows from index `first` to before `end`, as batches, each with the index of its first row.
+
+        Every block is checked before a row of it is given out; memory is mapped, not copied.
+        """
+        (schema_section,) = self._file.of_kind("schema")
+        schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
+        start = 0
+        for section in self._file.of_kind("block"):
+            rows = section["rows"]
+            low, high = max(first, start), min(end, start + rows)
+            if low < high:
+                message = pa.ipc.read_message(pa.py_buffer(self._file.checked(section)))
+                batch = pa.ipc.read_record_batch(message, schema)
+                yield low, batch.slice(low - start, high - low)
+            start += rows
+
+    def verify(self) -> None:
+        """Check every section."""
+        self._file.verify()
+
+
+def _message(rows: pa.RecordBatch, compression: str) -> pa.Buffer:
+    """A record batch message of Arrow IPC, which says itself how it is compressed."""
+    if not compression:
+        return rows.serialize()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as stream:
+        # The schema message is written with the first batch.
+        stream.write_batch(rows.slice(0, 0))
+        begin = sink.tell()
+        stream.write_batch(rows)
+        length = sink.tell() - begin
+    return sink.getvalue().slice(begin, length)
+
+
+def _index_stream(keys: IdKeys, sizes: list[Sizes]) -> pa.Buffer:
+    columns: dict[str, pa.Array] = {
+        "number": pa.array(keys.numbers),
+        "bytes": pa.array(np.concatenate([np.empty(0, np.int64), *sizes]).astype(np.uint32)),
+    }
+    if len(keys.hashes):
+        hashed = np.zeros(len(keys), np.bool_)
+        hashed[keys.hash_rows] = True
+        padded = np.full(len(keys), b"", HASH_TYPE)
+        padded[keys.hash_rows] = keys.hashes
+        kind = pa.binary(HASH_BYTES)
+        values = pa.FixedSizeBinaryArray.from_buffers(kind, len(keys), [None, pa.py_buffer(padded.tobytes())])
+        columns["hash"] = pc.if_else(pa.array(hashed), values, pa.scalar(None, kind))
+    batch = pa.record_batch(columns)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return sink.getvalue()

@@ -1,0 +1,1 @@
+"""Where a spool lives: a local file system or an object store."""

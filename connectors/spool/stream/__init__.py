@@ -1,0 +1,1 @@
+"""A stream over a spool: admission, planning, reading, compaction."""

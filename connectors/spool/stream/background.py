@@ -1,0 +1,370 @@
+"""The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
+
+Two threads, so that long merges of id runs never hold up admission. An error that a retry cannot mend is kept and
+raised to Spark by the next call; a full disk is waited out. What is wrong with the source is told apart: it ends the
+fetching, and is raised only when all that came before was served, because the spool has the only copy of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from connectors.core.errors import (
+    AccessDeniedError,
+    ConnectorError,
+    CredentialsError,
+    SourceGoneError,
+    SpoolError,
+    SpoolFullError,
+)
+from connectors.spool.errors import full_disk_error, no_room
+from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.ledger.data_loss import Losses
+from connectors.spool.ledger.fencing import while_newest
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.state import COMMITS_KEPT
+from connectors.spool.store.disk_space import DiskReserve
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.freshness import Arrivals
+from connectors.spool.stream.planning import bytes_between
+from connectors.spool.stream.warnings import CopyWatch, OutageLog
+
+__all__ = ["Admission", "Fetching", "StartFetching", "Started"]
+
+_logger = logging.getLogger(__name__)
+_NO_ANSWER = frozenset({errno.ETIMEDOUT})
+"""What an object store raises that does not answer."""
+_SOURCE_ERRORS = (AccessDeniedError, CredentialsError, SourceGoneError)
+"""What ends the fetching, and is no reason not to serve what was fetched before."""
+_LONGEST_END = 5.0
+"""Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
+_POLL = 0.1
+_FULL_DISK_POLL = 1.0
+_EXPIRE_EVERY = 5.0
+_MERGE_EVERY = 1.0
+_MERGE_LATER = 60.0
+
+
+class Fetching(Protocol):
+    """The fetchers of a spool, as the stream sees them."""
+
+    def allow(self, free_bytes: int) -> None:
+        """Let the fetchers fetch this many bytes more, in all, from now."""
+
+    def status(self) -> Sequence[FetcherStatus]:
+        """How each of them stands, from memory."""
+
+    def terminal_error(self) -> ConnectorError | None:
+        """The error that stops the query, if there is one."""
+
+    def stop(self) -> None:
+        """End the fetchers; what they hold is published or handed back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What starting the fetchers gives.
+
+    Attributes:
+        fetching: the fetchers.
+        horizon: seconds for which ids are kept.
+    """
+
+    fetching: Fetching
+    horizon: float
+
+
+StartFetching = Callable[[Ledger, Callable[[], None]], Started]
+"""Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published."""
+
+
+class Admission:
+    """The background threads of one stream.
+
+    Args:
+        ledger: the spool's ledger.
+        start_fetching: called in a background thread, because it talks to the service; again where a full disk or a
+            store that does not answer ends it with `OSError`.
+        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
+        upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
+        losses: what to do about damaged segments.
+        by_message_id: whether a copy is always a message that the source delivers again.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        start_fetching: StartFetching,
+        max_spool_bytes: int,
+        upkeep: UpkeepSettings,
+        losses: Losses,
+        *,
+        by_message_id: bool = True,
+    ) -> None:
+        self.arrivals = Arrivals()
+        self.changed = threading.Condition()
+        self._ledger = ledger
+        self._start_fetching = start_fetching
+        self._max_spool_bytes = max_spool_bytes
+        self._upkeep_settings = upkeep
+        self._losses = losses
+        self._upkeep: Upkeep | None = None
+        self._fetching: Fetching | None = None
+        self._highest_start = 0
+        self._last_starts: tuple[int, ...] = ()
+        self._error: ConnectorError | None = None
+        self._source_error: ConnectorError | None = None
+        self._fetching_ended: float | None = None
+        self._complete = False
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._next_expiry = 0.0
+        self._reserve = DiskReserve(ledger.store)
+        self._disk_is_full = False
+        self._outages = OutageLog(ledger.store.root)
+        self._copies = CopyWatch(ledger.store.root, by_message_id=by_message_id)
+        self._reported = threading.Event()
+        self._next_look = 0.0
+
+    def admit_what_is_there(self) -> None:
+        """Admit all that earlier fetchers left, before the first answer; on a full disk that waits for the threads."""
+        try:
+            self._losses.going_on(self._ledger.admit)
+        except OSError as error:
+            if not no_room(error):
+                raise
+
+    def start(self) -> None:
+        """Start the threads."""
+        for name, target in (("spool-admission", self._admit_until_stopped), ("spool-upkeep", self._start_and_merge)):
+            thread = threading.Thread(target=target, name=name, daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End the fetchers and the threads; nothing is admitted any more when this returns."""
+        self._stopping.set()
+        self._wake.set()
+        if self._fetching is not None:
+            self._fetching.stop()
+        for thread in self._threads:
+            thread.join()
+        with contextlib.suppress(OSError, SpoolError):
+            # The next writer clears it away.
+            self._reserve.release()
+
+    def wake(self) -> None:
+        """Do what is due now."""
+        self._wake.set()
+
+    def segment_reported(self) -> None:
+        """A fetcher says that it has published: look for new segments now."""
+        self._reported.set()
+        self._wake.set()
+
+    def seen_start(self, position: int) -> None:
+        """Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
+        if position not in self._last_starts[-1:]:
+            self._last_starts = (*self._last_starts, position)[-COMMITS_KEPT:]
+        if position > self._highest_start:
+            self._highest_start = position
+            self._wake.set()
+
+    @property
+    def read_from(self) -> int:
+        """Where the rows begin that Spark may still read: a batch and the two before; 0 until it has asked for one."""
+        return min(self._last_starts, default=0)
+
+    def check(self) -> None:
+        """Raise the error that ended the background work or the fetchers, unless it is about the source alone."""
+        self._ledger.check()
+        if self._error is not None:
+            raise self._error
+        error = None if self._fetching is None else self._fetching.terminal_error()
+        if error is not None and not isinstance(error, _SOURCE_ERRORS):
+            raise error
+
+    def source_error(self) -> ConnectorError | None:
+        """Why the source gives nothing more, if that is so; to be raised when all that it gave before was served."""
+        if self._source_error is not None or self._fetching is None:
+            return self._source_error
+        error = self._fetching.terminal_error()
+        return error if isinstance(error, _SOURCE_ERRORS) else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all that the source ever gave is admitted: there is a `source_error`, and nobody fetches any more."""
+        return self._complete
+
+    def free_bytes(self) -> int:
+        """How many bytes more may be fetched: at least one when nothing above the highest start is left (rule R6)."""
+        with self._ledger.lock:
+            state = self._ledger.state
+            start = min(max(self._highest_start, state.oldest), state.head)
+            if start == state.head:
+                return max(self._max_spool_bytes, 1)
+            used = bytes_between(state, start, state.head, self._ledger.kept_sizes)
+            return max(self._max_spool_bytes - used, 0)
+
+    def _admit_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(_POLL)
+            self._wake.clear()
+            if not self._guarded(self._round):
+                return
+
+    def _start_and_merge(self) -> None:
+        while self._guarded(self._start) and self._fetching is None and self._source_error is None:
+            # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
+            if self._stopping.wait(_FULL_DISK_POLL):
+                return
+        while self._upkeep is not None and not self._stopping.wait(_MERGE_EVERY):
+            if not self._guarded(self._merge):
+                return
+
+    def _start(self) -> None:
+        try:
+            started = self._start_fetching(self._ledger, self.segment_reported)
+        except _SOURCE_ERRORS as error:
+            # How long ids count is not known, so the longest time there is.
+            self._upkeep = Upkeep(self._ledger, self._upkeep_settings)
+            self._source_error = error
+            self._wake.set()
+            return
+        self._upkeep = Upkeep(self._ledger, replace(self._upkeep_settings, horizon=started.horizon))
+        self._fetching = started.fetching
+        if self._stopping.is_set():
+            started.fetching.stop()
+        self._wake.set()
+
+    def _merge(self) -> None:
+        try:
+            while self._upkeep is not None and not self._stopping.is_set() and self._upkeep.merge():
+                pass
+        except OSError as error:
+            if not no_room(error):
+                raise
+            # Merged runs are looked up faster, and nothing depends on that.
+            self._stopping.wait(_MERGE_LATER)
+
+    def _round(self) -> None:
+        """Admit what there is, keep the spool in order, and tell the fetchers how much room is left."""
+        over, fetching = self._fetching_is_over(), self._fetching
+        fetchers = () if fetching is None else fetching.status()
+        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
+        if self._upkeep is not None and (self._disk_is_full or any(_is_full(one) for one in fetchers)):
+            # First of all: it makes the room that the records of what is admitted need.
+            self._upkeep.step(urgent=True, read_from=self.read_from)
+        before, newest = self._ledger.state.ordinal, self._ledger.state.published
+        looked = self._look()
+        now = time.monotonic()
+        self._outages.see(now, fetchers)
+        with self.changed:
+            admitted = self._ledger.admitted_since(before)
+            for entry in admitted:
+                self.arrivals.admitted(now, entry.published, entry.kept)
+                if not entry.quarantined:
+                    self._copies.admitted(rows=entry.rows, kept=entry.kept)
+            self._copies.compare(admitted, newest)
+            # What a fetcher had made durable by its last report was there to be admitted when this round looked.
+            known = [one.settled_at for one in fetchers if one.settled_at is not None]
+            self.arrivals.round_ended(now, healthy=healthy, settled=min(known, default=now) if looked else 0.0)
+            self._complete = self._complete or (over and looked)
+            self.changed.notify_all()
+        if self._upkeep is not None:
+            self._upkeep.step(read_from=self.read_from)
+            if looked and now >= self._next_expiry:
+                self._next_expiry = now + _EXPIRE_EVERY
+                self._upkeep.expire()
+        if fetching is not None:
+            fetching.allow(self._losses.going_on(self.free_bytes))
+        self._disk_is_full = False
+        self._reserve.keep()
+
+    def _fetching_is_over(self) -> bool:
+        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
+
+        Returns:
+            Whether it is lost, and nobody publishes any more, here or in what is left of the query before this one.
+        """
+        error = self.source_error()
+        if error is None or self._complete:
+            return self._complete
+        if self._fetching_ended is None:
+            _logger.warning("%s The rows in the spool are served first; then the query stops.", error)
+            if self._fetching is not None:
+                self._fetching.stop()
+            self._fetching_ended = time.monotonic()
+        self._reported.set()
+        store = self._ledger.store
+        waited = time.monotonic() - self._fetching_ended
+        return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))
+
+    def _look(self) -> bool:
+        """Admit what there is, if a fetcher has reported something or it is time to look by oneself."""
+        now = time.monotonic()
+        if not self._reported.is_set() and now < self._next_look:
+            return False
+        self._reported.clear()
+        self._ledger.admit()
+        self._next_look = now + self._ledger.store.look_seconds
+        return True
+
+    def _guarded(self, work: Callable[[], None]) -> bool:
+        """Do background work; False if it ended with an error that a retry cannot mend, which is kept."""
+        try:
+            with while_newest(self._ledger.store, self._ledger.claim):
+                work()
+        except ConnectorError as error:
+            self._keep(error)
+        except OSError as error:
+            if no_room(error):
+                self._make_room()
+                return True
+            if error.errno in _NO_ANSWER:
+                _logger.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
+                self._stopping.wait(_FULL_DISK_POLL)
+                return True
+            self._keep(_unexpected(error, self._ledger.store.root))
+        except BaseException as error:  # noqa: BLE001 - nothing may end in silence in a thread; it is raised to Spark
+            self._keep(_unexpected(error, self._ledger.store.root))
+        return self._error is None
+
+    def _make_room(self) -> None:
+        """Let go of the reserve, so that the next round can record what it frees; wait when that is not enough."""
+        if not self._disk_is_full:
+            _logger.warning("%s", full_disk_error(self._ledger.store.root))
+            self._disk_is_full = True
+            self._reserve.release()
+            self._wake.set()
+        else:
+            self._stopping.wait(_FULL_DISK_POLL)
+
+    def _keep(self, error: ConnectorError) -> None:
+        with self.changed:
+            self._error = self._error or error
+            self.changed.notify_all()
+
+
+def _is_full(status: FetcherStatus) -> bool:
+    """Whether a fetcher has no room on the disk."""
+    return isinstance(status.error, SpoolFullError)
+
+
+def _unexpected(error: BaseException, root: str) -> SpoolError:
+    wrapped = SpoolError(
+        "SPOOL_BACKGROUND_FAILED",
+        f"The background work of the spool ended with {type(error).__name__}: {error}",
+        root,
+        "Restart the query. If it happens again, report it with the driver's log.",
+    )
+    wrapped.__cause__ = error
+    return wrapped

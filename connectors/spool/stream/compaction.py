@@ -1,0 +1,402 @@
+"""Upkeep of a spool: writing id runs, freeing segments, forgetting fetchers and old ids (rules R2, R6 and R8).
+
+The order is always: make durable, record, delete. A crash in between leaves files that the next start deletes.
+
+How old files are, by the store's own clock: what a process must know of the time before its start.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from connectors.core.errors import SpoolFullError
+from connectors.core.failpoints import failpoint
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import clear_temporary
+from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState, SegmentEntry
+from connectors.spool.segments.dedup_index import PORTIONS
+from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, run_name
+from connectors.spool.store.base import Store
+
+__all__ = [
+    "Clock",
+    "CommittedAges",
+    "FileAges",
+    "Upkeep",
+    "UpkeepSettings",
+    "expired_runs",
+    "free_limit",
+    "freeable",
+    "runs_to_merge",
+]
+
+
+Clock = Callable[[], float]
+"""Seconds that only grow, as `time.monotonic`."""
+
+_STEPS: Final = 1000
+"""So many commits are noted, at most, in the time for which rows are kept; a batch is held that much longer."""
+
+
+class FileAges:
+    """Ages of files that were there when their folder was first asked about.
+
+    A file's age is told by times of the store alone: its own, and that of the newest record, which was written a moment
+    ago; from then on by a monotonic clock. So no two clocks are compared, and an age is never too high.
+
+    Args:
+        store: where the spool is.
+        epoch: of the writer.
+        clock: see `Clock`.
+    """
+
+    def __init__(self, store: Store, epoch: int, clock: Clock = time.monotonic) -> None:
+        self._store = store
+        self._epoch = epoch
+        self._clock = clock
+        self._folders: dict[str, tuple[float, dict[str, float]]] = {}
+
+    def age(self, name: str) -> float:
+        """Seconds since a file was written; 0 for one that was not there.
+
+        Raises:
+            OSError: the store does not answer.
+        """
+        folder, _, file = name.rpartition("/")
+        if folder not in self._folders:
+            # Before the look, so that an age is rather too low.
+            newest = max(self._store.written(f"ledger/{self._epoch}").values(), default=0.0)
+            now = self._clock()
+            times = self._store.written(folder)
+            self._folders[folder] = now, {each: newest - at for each, at in times.items()}
+        looked_at, ages = self._folders[folder]
+        return max(ages[file] + self._clock() - looked_at, 0.0) if file in ages else 0.0
+
+
+class CommittedAges:
+    """Which segments were committed long enough ago (option ``spoolRetention``).
+
+    A commit has no time in the ledger, so this notes when it sees one. What was committed before the start is out of
+    retention when its file is that old: else a query that runs for a while each hour would never free anything.
+
+    Args:
+        retention: seconds for which rows are kept after their commit.
+        committed: the highest position committed at the start.
+        files: ages of the segments' files.
+        clock: see `Clock`.
+    """
+
+    def __init__(self, retention: float, committed: int, files: FileAges, clock: Clock = time.monotonic) -> None:
+        self._retention = retention
+        self._before = committed
+        self._files = files
+        self._clock = clock
+        self._noted: deque[tuple[float, int]] = deque()
+        self._passed = 0
+
+    def note(self, state: LedgerState) -> None:
+        """Take note of what is committed by now; to be called often."""
+        now, committed = self._clock(), state.committed
+        while self._noted and self._noted[0][0] <= now - self._retention:
+            self._passed = self._noted.popleft()[1]
+        newest_at, newest = self._noted[-1] if self._noted else (float("-inf"), self._passed)
+        if committed > newest and now - newest_at >= self._retention / _STEPS:
+            self._noted.append((now, committed))
+
+    def may_go(self, entry: SegmentEntry) -> bool:
+        """Whether all rows of a segment were committed so long ago.
+
+        Raises:
+            OSError: the store does not answer.
+        """
+        if not self._retention or entry.end <= self._passed:
+            return True
+        return entry.end <= self._before and self._files.age(entry.name) >= self._retention
+
+
+_MICROSECONDS = 1_000_000
+
+_PATIENCE = 600.0
+"""So long a folder without segments is left to a fetcher that says it holds it and cannot be looked at from here: it
+may only have had nothing to do, and to close its folder would give back what it receives next."""
+
+
+_CLEARING_SECONDS = 60.0
+"""How often temporary files are looked through; the start of a writer does it too."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpkeepSettings:
+    """What upkeep goes by.
+
+    Attributes:
+        retention: seconds for which rows are kept after their commit.
+        horizon: seconds for which ids are kept: by publish time, and also since they were admitted.
+        free_segments: committed segments that are freed together, so that one run holds their ids.
+        free_bytes: or as soon as they hold this many bytes.
+        recent_ids: ids in memory at which they are written as a run.
+        merge: how many runs of one size are merged into one.
+        merged_ids: so large, or a quarter of all ids if that is more, a merged run may be: while it is written, its
+            ids are on disk twice.
+        max_id_bytes: bytes of id runs at which the query stops; no id is forgotten early.
+    """
+
+    retention: float = 0.0
+    horizon: float = 31 * 86_400.0
+    free_segments: int = 16
+    free_bytes: int = 256 << 20
+    recent_ids: int = 1 << 20
+    merge: int = 4
+    merged_ids: int = 1 << 25
+    max_id_bytes: int = 64 << 30
+
+
+class Upkeep:
+    """Upkeep of one ledger, by its writer.
+
+    Args:
+        ledger: of the spool.
+        settings: what to go by.
+        clock: tells how long ago something was.
+    """
+
+    def __init__(self, ledger: Ledger, settings: UpkeepSettings, clock: Clock = time.monotonic) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        files = FileAges(ledger.store, ledger.claim.epoch, clock)
+        self._committed = CommittedAges(settings.retention, ledger.state.committed, files, clock)
+        self._files, self._clock = files, clock
+        self._admitted_at: dict[str, float] = {}
+        """When the last id of each run that was written since the start was admitted."""
+        self._names = itertools.count()
+        self._next_look = 0.0
+        self._next_clearing = time.monotonic() + _CLEARING_SECONDS
+        self._last_freed: dict[str, int] | None = None
+        self._idle_since: dict[str, float] = {}
+        with ledger.lock:
+            ledger.index.set_horizon(settings.horizon)
+
+    def step(self, *, urgent: bool = False, read_from: int | None = None) -> None:
+        """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
+
+        Args:
+            urgent: the disk is full: free what may be freed, however little it is.
+            read_from: the lowest position that a query may still read; None where nothing reads.
+
+        Raises:
+            SpoolFencedError: another writer took the spool over.
+            OSError: the disk refused; nothing was lost, and the next step tries again.
+        """
+        with self._ledger.lock:
+            self._ledger.settle()
+            state, settings = self._ledger.state, self._settings
+            self._committed.note(state)
+            due = freeable(state, self._committed.may_go, read_from)
+            recent = sum(len(recent) for _, recent in self._ledger.index.recent())
+            enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
+            enough = enough or (urgent and bool(due))
+            if enough or recent >= settings.recent_ids:
+                self._write_recent()
+                self._free(due if enough else [])
+            self._forget_fetchers()
+            self._clear_temporary()
+            self._check_size()
+
+    def expire(self) -> None:
+        """Drop the ids that cannot come again. The caller has just admitted all that there was.
+
+        By publish times alone, those of a backlog would go at once: it spans hours, and is read in seconds. So they
+        also stay for the horizon after their admission.
+        """
+        with self._ledger.lock:
+            state, horizon = self._ledger.state, self._settings.horizon
+            long_ago = self._clock() - horizon
+            if gone := [run for run in expired_runs(state, horizon) if self._run_admitted_at(run) <= long_ago]:
+                self._swap([], gone, None)
+            if state.published is not None:
+                self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS), long_ago)
+
+    def _run_admitted_at(self, run: RunEntry) -> float:
+        """By the clock, when the last id of a run was admitted; for one from before the start, when it was written."""
+        found = self._admitted_at.get(run.name)
+        return self._clock() - self._files.age(run_name(run.name)) if found is None else found
+
+    def merge(self) -> bool:
+        """Merge runs of one size, if there are enough. May take long; admission goes on meanwhile.
+
+        Returns:
+            Whether runs were merged.
+        """
+        ledger = self._ledger
+        with ledger.lock:
+            chosen = runs_to_merge(ledger.state.runs, self._settings)
+            loaded = {run.entry.name: run for entry in chosen for run in ledger.index.runs(entry.space)}
+        if not chosen:
+            return False
+        entry = merge_runs(ledger.store, self._name(), [loaded[run.name] for run in chosen])
+        self._admitted_at[entry.name] = max(map(self._run_admitted_at, chosen))
+        new = IdRun.load(ledger.store, entry)
+        with ledger.lock:
+            live = {run.name for run in ledger.state.runs}
+            self._swap([entry], [run for run in chosen if run.name in live], new)
+        return True
+
+    def _swap(self, add: Sequence[RunEntry], gone: Sequence[RunEntry], new: IdRun | None) -> None:
+        """Record that runs are replaced, then use the new one and delete the old ones."""
+        ledger = self._ledger
+
+        def drop() -> None:
+            failpoint("ids.after_swap_record")
+            for space in {run.space for run in (*gone, *add)}:
+                ledger.index.swap(space, [run.name for run in gone], new)
+            for run in gone:
+                ledger.store.delete(run_name(run.name))
+                self._admitted_at.pop(run.name, None)
+
+        failpoint("ids.before_swap_record")
+        ledger.append({"runs": _change(add, gone, ledger.state.runs_through)}, drop)
+
+    def _write_recent(self) -> None:
+        """Write the ids in memory as runs, and record them."""
+        ledger = self._ledger
+        recent = ledger.index.recent()
+        if not recent and ledger.state.runs_through == ledger.state.ordinal:
+            return
+        entries = [portion.write(ledger.store, self._name(), space) for space, portion in recent]
+        self._admitted_at |= {entry.name: portion.added_at for entry, (_, portion) in zip(entries, recent, strict=True)}
+        # Before the record: a store that does not answer must not leave runs that the record knows and the index not.
+        runs = [IdRun.load(ledger.store, entry) for entry in entries]
+
+        def take() -> None:
+            failpoint("ids.after_record")
+            ledger.index.take_recent(runs)
+
+        ledger.append({"runs": _change(entries, [], ledger.state.ordinal)}, take)
+
+    def _free(self, due: Sequence[SegmentEntry]) -> None:
+        """Record that segments are freed, then delete them; their ids are in runs that a record names."""
+        ledger = self._ledger
+
+        def delete() -> None:
+            failpoint("free.after_record")
+            for entry in due:
+                ledger.store.delete(entry.name)
+            failpoint("free.after_delete")
+
+        if due:
+            failpoint("free.before_record")
+            ledger.append({"free": [entry.name for entry in due]}, delete)
+            if self._last_freed is not None:
+                self._last_freed |= {entry.fetcher: entry.number for entry in due}
+
+    def _forget_fetchers(self) -> None:
+        """Remove the folders of fetchers that are gone, once all their segments are freed."""
+        ledger, state = self._ledger, self._ledger.state
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + ledger.store.look_seconds
+        if self._last_freed is None:
+            done = state.fetchers.keys() - state.fetchers_with_segments()
+            self._last_freed = {fetcher: state.fetchers[fetcher] for fetcher in done}
+        last = self._last_freed
+        busy = {fetcher for fetcher, number in state.fetchers.items() if last.get(fetcher) != number}
+        names = set(ledger.store.list("inbox")) if state.fetchers.keys() - busy else set()
+        idle = (names & state.fetchers.keys()) - busy
+        self._idle_since = {fetcher: self._idle_since.get(fetcher, now) for fetcher in idle}
+        for fetcher, since in self._idle_since.items():
+            folder = f"inbox/{fetcher}"
+            if now - since < _PATIENCE and ledger.store.held_elsewhere(folder):
+                continue
+            if ledger.store.close_folder(folder, ledger.next_segment(fetcher)):
+                ledger.store.remove_unlocked_folder(folder)
+        gone = [fetcher for fetcher in state.fetchers if fetcher not in busy and fetcher not in names]
+        if gone:
+            # Else a loss of power could bring back a folder, with freed segments in it, that nobody knows any more.
+            ledger.store.sync_folder("inbox")
+            ledger.append({"forget": gone})
+
+    def _clear_temporary(self) -> None:
+        """Delete what fetchers that were killed had half written: a query may run for months."""
+        now = time.monotonic()
+        if now >= self._next_clearing:
+            self._next_clearing = now + _CLEARING_SECONDS
+            clear_temporary(self._ledger.store)
+
+    def _check_size(self) -> None:
+        most = self._settings.max_id_bytes
+        if sum(run.bytes for run in self._ledger.state.runs) > most:
+            self.expire()
+        size = sum(run.bytes for run in self._ledger.state.runs)
+        if size > most:
+            raise SpoolFullError(
+                "SPOOL_ID_INDEX_FULL",
+                f"The ids of admitted messages take {size} bytes and maxIdIndexBytes is {most}",
+                f"{self._ledger.store.root}/ids",
+                "Raise maxIdIndexBytes, or shorten the retention of the subscription and with it dedupHorizon.",
+            )
+
+    def _name(self) -> str:
+        return f"{self._ledger.claim.epoch}-{next(self._names)}"
+
+
+def free_limit(state: LedgerState) -> int:
+    """Rows below this position are committed and not of the last two committed batches (rule R6)."""
+    return state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
+
+
+def freeable(
+    state: LedgerState, out_of_retention: Callable[[SegmentEntry], bool], read_from: int | None = None
+) -> list[SegmentEntry]:
+    """The oldest segments that lie wholly below the free limit and what is still read, and are out of retention.
+
+    A query with an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
+    """
+    limit = free_limit(state) if read_from is None else min(free_limit(state), read_from)
+    return list(itertools.takewhile(lambda entry: entry.end <= limit and out_of_retention(entry), state.segments))
+
+
+def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:
+    """The runs whose last message was published longer than the horizon before the service's time."""
+    if state.published is None:
+        return []
+    newest = state.published - int(horizon * _MICROSECONDS)
+    return [run for run in state.runs if run.published is not None and run.published[1] < newest]
+
+
+def runs_to_merge(runs: Sequence[RunEntry], settings: UpkeepSettings) -> list[RunEntry]:
+    """Runs of one name space and size class that make one run, and that expire within one portion of the horizon.
+
+    A run expires with its last message, so how far its first one lies back does not matter: a copy that came late
+    keeps no run apart from the others.
+    """
+    count, portion = settings.merge, settings.horizon * _MICROSECONDS / PORTIONS
+    most = max(settings.merged_ids, sum(run.ids for run in runs) // 4)
+    classes: dict[tuple[str, int], list[RunEntry]] = {}
+    for run in sorted(runs, key=_last_published):
+        size = 0
+        while count ** (size + 1) <= run.ids:
+            size += 1
+        classes.setdefault((run.space, size), []).append(run)
+    for same in classes.values():
+        for first in range(len(same) - count + 1):
+            chosen = same[first : first + count]
+            if (
+                _last_published(chosen[-1]) - _last_published(chosen[0]) <= portion
+                and sum(run.ids for run in chosen) <= most
+            ):
+                return chosen
+    return []
+
+
+def _last_published(run: RunEntry) -> int:
+    return 0 if run.published is None else run.published[1]
+
+
+def _change(add: Sequence[RunEntry], remove: Sequence[RunEntry], through: int) -> dict[str, Any]:
+    return {"add": [run.to_json() for run in add], "remove": [run.name for run in remove], "through": through}
