@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from connectors.kafka.decode import SCHEMA
 from connectors.kafka.schema import source_schema
+from connectors.kafka.source.records import SCHEMA
 
 READY = "ready_rows"
 

@@ -23,10 +23,10 @@ from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
 from _program import Program
 from _ready_rows import READY
 
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.splits import OffsetRange
 
 PARTITIONS = 2
 ROWS = {100: 2_000_000, 200: 2_000_000, 1024: 600_000}

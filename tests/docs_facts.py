@@ -27,9 +27,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamReader, DataStreamWriter
 
 from connectors.core.options.declaration import declared_options
-from connectors.kafka.options import KafkaReadOptions
+from connectors.kafka.options.sink import KafkaWriteOptions
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
-from connectors.kafka.write_options import KafkaWriteOptions
 from connectors.kinesis.options import KinesisReadOptions
 from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.write_options import KinesisWriteOptions

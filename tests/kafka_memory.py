@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyspark.sql.worker.plan_data_source_read  # noqa: F401 - part of a worker's size
 
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.reader import KafkaPartition, KafkaStreamReader, _settings
+from connectors.kafka.datasource import KafkaPartition, KafkaStreamReader, _settings
+from connectors.kafka.options.source import parse_read_options
+from connectors.kafka.source.splits import OffsetRange
 
 
 @dataclass(frozen=True)

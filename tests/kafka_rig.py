@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from connectors.testing.kafka_broker import PASSWORD, USER, KafkaBroker
 from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 
-SOURCE = "connectors.kafka.reader:KafkaDataSource"
+SOURCE = "connectors.kafka.datasource:KafkaDataSource"
 PATIENCE = 60.0
 LOG_IN = {
     "kafka.security.protocol": "SASL_PLAINTEXT",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from connectors.core.options.declaration import OptionRow, option_rows
-from connectors.kafka.options import KafkaClientOptions, KafkaReadOptions
+from connectors.kafka.options.sink import KafkaWriteOptions
+from connectors.kafka.options.source import KafkaClientOptions, KafkaReadOptions
 from connectors.kafka.schema import source_schema
-from connectors.kafka.write_options import KafkaWriteOptions
 from connectors.kinesis.client_options import KinesisClientOptions
 from connectors.kinesis.options import KinesisReadOptions
 from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA

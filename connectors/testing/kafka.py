@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka.librdkafka import client_extension
+from connectors.kafka.client.librdkafka import client_extension
 from connectors.testing.processes import ServerProcess, announce, stop_event
 
 __all__ = ["MockKafka", "MockKafkaProcess"]

@@ -28,7 +28,7 @@ class KafkaHarness(SourceHarness):
     """One partition of a topic of librdkafka's mock cluster; what that cannot do is no part of the contract."""
 
     name = "kafka"
-    source = "connectors.kafka.reader:KafkaDataSource"
+    source = "connectors.kafka.datasource:KafkaDataSource"
     key = "value"
 
     def __init__(self, folder: Path) -> None:

@@ -13,8 +13,8 @@ from threading import Thread
 
 import pytest
 
-from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.produce import close_sinks
+from connectors.kafka.sink.writer import close_sinks
+from connectors.kafka.source.consumer_pool import close_readers
 from connectors.testing.emulator import Emulator, find_emulator
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServer

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import dump_offset
-from connectors.kafka.markers import Finished, Marker
 from connectors.kafka.offsets import read_offset as read_kafka_offset
+from connectors.kafka.sink.commit_markers import Finished, Marker
 from connectors.kinesis.offsets import read_offset as read_kinesis_offset
 from connectors.spool.admin.inspect import inspect
 from connectors.spool.admin.repair import adopt

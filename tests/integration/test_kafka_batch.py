@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kafka.client import KafkaLookup
-from connectors.kafka.consume import ReadSettings, read_range
+from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.datasource import KafkaBatchReader, KafkaPartition
 from connectors.kafka.offsets import EARLIEST, LATEST
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.reader import KafkaBatchReader, KafkaPartition
-from connectors.kafka.strategy import Subscribe
+from connectors.kafka.options.source import parse_read_options
+from connectors.kafka.options.subscription import Subscribe
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.protocol import BatchRead, TaskFailedError
 from tests.kafka_rig import PATIENCE, SOURCE, KafkaRig, text

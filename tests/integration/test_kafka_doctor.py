@@ -10,8 +10,8 @@ import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import ConnectorError
-from connectors.kafka import diagnosis
-from connectors.kafka.checks import check
+from connectors.kafka import doctor as diagnosis
+from connectors.kafka.doctor import check
 from connectors.testing.java import free_port
 from connectors.testing.kafka_broker import USER
 from tests.kafka_rig import LOG_IN, KafkaRig

@@ -21,13 +21,13 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 
 from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
-from connectors.kafka.layout import check_layout
-from connectors.kafka.markers import Markers
-from connectors.kafka.rows import check_columns
-from connectors.kafka.sink import RecordSink
-from connectors.kafka.task import StreamTask
-from connectors.kafka.write_options import parse_write_options
-from connectors.kafka.writer import KafkaCommitMessage, KafkaStreamWriter
+from connectors.kafka.datasource import KafkaCommitMessage, KafkaStreamWriter
+from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.sink.commit_markers import Markers
+from connectors.kafka.sink.exactly_once import check_layout
+from connectors.kafka.sink.rows import check_columns
+from connectors.kafka.sink.task import StreamTask
+from connectors.kafka.sink.writer import RecordSink
 from connectors.testing.kafka_broker import KafkaBroker, find_broker
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.kafka_task import SCHEMA, TaskPlan, batches, exactly_once, run_commit, run_process, run_task, start_process

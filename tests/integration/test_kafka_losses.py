@@ -11,16 +11,15 @@ from confluent_kafka import KafkaException
 
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.offsets import SENTINEL
-from connectors.kafka.batch import _plan
-from connectors.kafka.client import KafkaLookup
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.filters import Bounds
+from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.datasource import _settings
 from connectors.kafka.offsets import TopicPartition
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.reader import _settings
-from connectors.kafka.strategy import Strategy
-from connectors.kafka.stream import KafkaStream
+from connectors.kafka.options.source import parse_read_options
+from connectors.kafka.options.subscription import Strategy
+from connectors.kafka.source.batch import Bounds, _plan
+from connectors.kafka.source.micro_batch import KafkaStream
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.splits import OffsetRange
 from tests.kafka_rig import PATIENCE, KafkaRig
 
 FAST = {"fetchOffset__retryIntervalMs": "10"}

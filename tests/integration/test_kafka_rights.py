@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.consume import _Run
-from connectors.kafka.kept_consumers import KeptConsumer
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.reader import _settings
+from connectors.kafka.datasource import _settings
+from connectors.kafka.options.source import parse_read_options
+from connectors.kafka.source.consumer_pool import KeptConsumer
+from connectors.kafka.source.reader import _Run
+from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka_broker import USER
 from connectors.testing.protocol import TaskFailedError
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text

@@ -24,12 +24,12 @@ from pyspark.sql.types import (
 
 from connectors.core.arrow import arrow_schema
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError
-from connectors.kafka.produce import close_sinks, produce_batches
-from connectors.kafka.reader import KafkaDataSource
-from connectors.kafka.rows import check_columns
+from connectors.kafka.datasource import KafkaDataSource
+from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.schema import HEADERS_TYPE
-from connectors.kafka.task import StreamTask, stream_task
-from connectors.kafka.write_options import parse_write_options
+from connectors.kafka.sink.rows import check_columns
+from connectors.kafka.sink.task import StreamTask, stream_task
+from connectors.kafka.sink.writer import close_sinks, produce_batches
 from tests.kafka_rig import LOG_IN, KafkaRig, text
 
 ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
@@ -449,7 +449,7 @@ def test_rows_arrive_as_they_were_though_their_memory_is_used_again(
             value = pa.Array.from_buffers(pa.binary(), count, [None, offsets, held])
             yield pa.RecordBatch.from_arrays([value], schema=arrow_schema(schema))
 
-    monkeypatch.setattr("connectors.kafka.native_sink._HELD_BYTES", 3 * len(memory))
+    monkeypatch.setattr("connectors.kafka.sink.native_writer._HELD_BYTES", 3 * len(memory))
     writer = KafkaDataSource(options(kafka, topic=topic, kafka__linger__ms="500")).writer(schema, overwrite=False)
     assert writer.write(batches()).rows == 4 * count
     found = [message.value() for message in kafka.read_committed(topic, 3)]

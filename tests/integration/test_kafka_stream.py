@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka import watch
-from connectors.kafka.kept_consumers import close_readers
 from connectors.kafka.offsets import TopicPartition
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.stream import KafkaStream
+from connectors.kafka.options.source import parse_read_options
+from connectors.kafka.source import latest_offsets as watch
+from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.protocol import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
 from tests.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 

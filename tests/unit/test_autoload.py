@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 AUTOLOAD = ROOT / "autoload"
 FORMATS = {"kafka_py": "kafka", "kinesis": "kinesis", "pubsub": "pubsub"}
 SOURCES = {
-    "kafka_py": "connectors.kafka.reader.KafkaDataSource",
+    "kafka_py": "connectors.kafka.datasource.KafkaDataSource",
     "kinesis": "connectors.kinesis.reader.KinesisDataSource",
     "pubsub": "connectors.pubsub.reader.PubSubDataSource",
 }

@@ -73,8 +73,8 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
 @pytest.mark.parametrize(
     ("missing", "module", "where", "extra"),
     [
-        ("numpy", "connectors.kafka.reader", "the format kafka_py", "kafka"),
-        ("numpy", "connectors.kafka.writer", "the format kafka_py", "kafka"),
+        ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
+        ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
         ("msgspec", "connectors.kinesis.writer", "the format kinesis", "kinesis"),
         ("xxhash", "connectors.pubsub.reader", "the format pubsub", "pubsub"),
         ("numpy", "connectors.pubsub.writer", "the format pubsub", "pubsub"),

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
-from connectors.kafka.reader import KafkaDataSource
+from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.reader import KinesisDataSource
 from connectors.pubsub.reader import PubSubDataSource
 

@@ -62,18 +62,18 @@ LOOP = "while True:\n    try:\n        go()\n    except:\n        continue\n"
 DYNAMIC = "import importlib\nimportlib.import_module('connectors.pubsub.client')\n"
 SET_ITEM = "import sys\ndef test(monkeypatch):\n    monkeypatch.setitem(sys.modules, 'a', 1)\n"
 VIOLATIONS: list[tuple[Rule, str, str]] = [
-    (rules.layers, "connectors/kafka/reader.py", "from connectors.pubsub import client\n"),
-    (rules.layers, "connectors/kafka/reader.py", "def f():\n    import connectors.pubsub.client\n"),
-    (rules.layers, "connectors/kafka/reader.py", "from ..pubsub import client\n"),
-    (rules.layers, "connectors/kafka/reader.py", "from connectors import pubsub\n"),
-    (rules.layers, "connectors/kafka/reader.py", "from connectors.testing import servers\n"),
+    (rules.layers, "connectors/kafka/datasource.py", "from connectors.pubsub import client\n"),
+    (rules.layers, "connectors/kafka/datasource.py", "def f():\n    import connectors.pubsub.client\n"),
+    (rules.layers, "connectors/kafka/datasource.py", "from ..pubsub import client\n"),
+    (rules.layers, "connectors/kafka/datasource.py", "from connectors import pubsub\n"),
+    (rules.layers, "connectors/kafka/datasource.py", "from connectors.testing import servers\n"),
     (rules.layers, "connectors/core/arrow.py", "from connectors.spool.store.local import put\n"),
     (rules.layers, "connectors/spool/store/local.py", DYNAMIC),
     (rules.sdks_only_in_client, "connectors/core/arrow.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/core/client.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/cli/main.py", "import boto3\n"),
     (rules.sdks_only_in_client, "connectors/spool/store/local.py", "def f():\n    from google.cloud import storage\n"),
-    (rules.sdks_only_in_client, "connectors/kafka/reader.py", "from google import auth\n"),
+    (rules.sdks_only_in_client, "connectors/kafka/datasource.py", "from google import auth\n"),
     (rules.sdks_only_in_client, "connectors/kafka/fetch.py", "__import__('confluent_kafka')\n"),
     (rules.command_line_only_in_cli, "connectors/pubsub/reader.py", "def f():\n    from rich.table import Table\n"),
     (rules.command_line_only_in_cli, "connectors/core/cli.py", "import typer\n"),
@@ -92,18 +92,18 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.no_registry_hosts, "requirements.lock", "--index-" + "url https://example.test/simple\n"),
     (rules.no_registry_hosts, "README.md", "https://pypi." + "org/project/x\n"),
     (rules.sdks_imported_lazily, "connectors/__init__.py", "import grpc\n"),
-    (rules.sdks_imported_lazily, "connectors/kafka/reader.py", "import grpc\n"),
-    (rules.sdks_imported_lazily, "connectors/kafka/options.py", "import google.auth\n"),
+    (rules.sdks_imported_lazily, "connectors/kafka/datasource.py", "import grpc\n"),
+    (rules.sdks_imported_lazily, "connectors/kafka/options/source.py", "import google.auth\n"),
     (rules.cheap_import, "connectors/__init__.py", "import pyarrow\n"),
-    (rules.light_on_executors, "connectors/kafka/reader.py", "import pydantic\n"),
-    (rules.light_on_executors, "connectors/kafka/writer.py", "import prometheus_client\n"),
+    (rules.light_on_executors, "connectors/kafka/datasource.py", "import pydantic\n"),
+    (rules.light_on_executors, "connectors/kafka/datasource.py", "import prometheus_client\n"),
 ]
 
 
 @pytest.mark.parametrize(("rule", "path", "text"), VIOLATIONS, ids=lambda value: getattr(value, "__name__", ""))
 def test_violation_is_found(rule: Rule, path: str, text: str, tmp_path: Path) -> None:
     fake = {"pydantic.py": "", "prometheus_client.py": "", "pyarrow.py": "", "grpc.py": "", "google/auth.py": ""}
-    base = {"connectors/pubsub/client.py": "", "connectors/kafka/client.py": "import grpc\n"}
+    base = {"connectors/pubsub/client.py": "", "connectors/kafka/client/factory.py": "import grpc\n"}
     tree = plant(tmp_path, fake | base)
     assert rule(tree) == []
     plant(tree, {path: text})
@@ -131,7 +131,7 @@ def test_import_inside_a_function_that_read_calls_counts_on_executors(tmp_path: 
         tmp_path,
         {
             "pydantic.py": "",
-            "connectors/kafka/reader.py": LAZY_READ,
+            "connectors/kafka/datasource.py": LAZY_READ,
             "connectors/kafka/plan.py": "import pydantic\n",
             "connectors/spool/segments/segment.py": "def slices(partition):\n    from connectors.core import arrow\n",
             "connectors/core/arrow.py": "",
@@ -140,7 +140,7 @@ def test_import_inside_a_function_that_read_calls_counts_on_executors(tmp_path: 
     expected = [
         "connectors.core",
         "connectors.core.arrow",
-        "connectors.kafka.reader",
+        "connectors.kafka.datasource",
         "connectors.spool.segments.segment",
     ]
     assert rules.executor_modules(tree, "kafka") == expected
@@ -150,7 +150,7 @@ def test_import_inside_a_function_that_read_calls_counts_on_executors(tmp_path: 
 
 
 def test_module_that_cannot_be_imported_is_no_pass(tmp_path: Path) -> None:
-    tree = plant(tmp_path, {"connectors/kafka/reader.py": "import no_such_module\n"})
+    tree = plant(tmp_path, {"connectors/kafka/datasource.py": "import no_such_module\n"})
     with pytest.raises(ImportError, match="no_such_module"):
         rules.sdks_imported_lazily(tree)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kafka.client_errors import LastWord, named_error
+from connectors.kafka.client.errors import LastWord, named_error
 
 RECEIVED = "ssl://127.0.0.1:9093/bootstrap: Receive failed: error:0A000412:SSL routines::ssl/tls alert {}"
 

@@ -12,14 +12,15 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.errors import AccessDeniedError, CredentialsError, DataLossError, ServiceUnavailableError
-from connectors.kafka import consume, kept_consumers
-from connectors.kafka.client_errors import LastWord
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.fetched import Event, Fetched
-from connectors.kafka.kept_consumers import close_readers
+from connectors.kafka.client.errors import LastWord
 from connectors.kafka.offsets import EARLIEST, TopicPartition
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.source import consumer_pool as kept_consumers
+from connectors.kafka.source import reader as consume
+from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.records import Event, Fetched
+from connectors.kafka.source.splits import OffsetRange
 
 SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10, native=True)
 

@@ -12,12 +12,12 @@ from confluent_kafka import Producer
 
 from connectors.core.arrow import arrow_schema
 from connectors.core.errors import ConnectorError
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.decode import SCHEMA, SCHEMA_WITH_HEADERS, header_column, record_batch, time_column
-from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.ranges import OffsetRange
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.schema import source_schema
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, header_column, record_batch, time_column
+from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka import MockKafka
 
 LARGEST_MS = (2**63 - 1) // 1000

@@ -10,9 +10,9 @@ import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.options.kinds import Secret
-from connectors.kafka import diagnosis
-from connectors.kafka.checks import check
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka import doctor as diagnosis
+from connectors.kafka.doctor import check
+from connectors.kafka.options.client import ClientSettings
 from connectors.testing.kafka import MockKafka
 
 

@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kafka.fast_path import native_reason, run_check, verdict_file
-from connectors.kafka.librdkafka import client_extension, library
+from connectors.kafka.client.librdkafka import client_extension, library
+from connectors.kafka.fast_path_check import native_reason, run_check, verdict_file
 
 needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
 
 MAPPED = """
 import confluent_kafka.cimpl
-from connectors.kafka.librdkafka import library
+from connectors.kafka.client.librdkafka import library
 library()
 print(len({line.split()[-1] for line in open("/proc/self/maps") if "librdkafka" in line}))
 """
 WRITE_AND_READ = """
 import pyarrow as pa
-from connectors.kafka.fast_path import native_reason
-from connectors.kafka.produce import close_sinks, produce_batches
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.rows import Columns
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.fast_path_check import native_reason
+from connectors.kafka.sink.writer import close_sinks, produce_batches
+from connectors.kafka.source.splits import OffsetRange
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.sink.rows import Columns
+from connectors.kafka.options.client import ClientSettings
 from connectors.testing.kafka import MockKafka
 with MockKafka() as mock:
     settings = ClientSettings((("bootstrap.servers", mock.endpoint),))

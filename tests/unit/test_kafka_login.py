@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.kafka.client import check_settings
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.client.factory import check_settings
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import parse_read_options
 
 KAFKA = "org.apache.kafka.common.security."
 PLAIN = f"{KAFKA}plain.PlainLoginModule"

@@ -16,17 +16,17 @@ from confluent_kafka import KafkaError, Producer
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
-from connectors.kafka import client, librdkafka
-from connectors.kafka import lookup as lookup_module
-from connectors.kafka.batch import plan_batch
-from connectors.kafka.client import KafkaLookup
-from connectors.kafka.client_errors import gone
-from connectors.kafka.filters import Bounds
-from connectors.kafka.lookup import PatientLookup
+from connectors.kafka.client import factory as client
+from connectors.kafka.client import librdkafka
+from connectors.kafka.client import lookup as lookup_module
+from connectors.kafka.client.errors import gone
+from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import TopicPartition, resolved_start
-from connectors.kafka.options import KafkaReadOptions, parse_read_options
-from connectors.kafka.strategy import Subscribe, SubscribePattern
-from connectors.kafka.stream import KafkaStream
+from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
+from connectors.kafka.options.subscription import Subscribe, SubscribePattern
+from connectors.kafka.source.batch import Bounds, plan_batch
+from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.kafka import MockKafka
 from connectors.testing.kafka_certificates import make_certificates
 

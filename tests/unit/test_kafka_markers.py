@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.kafka.markers import Finished, MarkerNames, Markers
-from connectors.kafka.write_options import parse_write_options
+from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.sink.commit_markers import Finished, MarkerNames, Markers
 from connectors.testing.kafka import MockKafka
 
 REQUEST_TIMED_OUT, LOADING, NO_COORDINATOR, NOT_COORDINATOR = 7, 14, 15, 16

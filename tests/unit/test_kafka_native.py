@@ -17,17 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka import consume, give_back, kept_consumers, produce
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.fast_path import native_reason
-from connectors.kafka.give_back import gives_back_lists
-from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.native import _addresses, _binary, _fill_far
-from connectors.kafka.produce import close_sinks, produce_batches
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.read_settings import open_source
-from connectors.kafka.rows import Columns
-from connectors.kafka.settings import ClientSettings
+from connectors.kafka.client import librdkafka as give_back
+from connectors.kafka.client.librdkafka import gives_back_lists
+from connectors.kafka.fast_path_check import native_reason
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.sink import writer as produce
+from connectors.kafka.sink.rows import Columns
+from connectors.kafka.sink.writer import close_sinks, produce_batches
+from connectors.kafka.source import consumer_pool as kept_consumers
+from connectors.kafka.source import reader as consume
+from connectors.kafka.source.consumer_pool import close_readers, open_source
+from connectors.kafka.source.native_records import _addresses, _binary, _fill_far
+from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka import MockKafka
 
 VALUES = st.lists(

@@ -11,13 +11,23 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.core.offsets import SENTINEL
-from connectors.kafka.offsets import Offsets, TopicPartition, read_offset, resolved_start
-from connectors.kafka.options import KafkaReadOptions, parse_read_options
-from connectors.kafka.positions import Earliest, Group, Latest, Specific, Timestamp, Timestamps
-from connectors.kafka.settings import ClientSettings
-from connectors.kafka.strategy import Assign, Strategy, Subscribe, SubscribePattern
-from connectors.kafka.stream import KafkaStream
-from connectors.kafka.write_options import parse_write_options
+from connectors.kafka.offsets import (
+    Earliest,
+    Group,
+    Latest,
+    Offsets,
+    Specific,
+    Timestamp,
+    Timestamps,
+    TopicPartition,
+    read_offset,
+    resolved_start,
+)
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
+from connectors.kafka.options.subscription import Assign, Strategy, Subscribe, SubscribePattern
+from connectors.kafka.source.micro_batch import KafkaStream
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 

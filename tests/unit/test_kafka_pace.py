@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.pace import pace_of
+from connectors.kafka.sink.batching import pace_of
 
 MEGABYTE = 1 << 20
 

@@ -12,10 +12,10 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In,
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import SENTINEL, dump_offset
-from connectors.kafka.filters import bounds_of
-from connectors.kafka.limits import delays_batch, new_offsets, rate_limited
 from connectors.kafka.offsets import TopicPartition, end_offset, parse_assignment, read_offset, resolved_start
-from connectors.kafka.ranges import OffsetRange, keep_words, split_ranges
+from connectors.kafka.source.batch import bounds_of
+from connectors.kafka.source.rate_limits import delays_batch, new_offsets, rate_limited
+from connectors.kafka.source.splits import OffsetRange, keep_words, split_ranges
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 

@@ -13,19 +13,17 @@ import pytest
 from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.kafka.client import KafkaLookup
-from connectors.kafka.consume import ReadSettings, read_range
-from connectors.kafka.fast_path import native_reason
-from connectors.kafka.fetched import Event, RecordSource
-from connectors.kafka.kept_consumers import close_readers
-from connectors.kafka.librdkafka import client_extension, library, new_client
-from connectors.kafka.native_sink import NativeSink
+from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.librdkafka import client_extension, library, new_client
+from connectors.kafka.fast_path_check import native_reason
 from connectors.kafka.offsets import EARLIEST, TopicPartition
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.read_settings import open_source, own_defaults
-from connectors.kafka.settings import ClientSettings
-from connectors.kafka.sink import RecordSink
-from connectors.kafka.watermarks import watermarks
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.sink.native_writer import NativeSink
+from connectors.kafka.sink.writer import RecordSink
+from connectors.kafka.source.consumer_pool import close_readers, open_source, own_defaults
+from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
+from connectors.kafka.source.records import Event, RecordSource
+from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka import MockKafka
 
 UNKNOWN_PARTITION, NOT_LEADER = 3, 6
@@ -275,7 +273,7 @@ def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
         assert time.monotonic() < end
         poll()
     lines = [record for record in caplog.records if "FAIL [" in record.message]
-    assert {record.name for record in lines} == {"connectors.kafka.librdkafka"}
+    assert {record.name for record in lines} == {"connectors.kafka.client.librdkafka"}
     texts = [record.message.partition(" (after ")[0] for record in lines]
     assert len(set(texts)) == len(texts), "no line comes again and again"
     assert "Connection refused" not in capfd.readouterr().err

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.kafka.client import check_settings, open_producer
-from connectors.kafka.librdkafka import new_client
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.settings import ClientSettings, _warn
-from connectors.kafka.write_options import parse_write_options
+from connectors.kafka.client.factory import check_settings, open_producer
+from connectors.kafka.client.librdkafka import new_client
+from connectors.kafka.options.client import ClientSettings, _warn
+from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.options.source import parse_read_options
 from tests.kafka_jvm_settings import CONSUMER, PRODUCER
 
 BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9"}

@@ -8,11 +8,11 @@ from typing import Any, cast
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.lookup import PatientLookup
+from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import Offsets, TopicPartition, end_offset
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.ranges import OffsetRange
-from connectors.kafka.stream import KafkaStream
+from connectors.kafka.options.source import parse_read_options
+from connectors.kafka.source.micro_batch import KafkaStream
+from connectors.kafka.source.splits import OffsetRange
 
 WHERE = TopicPartition("t", 0)
 START = end_offset({WHERE: 100})

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 import pytest
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
-from connectors.kafka.client import KafkaLookup, open_consumer, sdk
-from connectors.kafka.client_errors import connector_error
-from connectors.kafka.committer import GroupCommitter
+from connectors.kafka.client.errors import connector_error
+from connectors.kafka.client.factory import KafkaLookup, open_consumer, sdk
+from connectors.kafka.client.group_offsets import GroupCommitter
+from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import TopicPartition
-from connectors.kafka.options import parse_read_options
-from connectors.kafka.settings import ClientSettings
-from connectors.kafka.tokens import TokenCallback
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import parse_read_options
 from connectors.testing.kafka import MockKafka
 
 T = TypeVar("T")

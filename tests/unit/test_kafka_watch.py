@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka import watch
 from connectors.kafka.offsets import Offsets, TopicPartition
-from connectors.kafka.watch import LatestWatch
+from connectors.kafka.source import latest_offsets as watch
+from connectors.kafka.source.latest_offsets import LatestWatch
 
 PATIENCE = 30.0
 WHERE = TopicPartition("t", 0)

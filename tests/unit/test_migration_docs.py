@@ -9,9 +9,9 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import declared_options
-from connectors.kafka.options import KafkaReadOptions, parse_read_options
-from connectors.kafka.settings import ClientSettings, _warn
-from connectors.kafka.write_options import KafkaWriteOptions, parse_write_options
+from connectors.kafka.options.client import ClientSettings, _warn
+from connectors.kafka.options.sink import KafkaWriteOptions, parse_write_options
+from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kinesis.options import KinesisReadOptions
 from tests.kafka_jvm_settings import CONSUMER, PRODUCER
 

@@ -41,8 +41,8 @@ from connectors.core.options.kinds import (
     choice,
     duration_or,
 )
-from connectors.kafka.options import parse_read_options as kafka_read
-from connectors.kafka.write_options import parse_write_options as kafka_write
+from connectors.kafka.options.sink import parse_write_options as kafka_write
+from connectors.kafka.options.source import parse_read_options as kafka_read
 from connectors.kinesis.options import parse_read_options as kinesis_read
 from connectors.kinesis.write_options import parse_write_options as kinesis_write
 from connectors.pubsub.read_options import parse_read_options as pubsub_read

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from connectors.core import worker
-from connectors.kafka.reader import KafkaBatchReader, KafkaStreamReader
+from connectors.kafka.datasource import KafkaBatchReader, KafkaStreamReader
 from connectors.kinesis.reader import KinesisBatchReader, KinesisStreamReader
 from connectors.pubsub.reader import PubSubBatchReader, PubSubStreamReader
 

@@ -1,0 +1,201 @@
+"""The offset that a consumer group holds of one partition, asked for and set without joining the group.
+
+A consumer asks, as ``list_consumer_group_offsets`` of the admin client ends the process with SIGSEGV when a broker
+answers that it is not, or not yet, the coordinator of the group (librdkafka, issue 5040). The admin client sets: a
+consumer's commit has no limit while a broker does not answer, nor has closing the consumer then.
+
+Commits offsets to a consumer group in the background, for tools that watch lag; the query never waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.retry import RetryPolicy, retry
+from connectors.kafka.client.errors import connector_error
+from connectors.kafka.client.factory import KafkaLookup, client_exception, group_denied, open_consumer, sdk
+from connectors.kafka.offsets import Offsets
+
+if TYPE_CHECKING:
+    from connectors.kafka.options.client import ClientSettings
+
+__all__ = [
+    "CALL_SECONDS",
+    "PATIENCE_SECONDS",
+    "PAUSE_SECONDS",
+    "GroupCommitter",
+    "GroupOffset",
+    "consumer_settings",
+    "patiently",
+    "set_group_offset",
+]
+
+
+T = TypeVar("T")
+
+CALL_SECONDS: Final = 10.0
+"""The longest that one call of the client takes."""
+PATIENCE_SECONDS: Final = 120.0
+"""How long one step is tried again while its error may pass."""
+PAUSE_SECONDS: Final = 0.1
+_PATIENCE: Final = RetryPolicy(
+    initial_seconds=PAUSE_SECONDS, cap_seconds=PAUSE_SECONDS, deadline_seconds=PATIENCE_SECONDS
+)
+
+
+class GroupOffset:
+    """The offset of one group and partition; a context manager that closes its client.
+
+    Args:
+        settings: of a consumer (`consumer_settings`).
+        group: the consumer group.
+        topic: the topic; its partition 0 is meant.
+        stable: whether to wait for an offset that a transaction is about to change.
+    """
+
+    def __init__(self, settings: ClientSettings, group: str, topic: str, *, stable: bool = False) -> None:
+        self._group = group
+        self._topic = topic
+        # A list, and not a method: the client holds it, and would close only when the garbage collector looks.
+        self._problems: list[Any] = []
+        # Stable offsets are those without an open transaction, which is waited for.
+        level = "read_committed" if stable else "read_uncommitted"
+        own = {"group.id": group, "isolation.level": level, "error_cb": self._problems.append}
+        self._consumer = open_consumer(settings, own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._consumer.close()
+
+    def read(self) -> tuple[int, str | None]:
+        """The offset and its metadata; the offset is below 0 if there is none.
+
+        Raises:
+            ConnectorError: Kafka does not say.
+        """
+        return patiently(self._read)
+
+    def _read(self) -> tuple[int, str | None]:
+        try:
+            (found,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
+        except client_exception() as error:
+            raise self._denied() or connector_error(error.args[0], self._group) from None
+        if found.error is not None:
+            raise connector_error(found.error, self._group)
+        return found.offset, found.metadata
+
+    def _denied(self) -> ConnectorError | None:
+        """Why no answer will ever come, if that is known: the client goes on trying."""
+        denied = group_denied(self._consumer)  # which also calls for what is in the list
+        told = [connector_error(problem, "kafka.bootstrap.servers") for problem in self._problems]
+        return denied or next((each for each in told if isinstance(each, CredentialsError)), None)
+
+
+def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:
+    """Set the offset of a group and its metadata, for partition 0 of a topic.
+
+    Raises:
+        ConnectorError: Kafka does not take it.
+    """
+    asked = sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(topic, 0, offset, metadata)])
+
+    def ask() -> None:
+        (future,) = admin.alter_consumer_group_offsets([asked], request_timeout=CALL_SECONDS).values()
+        try:
+            (kept,) = future.result().topic_partitions
+        except client_exception() as error:
+            raise connector_error(error.args[0], group) from None
+        if kept.error is not None:
+            raise connector_error(kept.error, group)
+
+    patiently(ask)
+
+
+def patiently(step: Callable[[], T]) -> T:
+    """What a step returns, which is tried again while its error may pass.
+
+    Raises:
+        ConnectorError: of the last time.
+    """
+    return retry(step, _PATIENCE)
+
+
+def consumer_settings(settings: ClientSettings) -> ClientSettings:
+    """Settings of a producer without those that a consumer warns about."""
+    shared = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "reconnect.", "broker.", "client.", "metadata.")
+    return replace(settings, plain=tuple(pair for pair in settings.plain if pair[0].startswith(shared)))
+
+
+_log = logging.getLogger(__name__)
+
+
+class GroupCommitter:
+    """Commits the newest offsets it was given; older ones that have not been sent are left out.
+
+    Args:
+        settings: of the client.
+        group: the consumer group.
+        pause_seconds: after which the newest offsets are tried again, where an error may pass.
+    """
+
+    def __init__(self, settings: ClientSettings, group: str, pause_seconds: float = 10.0) -> None:
+        self._pause_seconds = pause_seconds
+        self._settings = settings
+        self._group = group
+        self._changed = threading.Condition()
+        self._waiting: Offsets | None = None
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit these, soon."""
+        with self._changed:
+            self._waiting = offsets
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kafka-group-commit", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """End the thread, when it has committed what it was given."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        lookup: KafkaLookup | None = None
+        warned = False
+        while (offsets := self._next()) is not None:
+            try:
+                lookup = lookup or KafkaLookup(self._settings, self._group)
+                lookup.commit(offsets)
+                warned = False
+            except ConnectorError as error:
+                if not warned:
+                    _log.warning("[KAFKA_GROUP_COMMIT] Offsets were not committed to %s: %s", self._group, error)
+                warned = True
+                if error.transient:
+                    self._again(offsets)
+        if lookup is not None:
+            lookup.close()
+
+    def _next(self) -> Offsets | None:
+        """What is to be committed; None when there is nothing more to come."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
+            offsets, self._waiting = self._waiting, None
+        return offsets
+
+    def _again(self, offsets: Offsets) -> None:
+        """Have these committed after a pause, unless newer ones come; a query that stops does not wait for it."""
+        with self._changed:
+            newer = self._changed.wait_for(lambda: self._stopped or self._waiting is not None, self._pause_seconds)
+            if not newer:
+                self._waiting = offsets

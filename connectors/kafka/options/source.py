@@ -1,0 +1,396 @@
+"""The options of the ``kafka_py`` source, each declared once; names, defaults and error texts are Spark's own.
+
+Options that begin with ``kafka.`` go to the client: see `connectors.kafka.options.client`. Parse in the data source's
+``schema()``, so that a bad option fails while ``load()`` runs, and again where the options are needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache
+from typing import Final
+
+from connectors.core.options.declaration import declared_options, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice, option_text
+from connectors.kafka.offsets import (
+    CONNECTOR,
+    Earliest,
+    Group,
+    Latest,
+    Position,
+    check_batch_positions,
+    illegal,
+    parse_position,
+)
+from connectors.kafka.options.client import PREFIX, ClientSettings, reader_settings
+from connectors.kafka.options.subscription import Strategy, parse_strategy
+
+__all__ = ["CONNECTOR", "KafkaClientOptions", "KafkaReadOptions", "NoMatch", "parse_read_options"]
+
+_log = logging.getLogger(__name__)
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
+_LARGEST_LONG: Final = 2**63 - 1
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")
+
+
+class NoMatch(StrEnum):
+    """What happens when no record is as new as a starting time."""
+
+    ERROR = "error"
+    LATEST = "latest"
+
+
+def _positive(name: str) -> Kind[int]:
+    """A whole number above zero, refused in the words of Spark's own source."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
+            raise ValueError("it is not a whole number")
+        if not 0 < int(text) <= _LARGEST_LONG:
+            raise ValueError(f"{name} must be positive")
+        return int(text)
+
+    return Kind("integer", "a whole number, at least 1", int, parse)
+
+
+def _parse_spark_time(text: str) -> float:
+    """A time as Spark's configuration writes it: ``15m``, ``5s``, ``5 s``; a plain number is milliseconds."""
+    match = _TIME.fullmatch(text.strip().lower())
+    if match is None or (match[2] and match[2] not in _SECONDS):
+        raise ValueError("it is no time")
+    if int(match[1]) < 0:
+        raise ValueError("it is negative")
+    return int(match[1]) * _SECONDS[match[2] or "ms"]
+
+
+def _parse_any(text: str) -> str:
+    return text
+
+
+TEXT: Final = Kind("string", "a text", str, _parse_any)
+SPARK_TIME: Final = Kind(
+    "duration", "a time such as 500ms, 5s, 15m or 2h; a plain number is ms", float, _parse_spark_time
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaClientOptions:
+    """What is needed to reach Kafka; everything else that begins with ``kafka.`` goes to the client as it is."""
+
+    bootstrap_servers: str | None = option(
+        "kafka.bootstrap.servers",
+        TEXT,
+        "Brokers to begin with: host:port, separated by commas. Required.",
+        default=None,
+    )
+    sasl_password: Secret | None = option(
+        "kafka.sasl.password", SECRET, "The password of SASL PLAIN and SCRAM.", default=None
+    )
+    sasl_jaas_config: Secret | None = option(
+        "kafka.sasl.jaas.config",
+        SECRET,
+        "The log-in of a JVM client: PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule are understood.",
+        default=None,
+        multiline=True,
+    )
+    oauthbearer_client_secret: Secret | None = option(
+        "kafka.sasl.oauthbearer.client.secret",
+        SECRET,
+        "The secret of an OIDC client.",
+        default=None,
+        aliases=("kafka.sasl.oauthbearer.client.credentials.client.secret",),
+    )
+    oauthbearer_assertion_key_pem: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.pem",
+        SECRET,
+        "The private key that signs assertions of an OIDC client, as PEM text.",
+        default=None,
+        multiline=True,
+    )
+    oauthbearer_assertion_key_password: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
+        SECRET,
+        "The password of that key.",
+        default=None,
+    )
+    ssl_key_pem: Secret | None = option(
+        "kafka.ssl.key.pem",
+        SECRET,
+        "The client's private key, as PEM text.",
+        default=None,
+        multiline=True,
+        aliases=("kafka.ssl.keystore.key",),
+    )
+    ssl_key_password: Secret | None = option(
+        "kafka.ssl.key.password", SECRET, "The password of the client's private key.", default=None
+    )
+    ssl_keystore_password: Secret | None = option(
+        "kafka.ssl.keystore.password", SECRET, "The password of a PKCS#12 key store.", default=None
+    )
+    token_provider: str | None = option(
+        "tokenProvider",
+        STRING,
+        "For SASL OAUTHBEARER, such as MSK IAM: module:Class. The class is made without arguments, on the driver and "
+        "in each worker; its method token() returns the token and the time it expires, in seconds since 1970, and "
+        "after these, if it likes, the principal and a dict of extensions.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaReadOptions(KafkaClientOptions):
+    """The options of the source, for streams and batch reads. Made by `parse_read_options`."""
+
+    subscribe: str | None = option("subscribe", TEXT, "The topics to read, separated by commas.", default=None)
+    subscribe_pattern: str | None = option(
+        "subscribePattern",
+        TEXT,
+        "A regular expression: topics in whose name it is found are read, also those made later. ^orders$ is one "
+        "topic.",
+        default=None,
+    )
+    assign: str | None = option(
+        "assign", TEXT, 'The partitions to read, as JSON: {"topicA":[0,1],"topicB":[2,4]}.', default=None
+    )
+    starting_timestamp: str | None = option(
+        "startingTimestamp",
+        TEXT,
+        "Where a new query begins, in each partition: at the first record as new as this, in milliseconds since 1970. "
+        "Wins over startingOffsetsByTimestamp and startingOffsets.",
+        default=None,
+    )
+    starting_offsets_by_timestamp: str | None = option(
+        "startingOffsetsByTimestamp",
+        TEXT,
+        'The same for each partition, as JSON: {"topicA":{"0":1000,"1":1000}}. Wins over startingOffsets.',
+        default=None,
+    )
+    starting_offsets: str | None = option(
+        "startingOffsets",
+        TEXT,
+        "Where a new query begins: earliest, latest, or JSON with an offset for each partition, in which -2 is the "
+        'earliest and -1 the latest: {"topicA":{"0":23,"1":-2}}; a topic may also have "earliest" or "latest". group '
+        "begins where commitOffsetsToGroup, or else kafka.group.id, has committed. Default: latest for streams, "
+        "earliest for batch reads.",
+        default=None,
+    )
+    starting_no_match: NoMatch = option(
+        "startingOffsetsByTimestampStrategy",
+        choice(NoMatch),
+        "What happens when no record of a partition is as new as its starting time: an error, or it begins at the end.",
+        default="error",
+    )
+    ending_timestamp: str | None = option(
+        "endingTimestamp",
+        TEXT,
+        "Where a batch read ends, as startingTimestamp; without a match, at the end.",
+        default=None,
+    )
+    ending_offsets_by_timestamp: str | None = option(
+        "endingOffsetsByTimestamp", TEXT, "Where a batch read ends, as startingOffsetsByTimestamp.", default=None
+    )
+    ending_offsets: str | None = option(
+        "endingOffsets",
+        TEXT,
+        "Where a batch read ends: latest, or JSON as in startingOffsets. Default: latest.",
+        default=None,
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        BOOLEAN,
+        "false goes on, with a warning, when rows are gone that the query needs: aged out, or their topic was deleted "
+        "or made anew. No row of a topic that stays comes twice, unless kafka.isolation.level is changed between runs.",
+        default="true",
+    )
+    min_partitions: int | None = option(
+        "minPartitions",
+        _positive("minPartitions"),
+        "The fewest tasks of a batch: large ranges of offsets are split. A batch that is repeated after a change of "
+        "this option has other partitions.",
+        default=None,
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition",
+        _positive("maxRecordsPerPartition"),
+        "The most offsets of a task: larger ranges are split.",
+        default=None,
+    )
+    max_offsets_per_trigger: int | None = option(
+        "maxOffsetsPerTrigger",
+        _positive("maxOffsetsPerTrigger"),
+        "The most offsets of a batch, shared among the partitions by what each has; each may round up by one.",
+        default=None,
+    )
+    min_offsets_per_trigger: int | None = option(
+        "minOffsetsPerTrigger",
+        INTEGER,
+        "No batch is made while fewer offsets are new, until maxTriggerDelay is over.",
+        default=None,
+        minimum="0",
+    )
+    max_trigger_delay: float = option(
+        "maxTriggerDelay", SPARK_TIME, "The longest that minOffsetsPerTrigger delays a batch.", default="15m"
+    )
+    include_headers: bool = option("includeHeaders", BOOLEAN, "Adds the column headers.", default="false")
+    group_id_prefix: str | None = option(
+        "groupIdPrefix",
+        STRING,
+        "What the names of consumer groups begin with; nothing is ever committed to them. Default: spark-kafka-source "
+        "for streams, spark-kafka-relation for batch reads. Not used when kafka.group.id is given.",
+        default=None,
+    )
+    poll_timeout_ms: int = option(
+        "kafkaConsumer.pollTimeoutMs",
+        INTEGER,
+        "A task fails after so many milliseconds without a record or any progress.",
+        default="120000",
+        minimum="1",
+    )
+    offset_retries: int = option(
+        "fetchOffset.numRetries",
+        INTEGER,
+        "How often offsets are looked up before the query fails; also for a topic that is not there. Brokers that have "
+        "never answered are given up after 25 seconds.",
+        default="3",
+        minimum="1",
+        maximum="1000",
+    )
+    offset_retry_ms: int = option(
+        "fetchOffset.retryIntervalMs",
+        INTEGER,
+        "Milliseconds between two of these.",
+        default="1000",
+        minimum="0",
+        maximum="3600000",
+    )
+    commit_offsets_to_group: str | None = option(
+        "commitOffsetsToGroup",
+        STRING,
+        "A consumer group to which a stream commits the offsets of finished batches, for tools that watch lag. The "
+        "query itself goes on from its checkpoint only.",
+        default=None,
+    )
+    native_reads: bool = option(
+        "nativeReads",
+        BOOLEAN,
+        "Records become columns without a Python object for each, where that is possible: not with "
+        "OAUTHBEARER. false always takes the plain way, which is several times slower; with includeHeaders it is the "
+        "faster one, but fails at a key of a header that is not UTF-8.",
+        default="true",
+    )
+    strategy: Strategy | None = None
+    """Derived: the partitions to read."""
+    start: Position | None = None
+    """Derived: where a new query begins; None for the default."""
+    end: Position | None = None
+    """Derived: where a batch read ends; None for the default."""
+    client: ClientSettings = field(default=ClientSettings())
+    """Derived: the settings of librdkafka."""
+
+    def starting(self, *, streaming: bool) -> Position:
+        """Where a new query begins."""
+        return self.start or (Latest() if streaming else Earliest())
+
+    def group_to_start_from(self, client: ClientSettings) -> str | None:
+        """The consumer group of ``startingOffsets=group``."""
+        return self.commit_offsets_to_group or client.get("group.id")
+
+    def group_prefix(self, *, streaming: bool) -> str:
+        """What group names begin with."""
+        return self.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
+
+
+def _sink_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kafka.options.sink import KafkaWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the sink": KafkaWriteOptions}
+
+
+def parse_read_options(
+    raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
+) -> KafkaReadOptions:
+    """Parse and check the options of a source; reads nothing but the arguments.
+
+    Args:
+        raw: what Spark hands over: names in any case to texts.
+        environ: the environment of the driver, for secrets.
+        streaming: whether it is a stream; None while that is not known, then only what both have in common is checked.
+
+    Raises:
+        OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
+    """
+    own, client = split_client_options(KafkaReadOptions, raw)
+    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR, _sink_options)
+    start = parse_position(
+        "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
+    )
+    end = parse_position(
+        "ending", options.ending_timestamp, options.ending_offsets_by_timestamp, options.ending_offsets
+    )
+    if streaming is True:
+        _check_stream(options)
+    elif streaming is False:
+        check_batch_positions(start, end)
+        given = {name.lower() for name in own}
+        for name in _OF_STREAMS:
+            if name.lower() in given and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
+                _say(f"{name} option ignored in batch queries")
+    strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
+    client_settings = reader_settings(options, client)
+    if options.group_id_prefix is not None and client_settings.get("group.id") is not None:
+        _say("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
+    if isinstance(start, Group) and options.group_to_start_from(client_settings) is None:
+        raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")
+    return dataclasses.replace(options, strategy=strategy, start=start, end=end, client=client_settings)
+
+
+@cache
+def _say(what: str) -> None:
+    """Say once what Spark's own source says as often as it is planned."""
+    _log.warning("[KAFKA_OPTION_IGNORED] %s.", what)
+
+
+def _check_stream(options: KafkaReadOptions) -> None:
+    """What a stream cannot have.
+
+    Raises:
+        OptionError: it has.
+    """
+    if options.ending_offsets is not None:
+        raise illegal("ending offset not valid in streaming queries", "Leave endingOffsets out.")
+    if options.ending_offsets_by_timestamp is not None:
+        raise illegal("ending timestamp not valid in streaming queries", "Leave endingOffsetsByTimestamp out.")
+    least, most = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if least is not None and most is not None and least > most:
+        raise illegal(
+            f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})",
+            "Lower minOffsetsPerTrigger, or raise maxOffsetsPerTrigger.",
+        )
+
+
+def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Raw options, parted into those that a class declares or that are no client's, and the client's.
+
+    Returns:
+        The first, and the second without ``kafka.``, with keys in lower case.
+
+    Raises:
+        OptionError: a name or a value holds a NUL.
+    """
+    declared = {name.lower() for each in declared_options(cls).values() for name in (each.name, *each.aliases)}
+    own: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for key, value in raw.items():
+        lowered = key.lower()
+        if lowered.startswith(PREFIX) and lowered not in declared:
+            client[lowered.removeprefix(PREFIX)] = option_text(key, value, CONNECTOR)  # stripped as by the JVM's client
+        else:
+            own[key] = value
+    return own, client

@@ -1,0 +1,252 @@
+"""Markers of exactly-once writes: which batch a partition of a query has written last, kept as offsets of a group.
+
+The group of a partition is named as its transactional id. The offset says the batch: 0 for none, n + 1 for batch n; the
+metadata of the offset say how many rows it had, their digest, the width (the highest number of partitions that is
+known), and which run of the query wrote it. Marker and rows are committed in one transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from connectors.core.errors import OffsetError
+from connectors.kafka.client.errors import connector_error
+from connectors.kafka.client.factory import client_exception, open_admin
+from connectors.kafka.client.group_offsets import (
+    CALL_SECONDS,
+    GroupOffset,
+    consumer_settings,
+    patiently,
+    set_group_offset,
+)
+
+if TYPE_CHECKING:
+    from connectors.kafka.options.client import ClientSettings
+    from connectors.kafka.sink.rows import Record
+
+__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers", "at_once"]
+
+T = TypeVar("T")
+
+_VERSION: Final = 1
+_DIGEST_BYTES: Final = 16
+_MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
+_ASKED_AT_ONCE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """What a partition has written last.
+
+    Attributes:
+        batch: the number of the batch.
+        rows: how many rows it had.
+        digest: of these rows, whatever their order.
+        width: the highest number of partitions that was known then.
+        run: names the run of the batch that wrote it.
+    """
+
+    batch: int
+    rows: int
+    digest: str
+    width: int
+    run: str
+
+    def metadata(self) -> str:
+        """All but the batch, as text for the metadata of an offset."""
+        value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.width, "run": self.run}
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, offset: int, metadata: str | None, where: str) -> Marker | None:
+        """A marker from an offset of its group; None if there is none.
+
+        Raises:
+            OffsetError: the group is used by something else.
+        """
+        if offset <= 0:
+            return None
+        try:
+            value = json.loads(metadata or "")
+            if value["v"] == _VERSION:
+                return cls(offset - 1, value["rows"], value["digest"], value["width"], value["run"])
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise OffsetError(
+            "KAFKA_MARKER_FOREIGN",
+            f"The group of a marker holds the offset {offset} with the metadata {str(metadata)[:200]!r}",
+            where,
+            "Something else commits to this group, or a newer version of this pack has: give transactionalIdPrefix.",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What the driver notes when a batch ends.
+
+    Attributes:
+        width: the highest number of partitions of a finished batch; 0 if that is not known.
+        query_run: names the run of the query that finished the last one; empty if that is not known.
+        batch: the number of that batch; -1 if that is not known.
+        partitions: how many that batch had.
+    """
+
+    width: int
+    query_run: str = ""
+    batch: int = -1
+    partitions: int = 0
+
+    def metadata(self) -> str:
+        """All but the width, as text for the metadata of an offset."""
+        value = {"v": _VERSION, "run": self.query_run, "batch": self.batch, "partitions": self.partitions}
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def read(cls, offset: int, metadata: str | None) -> Self:
+        """From an offset of its group; without what was not noted."""
+        width = max(0, offset)
+        try:
+            value = json.loads(metadata or "")
+            return cls(width, str(value["run"]), int(value["batch"]), int(value["partitions"]))
+        except (ValueError, KeyError, TypeError):
+            return cls(width)
+
+    def comes_before(self, query_run: str, batch: int) -> bool:
+        """Whether a batch is no repetition: with one driver, only the first batch of a run can be one."""
+        return bool(query_run) and (self.query_run, self.batch) == (query_run, batch - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerNames:
+    """How the groups of a query are called.
+
+    Attributes:
+        prefix: the option ``transactionalIdPrefix``.
+        query: the id of the query, which stays with its checkpoint.
+        topic: the topic whose partition 0 the offsets name.
+    """
+
+    prefix: str
+    query: str
+    topic: str
+
+    def of(self, partition: int) -> str:
+        """The group and transactional id of a partition."""
+        return f"{self.prefix}-{self.query}-{partition}"
+
+    @property
+    def width(self) -> str:
+        """The group of what the driver notes (`Finished`), whose offset is the width."""
+        return f"{self.prefix}-{self.query}-width"
+
+    def partition(self, group: str) -> int | None:
+        """The partition that a group belongs to; None if it is no marker of this query."""
+        stem = f"{self.prefix}-{self.query}-"
+        number = group.removeprefix(stem) if group.startswith(stem) else ""
+        return int(number) if number.isdecimal() else None
+
+
+class Digest:
+    """A digest of rows that does not depend on their order."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._sum = 0
+
+    def add(self, record: Record) -> None:
+        """Count a row in."""
+        topic, key, value, partition, time, headers = record
+        own = blake2b(digest_size=_DIGEST_BYTES)
+        own.update(b"%d %d " % (partition, time))
+        own.update(_framed((topic.encode(), key, value)))
+        for name, content in headers or ():
+            own.update(_framed((name.encode(), content)))
+        self._sum = (self._sum + int.from_bytes(own.digest(), "big")) % _MODULUS
+        self.rows += 1
+
+    @property
+    def text(self) -> str:
+        """The digest so far."""
+        return f"{self._sum:0{2 * _DIGEST_BYTES}x}"
+
+
+def _framed(parts: Iterable[bytes | None]) -> bytes:
+    """Parts one after the other, so that no two lists look alike."""
+    return b"".join(b"-" if part is None else b"%d:%b" % (len(part), part) for part in parts)
+
+
+class Markers:
+    """Reads the markers of a query, and what its driver notes; for the driver, and for tasks that look at its note.
+
+    A context manager that closes its connections; those of the admin client go with the last reference to it.
+    """
+
+    def __init__(self, settings: ClientSettings, names: MarkerNames) -> None:
+        self._settings = settings
+        self._names = names
+        self._width = self._group(names.width)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._width.__exit__(*exception)
+
+    @cached_property
+    def _admin(self) -> Any:
+        """The admin client, which tasks do not need."""
+        return open_admin(self._settings)
+
+    def _group(self, name: str, *, stable: bool = False) -> GroupOffset:
+        return GroupOffset(consumer_settings(self._settings), name, self._names.topic, stable=stable)
+
+    def of(self, partitions: Iterable[int], *, fenced: bool = False) -> dict[int, Marker]:
+        """The markers of some partitions, where there are any.
+
+        Args:
+            partitions: which.
+            fenced: whether no transaction of them is open, so that one which is about to end can be waited for.
+        """
+        wanted = list(partitions)
+        found = at_once(lambda each: self._read(self._names.of(each), stable=fenced), wanted)
+        return {each: marker for each, marker in zip(wanted, found, strict=True) if marker is not None}
+
+    def _read(self, name: str, *, stable: bool) -> Marker | None:
+        with self._group(name, stable=stable) as group:
+            return Marker.read(*group.read(), name)
+
+    def finished(self) -> Finished:
+        """What was noted when the last batch ended."""
+        return Finished.read(*self._width.read())
+
+    def note(self, finished: Finished) -> None:
+        """Note that a batch has ended. It is noted with every batch, else it would expire."""
+        set_group_offset(self._admin, self._names.width, self._names.topic, finished.width, finished.metadata())
+
+    def partitions(self) -> list[int]:
+        """Every partition that has ever written a marker that is still there."""
+        numbers = (self._names.partition(group) for group in patiently(lambda: _list_groups(self._admin)))
+        return sorted(number for number in numbers if number is not None)
+
+
+def at_once(step: Callable[[int], T], partitions: Iterable[int]) -> list[T]:
+    """What a step returns for each of some partitions; a few are done at a time."""
+    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+        return list(pool.map(step, partitions))
+
+
+def _list_groups(admin: Any) -> list[str]:
+    """The names of all groups of the cluster."""
+    try:
+        listed = admin.list_consumer_groups(request_timeout=CALL_SECONDS).result()
+    except client_exception() as error:
+        raise connector_error(error.args[0], "the list of groups") from None
+    for problem in listed.errors:
+        raise connector_error(problem.args[0], "the list of groups")
+    return [each.group_id for each in listed.valid]

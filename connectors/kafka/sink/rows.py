@@ -1,0 +1,237 @@
+"""The columns that the sink takes, in the words of Spark's own sink, and rows as the client takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.core.errors import ConnectorError, OptionError
+from connectors.kafka.client.errors import refuse_nul
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Columns", "Record", "check_columns", "records"]
+
+_SINK: Final = "kafka_py sink"
+_ANY_PARTITION: Final = -1
+_NOW: Final = 0
+_MICROSECONDS: Final = 1000
+"""Of a millisecond."""
+_REPLACEMENT: Final = "\ufffd"
+_TOPIC_BYTES: Final = 512
+"""The longest name that librdkafka takes; brokers take 249."""
+
+Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
+"""Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns a sink reads.
+
+    Attributes:
+        topic: the topic of all rows; None takes the column.
+        key: whether there is the column.
+        partition: whether there is the column.
+        headers: whether there is the column.
+        timestamp: whether the column is there, and wanted.
+    """
+
+    topic: str | None
+    key: bool
+    partition: bool
+    headers: bool
+    timestamp: bool
+
+    def __post_init__(self) -> None:
+        refuse_nul("topic", self.topic or "")
+
+
+def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) -> Columns:
+    """Find the columns of a sink; others are not looked at. Names count in their case.
+
+    Fields of headers may have theirs in any case, as in Spark's own sink.
+
+    Args:
+        schema: of the rows.
+        topic: the option.
+        timestamps: the option ``writeTimestamps``.
+
+    Raises:
+        OptionError: a column is missing or has a type that cannot be written.
+    """
+    types = {field.name: field.dataType.simpleString() for field in schema}
+    if topic is None and "topic" not in types:
+        raise _illegal(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic",
+            "Give the option topic, or a column topic.",
+        )
+    if "value" not in types:
+        raise _illegal("Required attribute 'value' not found", "Name the column of the payload value.")
+    _check_ambiguous(schema, topic, timestamps=timestamps)
+    headers = "array<struct<key:string,value:binary>>"
+    for name, legal in (
+        *((("topic", ("string",)),) if topic is None else ()),
+        ("key", ("string", "binary")),
+        ("value", ("string", "binary")),
+        ("headers", (headers,)),
+        ("partition", ("int",)),
+        *((("timestamp", ("timestamp",)),) if timestamps else ()),
+    ):
+        if name in types and types[name].lower() not in legal:
+            wanted = " or ".join(legal)
+            raise _illegal(
+                f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
+            )
+    return Columns(topic, "key" in types, "partition" in types, "headers" in types, timestamps and "timestamp" in types)
+
+
+def _check_ambiguous(schema: StructType, topic: str | None, *, timestamps: bool) -> None:
+    """Refuse a column that is there twice, if it is read."""
+    read = {"key", "value", "partition", "headers"}
+    read |= {"topic"} if topic is None else set()
+    read |= {"timestamp"} if timestamps else set()
+    names = [field.name for field in schema if field.name in read]
+    for name in sorted(set(names)):
+        if names.count(name) > 1:
+            raise _illegal(
+                f"Reference '{name}' is ambiguous: {names.count(name)} columns have that name",
+                "Drop or rename all but one.",
+            )
+
+
+def _illegal(what: str, action: str) -> OptionError:
+    return OptionError("KAFKA_SINK_COLUMNS", what, _SINK, action)
+
+
+def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """A column of texts or bytes as bytes."""
+    return batch.column(name).cast(pa.binary())
+
+
+def topic_names(batch: pa.RecordBatch) -> list[str]:
+    """The names in the column of topics, each once.
+
+    Raises:
+        ConnectorError: a row has none, or one that cannot be the name of a topic.
+    """
+    column = batch.column("topic")
+    if column.null_count:
+        raise ConnectorError(
+            "KAFKA_NULL_TOPIC_IN_DATA",
+            "A row has no topic, and the option topic is not set",
+            _SINK,
+            "Give the option topic, or fill the column.",
+        )
+    # Spark's strings are bytes, which may be no UTF-8.
+    names: list[str] = [text.decode(errors="replace") for text in pc.unique(column).cast(pa.binary()).to_pylist()]
+    for name in names:
+        if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > _TOPIC_BYTES:
+            raise ConnectorError(
+                "KAFKA_TOPIC_NAME",
+                f"A row's topic {name[:100]!r} cannot be the name of a topic",
+                _SINK,
+                "Correct the column.",
+            )
+    return names
+
+
+def partition_column(batch: pa.RecordBatch) -> pa.Array:
+    """The column of partitions; -1 where the partitioner chooses.
+
+    Raises:
+        ConnectorError: one is below 0.
+    """
+    column = batch.column("partition")
+    least = pc.min_max(column)["min"].as_py()
+    if least is not None and least < 0:
+        raise ConnectorError(
+            "KAFKA_PARTITION",
+            f"Invalid partition: {least}. Partition number should always be non-negative or null",
+            _SINK,
+            "Use null where the partitioner is to choose.",
+        )
+    return pc.fill_null(column, _ANY_PARTITION)
+
+
+def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
+    """The rows of a batch as the client takes them.
+
+    Raises:
+        ConnectorError: a row has no topic or an illegal one, a partition below 0, a time before the first millisecond
+            after 1970-01-01T00:00:00Z, or a header that is null, has no key, or a key with a NUL.
+    """
+    rows = batch.num_rows
+    topics = [columns.topic] * rows
+    if columns.topic is None:
+        topic_names(batch)  # raises for one that cannot be
+        topics = batch.column("topic").to_pylist()
+    keys = binary_column(batch, "key").to_pylist() if columns.key else [None] * rows
+    partitions = partition_column(batch).to_pylist() if columns.partition else [_ANY_PARTITION] * rows
+    times = _times(batch) if columns.timestamp else [_NOW] * rows
+    headers = _headers(batch.column("headers")) if columns.headers else [None] * rows
+    return zip(topics, keys, binary_column(batch, "value").to_pylist(), partitions, times, headers, strict=True)
+
+
+def _times(batch: pa.RecordBatch) -> list[int]:
+    """The column of times in milliseconds; 0 where there is none.
+
+    Raises:
+        ConnectorError: one is 0 or below, which would be written as another time or as none.
+    """
+    microseconds = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+    least = pc.min_max(microseconds)["min"].as_py()
+    if least is not None and least < _MICROSECONDS:
+        raise ConnectorError(
+            "KAFKA_TIMESTAMP",
+            f"A row has the timestamp {least // _MICROSECONDS} ms since 1970-01-01T00:00:00Z. Kafka has no times "
+            "below 0, and 0 means now to the client",
+            _SINK,
+            "Use null for now, or a later time.",
+        )
+    return [_NOW if time is None else time // _MICROSECONDS for time in microseconds.to_pylist()]
+
+
+def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
+    return [None if each is None else [_header(pair) for pair in each] for each in _header_lists(column)]
+
+
+def _header_lists(column: pa.Array) -> list[list[dict[str, Any] | None] | None]:
+    """Headers with their keys as text; what is not UTF-8 in one is replaced, as Java does it."""
+    try:
+        found: list[list[dict[str, Any] | None] | None] = column.to_pylist()
+    except UnicodeDecodeError:
+        key, value = (field.name for field in column.type.value_type)
+        fields = pa.struct([(key, pa.binary()), (value, pa.binary())])
+        found = column.cast(pa.list_(fields)).to_pylist()
+        for pair in (pair for each in found if each is not None for pair in each if pair is not None):
+            pair[key] = None if pair[key] is None else pair[key].decode(errors="replace")
+    return found
+
+
+def _header(pair: dict[str, Any] | None) -> tuple[str, bytes | None]:
+    """Key and value of a header, by their places: their names may be in any case.
+
+    Raises:
+        ConnectorError: it is null, has no key, or one that the client would cut.
+    """
+    if pair is None:
+        raise _illegal_header("A header of a row is null", "Leave it out of the array.")
+    key, value = pair.values()
+    if key is None:
+        raise _illegal_header("A header of a row has no key", "Fill it, or leave the header out.")
+    if "\0" in key:
+        raise _illegal_header(
+            f"A header of a row has the key {key[:100]!r}, which has a NUL: the client would cut it there",
+            "Correct the column.",
+        )
+    return key, value
+
+
+def _illegal_header(what: str, action: str) -> ConnectorError:
+    return ConnectorError("KAFKA_HEADER_KEY", what, _SINK, action)

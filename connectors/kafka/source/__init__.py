@@ -1,0 +1,1 @@
+"""Reading from Kafka: planning on the driver, reading in tasks."""
