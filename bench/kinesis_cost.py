@@ -26,8 +26,8 @@ from typing import Any
 from _common import Benchmark, parser
 
 from connectors.core.offsets import SENTINEL, is_sentinel
-from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.stream import KinesisStream
+from connectors.kinesis.options.source import parse_read_options
+from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.testing.kinesis import KinesisControl, KinesisServerProcess, start_server_process
 
 SHARDS = (1, 10, 100, 1000)

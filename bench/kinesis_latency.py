@@ -108,7 +108,7 @@ def by_protocol(options: dict[str, str], folder: str, arrivals: Arrivals, warm: 
         for table in tables:
             arrivals.take(table["data"])
 
-    source = "connectors.kinesis.reader:KinesisDataSource"
+    source = "connectors.kinesis.datasource:KinesisDataSource"
     with StreamingQuery(source, options, checkpoint=f"{folder}/checkpoint", sink=sink) as query:
         while not warm():
             query.run_trigger()

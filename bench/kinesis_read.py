@@ -18,11 +18,11 @@ import boto3
 from _common import Benchmark, Side, interleaved, parser
 from botocore.config import Config
 
-from connectors.kinesis.batch import plan_batch
-from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.client_options import client_options
-from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.read import ReadSettings, read_range
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.options.client import client_options
+from connectors.kinesis.options.source import parse_read_options
+from connectors.kinesis.source.batch import plan_batch
+from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
 SIZES = (100, 1024)

@@ -26,14 +26,14 @@ from urllib.parse import urlsplit
 
 from _common import Benchmark, Side, interleaved, parser, version
 
-from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.client_hooks import SignedRequest
-from connectors.kinesis.client_options import client_options
-from connectors.kinesis.eventstream import MessageBuffer
-from connectors.kinesis.http2 import Http2Client
-from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.positions import TRIM
-from connectors.kinesis.records import parse_event
+from connectors.kinesis.client.botocore_hooks import SignedRequest
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.client.eventstream import MessageBuffer
+from connectors.kinesis.client.http2 import Http2Client
+from connectors.kinesis.client.responses import parse_event
+from connectors.kinesis.offsets import TRIM
+from connectors.kinesis.options.client import client_options
+from connectors.kinesis.options.source import parse_read_options
 from connectors.testing.kafka_certificates import make_certificates
 
 SIZES = ("100", "1024")

@@ -17,7 +17,7 @@ from _common import Benchmark, Side, interleaved, parser
 from botocore.config import Config
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from connectors.kinesis.writer import batch_writer
+from connectors.kinesis.datasource import batch_writer
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
 ROWS = {100: 10_000, 1024: 5_000}

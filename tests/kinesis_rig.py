@@ -13,7 +13,7 @@ from typing import Any
 from connectors.testing.kinesis import KinesisControl
 from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 
-SOURCE = "connectors.kinesis.reader:KinesisDataSource"
+SOURCE = "connectors.kinesis.datasource:KinesisDataSource"
 PATIENCE = 60.0
 FAST = {
     "awsAccessKey": "AKIATEST",

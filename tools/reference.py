@@ -8,10 +8,10 @@ from connectors.core.options.declaration import OptionRow, option_rows
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaClientOptions, KafkaReadOptions
 from connectors.kafka.schema import source_schema
-from connectors.kinesis.client_options import KinesisClientOptions
-from connectors.kinesis.options import KinesisReadOptions
+from connectors.kinesis.options.client import KinesisClientOptions
+from connectors.kinesis.options.sink import KinesisWriteOptions
+from connectors.kinesis.options.source import KinesisReadOptions
 from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
-from connectors.kinesis.write_options import KinesisWriteOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.registry import RegistryOptions
 from connectors.pubsub.read_options import PubSubReadOptions

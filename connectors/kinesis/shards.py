@@ -17,9 +17,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from connectors.core.errors import OffsetError, OptionError
-from connectors.kinesis.extents import Piece
-from connectors.kinesis.offsets import NEW, ShardState, StreamState
-from connectors.kinesis.positions import CONNECTOR, END, LATEST, TRIM, Kind, Position, Where, after, at_time
+from connectors.kinesis.cached_ranges import Piece
+from connectors.kinesis.offsets import (
+    CONNECTOR,
+    END,
+    LATEST,
+    NEW,
+    TRIM,
+    Kind,
+    Position,
+    ShardState,
+    StreamState,
+    Where,
+    after,
+    at_time,
+)
 
 __all__ = [
     "Listing",

@@ -10,11 +10,11 @@ import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.retry import RetryPolicy, retry
-from connectors.kinesis.checks import check
-from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.client_options import client_options
-from connectors.kinesis.consumers import active_consumer
-from connectors.kinesis.options import parse_read_options
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.doctor import check
+from connectors.kinesis.fan_out.consumers import active_consumer
+from connectors.kinesis.options.client import client_options
+from connectors.kinesis.options.source import parse_read_options
 from connectors.testing.java import free_port
 from connectors.testing.kinesis import KinesisServer
 from tests.kinesis_rig import PATIENCE, KinesisRig

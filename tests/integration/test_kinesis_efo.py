@@ -19,18 +19,17 @@ import pytest
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import RetryPolicy, retry
-from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.columns import MAX_ROWS
-from connectors.kinesis.consumers import StreamConsumers, active_consumer
-from connectors.kinesis.jobs import Job, Jobs
-from connectors.kinesis.offsets import read_offset
-from connectors.kinesis.options import Deaggregate, parse_read_options
-from connectors.kinesis.positions import after
-from connectors.kinesis.read_spooled import read_part
-from connectors.kinesis.reader import _settings
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.datasource import _settings
+from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
+from connectors.kinesis.fan_out.reader import read_part
+from connectors.kinesis.fan_out.spool_index import SpooledExtents, spool_id
+from connectors.kinesis.offsets import after, read_offset
+from connectors.kinesis.options.source import Deaggregate, parse_read_options
 from connectors.kinesis.shards import ShardRange
-from connectors.kinesis.spooled import SpooledExtents, spool_id
-from connectors.kinesis.stream import KinesisStream
+from connectors.kinesis.source.micro_batch import KinesisStream
+from connectors.kinesis.source.records import MAX_ROWS
+from connectors.kinesis.source.scheduler import Job, Jobs
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT, SegmentReader

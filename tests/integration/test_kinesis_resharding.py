@@ -60,8 +60,8 @@ def test_07_08_09_10_12_levels_of_splits_and_merges_under_load(kinesis: KinesisR
 
 def _levels(kinesis: KinesisRig) -> int:
     """The longest way from a shard to an ancestor."""
-    from connectors.kinesis.client import KinesisClient  # noqa: PLC0415 - only here
-    from connectors.kinesis.options import parse_read_options  # noqa: PLC0415
+    from connectors.kinesis.client.client import KinesisClient  # noqa: PLC0415 - only here
+    from connectors.kinesis.options.source import parse_read_options  # noqa: PLC0415
 
     shards = KinesisClient(parse_read_options(kinesis.options(), {})).listing(kinesis.stream).shards
 

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
-from connectors.kinesis.writer import (
+from connectors.kinesis.datasource import (
     KinesisBatchWriter,
     KinesisCommitMessage,
     batch_writer,
@@ -189,7 +189,7 @@ class TestFailures:
         waits: list[float] = []
         server.throttle("PutRecords", 40)
 
-        from connectors.kinesis.put import put_batches  # noqa: PLC0415 - with a sleep of its own
+        from connectors.kinesis.sink.writer import put_batches  # noqa: PLC0415 - with a sleep of its own
 
         def sleep(seconds: float) -> None:
             waits.append(seconds)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kinesis.writer import batch_writer
+from connectors.kinesis.datasource import batch_writer
 from tests.kinesis_calls import KinesisCalls, kinesis_client
 
 SERVERS = ("embedded_kinesis", "kinesis_local", "moto_kinesis")

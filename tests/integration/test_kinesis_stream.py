@@ -18,15 +18,14 @@ import pytest
 
 from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
-from connectors.kinesis.batch import plan_batch
-from connectors.kinesis.client import KinesisClient
-from connectors.kinesis.offsets import read_offset
-from connectors.kinesis.options import KinesisReadOptions, parse_read_options
-from connectors.kinesis.positions import END, TRIM
-from connectors.kinesis.read import read_range
-from connectors.kinesis.reader import _settings
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.datasource import _settings
+from connectors.kinesis.offsets import END, TRIM, read_offset
+from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import ShardRange
-from connectors.kinesis.stream import KinesisStream
+from connectors.kinesis.source.batch import plan_batch
+from connectors.kinesis.source.micro_batch import KinesisStream
+from connectors.kinesis.source.reader import read_range
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.protocol import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until

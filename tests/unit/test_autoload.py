@@ -20,7 +20,7 @@ AUTOLOAD = ROOT / "autoload"
 FORMATS = {"kafka_py": "kafka", "kinesis": "kinesis", "pubsub": "pubsub"}
 SOURCES = {
     "kafka_py": "connectors.kafka.datasource.KafkaDataSource",
-    "kinesis": "connectors.kinesis.reader.KinesisDataSource",
+    "kinesis": "connectors.kinesis.datasource.KinesisDataSource",
     "pubsub": "connectors.pubsub.reader.PubSubDataSource",
 }
 NEIGHBOUR = """

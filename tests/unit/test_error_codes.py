@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.kinesis.client_errors import service_error
+from connectors.kinesis.client.errors import service_error
 from connectors.protobuf.errors import CONDITIONS
 from tools.error_codes import ErrorCode, error_codes
 

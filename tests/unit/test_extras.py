@@ -75,7 +75,7 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
     [
         ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
         ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
-        ("msgspec", "connectors.kinesis.writer", "the format kinesis", "kinesis"),
+        ("msgspec", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
         ("xxhash", "connectors.pubsub.reader", "the format pubsub", "pubsub"),
         ("numpy", "connectors.pubsub.writer", "the format pubsub", "pubsub"),
         ("xxhash", "connectors.spool", "a spool", "pubsub"),

@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
 from connectors.kafka.datasource import KafkaDataSource
-from connectors.kinesis.reader import KinesisDataSource
+from connectors.kinesis.datasource import KinesisDataSource
 from connectors.pubsub.reader import PubSubDataSource
 
 if TYPE_CHECKING:

@@ -15,10 +15,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.arrow import arrow_schema
-from connectors.kinesis.aggregation import MAGIC, open_aggregate
-from connectors.kinesis.columns import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches
-from connectors.kinesis.records import Record
+from connectors.kinesis.client.responses import Record
 from connectors.kinesis.schema import SOURCE_SCHEMA
+from connectors.kinesis.source.records import (
+    ARROW_SCHEMA,
+    MAGIC,
+    MAX_BYTES,
+    MAX_ROWS,
+    aggregates,
+    batches,
+    open_aggregate,
+)
 from tests.kinesis_rig import kpl_aggregate
 from tools.protos import compile_set
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.extents import Extent, Piece, ShardExtents
-from connectors.kinesis.positions import END, TRIM, Position, after, at, at_time
+from connectors.kinesis.cached_ranges import Extent, Piece, ShardExtents
+from connectors.kinesis.offsets import END, TRIM, Position, after, at, at_time
 
 KEY = ("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "shardId-000000000000")
 

@@ -15,14 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kinesis.client import KinesisClient, patiently
-from connectors.kinesis.client_hooks import SignedRequest
-from connectors.kinesis.client_options import KinesisClientOptions, client_options
-from connectors.kinesis.eventstream import Message, MessageBuffer
-from connectors.kinesis.http2 import Answer, Http2Client
-from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.positions import TRIM, Position, after, at, at_time
-from connectors.kinesis.records import Event, parse_event
+from connectors.kinesis.client.botocore_hooks import SignedRequest
+from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.eventstream import Message, MessageBuffer
+from connectors.kinesis.client.http2 import Answer, Http2Client
+from connectors.kinesis.client.responses import Event, parse_event
+from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
+from connectors.kinesis.options.client import KinesisClientOptions, client_options
+from connectors.kinesis.options.source import parse_read_options
 from connectors.testing.kafka_certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.kinesis_eventstream import event_message, exception_message

@@ -9,8 +9,7 @@ import pytest
 
 from connectors.core.datasource import PartitionLag
 from connectors.kinesis.lag import source_lag
-from connectors.kinesis.offsets import ShardState, StreamState, end_offset
-from connectors.kinesis.positions import END, TRIM, after, at_time
+from connectors.kinesis.offsets import END, TRIM, ShardState, StreamState, after, at_time, end_offset
 
 ARN = "arn:aws:kinesis:us-east-1:000000000000:stream/orders"
 

@@ -7,11 +7,11 @@ import pickle
 import pytest
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kinesis.client_options import client_options
-from connectors.kinesis.client_shared import shared_client
-from connectors.kinesis.options import KinesisReadOptions, parse_read_options
-from connectors.kinesis.positions import LATEST, TRIM, Where, after, at, at_time
-from connectors.kinesis.write_options import parse_write_options
+from connectors.kinesis.client.client import shared_client
+from connectors.kinesis.offsets import LATEST, TRIM, Where, after, at, at_time
+from connectors.kinesis.options.client import client_options
+from connectors.kinesis.options.sink import parse_write_options
+from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
 OTHER = "arn:aws:kinesis:eu-west-1:123456789012:stream/bills"

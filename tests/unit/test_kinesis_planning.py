@@ -10,9 +10,22 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.core.offsets import SENTINEL, dump_offset
-from connectors.kinesis.limits import Share, is_within, shares
-from connectors.kinesis.offsets import NEW, ShardState, StreamState, end_offset, read_offset, resolved_start
-from connectors.kinesis.positions import END, LATEST, TRIM, Position, Where, after, at, at_time
+from connectors.kinesis.offsets import (
+    END,
+    LATEST,
+    NEW,
+    TRIM,
+    Position,
+    ShardState,
+    StreamState,
+    Where,
+    after,
+    at,
+    at_time,
+    end_offset,
+    read_offset,
+    resolved_start,
+)
 from connectors.kinesis.shards import (
     Listing,
     Seen,
@@ -29,7 +42,8 @@ from connectors.kinesis.shards import (
     vanished,
     with_unread,
 )
-from connectors.kinesis.tail import look_times
+from connectors.kinesis.source.latest_record import look_times
+from connectors.kinesis.source.rate_limits import Share, is_within, shares
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 HOUR = 3_600_000

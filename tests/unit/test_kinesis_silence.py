@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kinesis.silence import SilentFetchers
+from connectors.kinesis.fan_out.monitor import SilentFetchers
 from connectors.spool.fetching.child import FetcherStatus
 
 

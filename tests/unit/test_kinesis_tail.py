@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.offsets import ShardState
-from connectors.kinesis.positions import TRIM, Kind, Position, after
-from connectors.kinesis.records import Page, Record
-from connectors.kinesis.tail import ShardTail
+from connectors.kinesis.client.responses import Page, Record
+from connectors.kinesis.offsets import TRIM, Kind, Position, ShardState, after
+from connectors.kinesis.source.latest_record import ShardTail
 
 START = 1_700_000_000_000
 

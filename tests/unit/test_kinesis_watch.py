@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.kinesis.jobs import Job, Jobs
-from connectors.kinesis.limits import Share, counted_end
-from connectors.kinesis.lookup import ShardLook, first_record
-from connectors.kinesis.offsets import NEW, ShardState
-from connectors.kinesis.options import parse_read_options
-from connectors.kinesis.positions import END, TRIM, after
-from connectors.kinesis.stream import KinesisStream
-from connectors.kinesis.watch import Followed, ShardWatch
+from connectors.kinesis.offsets import END, NEW, TRIM, ShardState, after
+from connectors.kinesis.options.source import parse_read_options
+from connectors.kinesis.source.iterators import ShardLook, first_record
+from connectors.kinesis.source.micro_batch import KinesisStream
+from connectors.kinesis.source.rate_limits import Share, counted_end
+from connectors.kinesis.source.scheduler import Job, Jobs
+from connectors.kinesis.source.shard_monitor import Followed, ShardWatch
 from connectors.testing.kinesis import KinesisServer
 
 PATIENCE = 30.0

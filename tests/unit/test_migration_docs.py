@@ -12,7 +12,7 @@ from connectors.core.options.declaration import declared_options
 from connectors.kafka.options.client import ClientSettings, _warn
 from connectors.kafka.options.sink import KafkaWriteOptions, parse_write_options
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kinesis.options import KinesisReadOptions
+from connectors.kinesis.options.source import KinesisReadOptions
 from tests.kafka_jvm_settings import CONSUMER, PRODUCER
 
 HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"

@@ -43,8 +43,8 @@ from connectors.core.options.kinds import (
 )
 from connectors.kafka.options.sink import parse_write_options as kafka_write
 from connectors.kafka.options.source import parse_read_options as kafka_read
-from connectors.kinesis.options import parse_read_options as kinesis_read
-from connectors.kinesis.write_options import parse_write_options as kinesis_write
+from connectors.kinesis.options.sink import parse_write_options as kinesis_write
+from connectors.kinesis.options.source import parse_read_options as kinesis_read
 from connectors.pubsub.read_options import parse_read_options as pubsub_read
 from connectors.pubsub.write_options import parse_write_options as pubsub_write
 

@@ -12,7 +12,7 @@ import pytest
 
 from connectors.core import worker
 from connectors.kafka.datasource import KafkaBatchReader, KafkaStreamReader
-from connectors.kinesis.reader import KinesisBatchReader, KinesisStreamReader
+from connectors.kinesis.datasource import KinesisBatchReader, KinesisStreamReader
 from connectors.pubsub.reader import PubSubBatchReader, PubSubStreamReader
 
 PROGRAM = """

@@ -1,0 +1,345 @@
+"""A client of HTTP/2 for requests whose answers go on for minutes: many on one connection, each with its own window.
+
+It speaks by the library h2 on asyncio (``docs/adr/0002-efo-transport.md`` has the measurements). An answer is read
+piece by piece, and what was not read holds the service back: the window of its stream opens as the pieces are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self, cast
+from urllib.parse import urlsplit
+
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.errors import ErrorCodes
+from h2.events import (
+    ConnectionTerminated,
+    DataReceived,
+    Event,
+    ResponseReceived,
+    StreamEnded,
+    StreamReset,
+)
+from h2.exceptions import ProtocolError
+from h2.settings import SettingCodes
+
+from connectors.core.errors import ServiceUnavailableError
+from connectors.kinesis.client.errors import certificate_error
+
+__all__ = ["Answer", "Http2Client"]
+
+_WINDOW: Final = 4 << 20
+"""Bytes that the service may send ahead on one stream; an event has up to 1 MB of data, 1.4 MB in base64."""
+_CONNECTION_WINDOW: Final = 1 << 30
+"""Streams hold themselves back; the connection must not, or a slow one would stop the others."""
+_FRAME_BYTES: Final = 1 << 20
+"""Fewer and larger frames cost less, where the service makes them."""
+_MOST_STREAMS: Final = 100
+"""On one connection; the service may allow fewer."""
+_CONNECT_SECONDS: Final = 10.0
+
+
+class Answer:
+    """The answer to one request; a context that gives the stream back."""
+
+    def __init__(self, connection: _Connection, stream_id: int) -> None:
+        self._connection = connection
+        self._stream_id = stream_id
+        self._pieces: deque[bytes] = deque()
+        self._changed = asyncio.Event()
+        self._owed = 0
+        self._over = False
+        self._error: ServiceUnavailableError | None = None
+        self.status = 0
+        """The status, once `begin` has returned."""
+        self.headers: dict[str, str] = {}
+        """Its headers, with names in lower case."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.leave(self._stream_id)
+
+    def retire_connection(self) -> None:
+        """Let no new request go on this connection: it may be dead without a word, and then nothing else tells.
+
+        A load balancer that has forgotten a connection says nothing; what is sent there is acknowledged, or tried
+        again by TCP for about 15 minutes.
+        """
+        self._connection.retire()
+
+    async def begin(self) -> None:
+        """Wait for status and headers.
+
+        Raises:
+            ServiceUnavailableError: the connection was cut, or the stream reset.
+        """
+        while not self.status:
+            self._raise_if_over()
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """What has arrived since the last call, after a wait if that is nothing; no bytes at the end of the answer.
+
+        Raises:
+            ServiceUnavailableError: the connection was cut, or the stream reset.
+        """
+        while not self._pieces:
+            if self._over and self._error is None:
+                return b""
+            self._raise_if_over()
+            await self._wait()
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._owed += len(data)
+        if self._owed >= _WINDOW // 2 and not self._over:
+            self._connection.open_window(self._owed, self._stream_id)
+            self._owed = 0
+        return data
+
+    def _raise_if_over(self) -> None:
+        if self._error is not None:
+            raise self._error
+        if self._over:
+            raise _cut("the answer ended before it began")
+
+    async def _wait(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    # What the connection calls.
+
+    def began(self, headers: Mapping[str, str]) -> None:
+        """Status and headers are there."""
+        self.status = int(headers.get(":status", 0))
+        self.headers = {name.lower(): value for name, value in headers.items()}
+        self._changed.set()
+
+    def received(self, data: bytes) -> None:
+        """A piece is there."""
+        self._pieces.append(data)
+        self._changed.set()
+
+    def ended(self, error: ServiceUnavailableError | None) -> None:
+        """Nothing more comes."""
+        if not self._over:
+            self._over, self._error = True, error
+            self._changed.set()
+
+
+class _Connection(asyncio.Protocol):
+    """A connection, with the answers that are under way on it."""
+
+    def __init__(self) -> None:
+        self._http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self._answers: dict[int, Answer] = {}
+        self._owed = 0
+        self.is_open = True
+        self._is_retired = False
+        self._gone = asyncio.Event()
+        self._transport: asyncio.Transport
+
+    @property
+    def room(self) -> int:
+        """How many more answers it takes."""
+        allowed = min(self._http.remote_settings.max_concurrent_streams, _MOST_STREAMS)
+        return allowed - len(self._answers) if self.is_open and not self._is_retired else 0
+
+    def retire(self) -> None:
+        """Take no more requests, and end with the last answer that is under way."""
+        self._is_retired = True
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._is_retired and not self._answers and self.is_open:
+            self._close(_cut("it was given up"))
+            self._transport.abort()  # whatever was to be sent, nobody may be there to take it
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._http.initiate_connection()
+        self._http.update_settings(
+            {
+                SettingCodes.INITIAL_WINDOW_SIZE: _WINDOW,
+                SettingCodes.MAX_FRAME_SIZE: _FRAME_BYTES,
+                SettingCodes.ENABLE_PUSH: 0,
+            }
+        )
+        self._http.increment_flow_control_window(_CONNECTION_WINDOW)
+        self._flush()
+
+    def send(self, headers: list[tuple[str, str]], body: bytes) -> Answer:
+        """Send a request; its body is small."""
+        stream_id = self._http.get_next_available_stream_id()
+        answer = self._answers[stream_id] = Answer(self, stream_id)
+        self._http.send_headers(stream_id, headers)
+        self._http.send_data(stream_id, body, end_stream=True)
+        self._flush()
+        return answer
+
+    def leave(self, stream_id: int) -> None:
+        """Nobody reads an answer any more."""
+        if self._answers.pop(stream_id, None) is not None and self.is_open:
+            self._http.reset_stream(stream_id, ErrorCodes.CANCEL)
+            self._flush()
+            self._end_if_done()
+
+    def open_window(self, size: int, stream_id: int) -> None:
+        """Let the service send more on a stream."""
+        if stream_id in self._answers and self.is_open:
+            self._http.increment_flow_control_window(size, stream_id)
+            self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes of the service."""
+        try:
+            for event in self._http.receive_data(data):
+                self._take(event)
+        except ProtocolError as error:
+            self._close(_cut(f"it does not keep to HTTP/2: {error}"))
+            return
+        if self._owed >= _CONNECTION_WINDOW // 2:
+            self._http.increment_flow_control_window(self._owed)
+            self._owed = 0
+        self._flush()
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case DataReceived(stream_id=int(stream_id), data=data, flow_controlled_length=int(length)):
+                self._owed += length
+                if (answer := self._answers.get(stream_id)) is not None and data:
+                    answer.received(bytes(data))
+            case ResponseReceived(stream_id=int(stream_id), headers=headers):
+                if (answer := self._answers.get(stream_id)) is not None:
+                    answer.began({str(name): str(value) for name, value in headers or []})
+            case StreamEnded(stream_id=int(stream_id)):
+                self._end(stream_id, None)
+            case StreamReset(stream_id=int(stream_id), error_code=code):
+                self._end(stream_id, _cut(f"the stream was reset, with the code {code}"))
+            case ConnectionTerminated(error_code=code):
+                self._close(_cut(f"the service ends the connection, with the code {code}"))
+            case _:
+                pass
+
+    def _end(self, stream_id: int, error: ServiceUnavailableError | None) -> None:
+        if (answer := self._answers.pop(stream_id, None)) is not None:
+            answer.ended(error)
+            self._end_if_done()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Tell all who wait."""
+        self._close(_cut("the connection was cut" + ("" if error is None else f": {error}")))
+        self._gone.set()
+
+    def _close(self, error: ServiceUnavailableError) -> None:
+        self.is_open = False
+        for stream_id in list(self._answers):
+            self._end(stream_id, error)
+        self._transport.close()
+
+    async def close(self) -> None:
+        """Cut it, with all that is under way."""
+        self._close(_cut("it was closed here"))
+        self._transport.abort()
+        await self._gone.wait()
+
+    def _flush(self) -> None:
+        if self.is_open and (data := self._http.data_to_send()):
+            self._transport.write(data)
+
+
+class Http2Client:
+    """Sends requests, on as many connections as they need; to be used in one loop of asyncio."""
+
+    def __init__(self) -> None:
+        self._connections: dict[tuple[str, str], list[_Connection]] = {}
+        self._connecting = asyncio.Lock()
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes, certificates: str | None = None) -> Answer:
+        """Send a request; the answer is a context.
+
+        Args:
+            url: where to; with ``http:`` HTTP/2 is spoken without asking.
+            headers: without those that belong to a connection.
+            body: at most 16 kB.
+            certificates: a file with those of the authorities that are trusted; None for the system's own.
+
+        Raises:
+            ServiceUnavailableError: there is no connection, or the other side does not speak HTTP/2.
+        """
+        parts = urlsplit(url)
+        connection = await self._connection(parts.scheme, parts.netloc, certificates)
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        named = [(":method", "POST"), (":scheme", parts.scheme), (":authority", parts.netloc), (":path", path)]
+        rest = [(name.lower(), value) for name, value in headers.items() if name.lower() not in {"host", "connection"}]
+        return connection.send(named + rest, body)
+
+    async def close(self) -> None:
+        """Cut all connections, and wait until they are gone."""
+        connections = [each for found in self._connections.values() for each in found]
+        self._connections.clear()
+        for connection in connections:
+            await connection.close()
+
+    async def _connection(self, scheme: str, authority: str, certificates: str | None) -> _Connection:
+        async with self._connecting:
+            kept = [each for each in self._connections.get((scheme, authority), []) if each.is_open]
+            self._connections[scheme, authority] = kept
+            for connection in kept:
+                if connection.room > 0:
+                    return connection
+            made = await _connect(scheme, authority, certificates)
+            kept.append(made)
+            return made
+
+
+async def _connect(scheme: str, authority: str, certificates: str | None) -> _Connection:
+    """A new connection.
+
+    Raises:
+        CredentialsError: the certificate of the other side is not trusted, or there is no file of authorities.
+        ServiceUnavailableError: there is none, or the other side does not speak HTTP/2.
+    """
+    parts = urlsplit(f"{scheme}://{authority}")
+    context = _tls(certificates) if scheme == "https" else None
+    port = parts.port or (443 if context is not None else 80)
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            loop = asyncio.get_running_loop()
+            transport, made = await loop.create_connection(_Connection, parts.hostname or "", port, ssl=context)
+    except ssl.SSLCertVerificationError as error:
+        raise certificate_error(
+            f"SubscribeToShard failed: the certificate is not accepted: {error.verify_message}", authority
+        ) from None
+    except (OSError, TimeoutError) as error:
+        raise _cut(f"there is no connection to {authority}: {str(error) or 'no answer in time'}") from None
+    tls = transport.get_extra_info("ssl_object")
+    if tls is not None and tls.selected_alpn_protocol() != "h2":
+        await made.close()
+        raise _cut(f"{authority} does not speak HTTP/2; a proxy may stand between")
+    return made
+
+
+def _tls(certificates: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=certificates)
+    except OSError as error:
+        what = f"The file of trusted authorities cannot be read: {error.strerror or error}"
+        raise certificate_error(what, str(certificates)) from None
+    context.set_alpn_protocols(["h2"])
+    return context
+
+
+def _cut(what: str) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        "KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}", "", "Check the network, endpointUrl and region."
+    )

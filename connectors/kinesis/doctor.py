@@ -1,0 +1,286 @@
+"""What ``connectors doctor --format kinesis`` looks at, when the packages of the connector are there.
+
+The checks of ``connectors doctor --format kinesis``; see `connectors.core.diagnostics.steps.SourceChecks`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from connectors.core.diagnostics.checkpoint import look_at_checkpoint
+from connectors.core.diagnostics.network import clock_difference, connect, look_up, tls_handshake
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps, packages
+from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
+from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.fan_out.consumers import registered_consumer
+from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState, read_offset
+from connectors.kinesis.options.client import client_options
+from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
+from connectors.kinesis.shards import Listing, resolve, unproven, vanished, with_unread
+from connectors.kinesis.source.iterators import ShardLook, check_kept, report_loss
+from connectors.kinesis.source.micro_batch import check_named, same_stream
+from connectors.kinesis.source.shard_monitor import ShardWatch
+
+__all__ = ["FORMAT", "PACKAGES", "check", "diagnose", "option_classes"]
+
+
+FORMAT: Final = "kinesis"
+
+PACKAGES: Final = ("boto3", "botocore", "h2", "msgspec", "numpy", "xxhash")
+
+
+def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
+    """Look at packages, options, credentials, network, log-in, what is read, and where the query would begin."""
+    steps = Steps(FORMAT)
+    yield packages(steps, "kinesis", PACKAGES)
+    if not steps.failed:
+        yield from diagnose(raw, environ, checkpoint, steps)
+
+
+def option_classes() -> tuple[type, ...]:
+    """Return where the options of source and sink are declared."""
+    from connectors.kinesis.options.sink import KinesisWriteOptions  # noqa: PLC0415 - as above
+    from connectors.kinesis.options.source import KinesisReadOptions  # noqa: PLC0415 - imports these packages
+
+    return KinesisReadOptions, KinesisWriteOptions
+
+
+_RETRIES: Final = 2
+_RETRY_SECONDS: Final = 1.0
+_CLOCK_REFUSED: Final = 300
+_HOUR_MS: Final = 3_600_000
+_WARNED_SHARDS: Final = 1000
+
+
+def diagnose(
+    raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None, steps: Steps
+) -> Iterator[Finding]:
+    """Look at options, credentials, network, log-in, streams and positions; keeps no record."""
+    parsed: list[KinesisReadOptions] = []
+    yield steps.step("options", lambda: _options(raw, environ, parsed))
+    if not parsed:
+        return
+    options = parsed[0]
+    client = KinesisClient(client_options(options))
+    yield steps.step("credentials", lambda: f"found ({client.credentials()}{_role(options)})")
+    yield from _network(client, steps)
+    listings: list[Listing] = []
+    yield steps.step("log-in", lambda: _log_in(client, options))
+    yield steps.step("resource", lambda: _resource(client, options))
+    yield steps.step("permission", lambda: _permission(client, options, listings))
+    if options.consumers:
+        yield steps.step("consumer", lambda: _consumers(client, options, listings))
+    if steps.failed:
+        return
+    yield steps.step("shards", lambda: _shards(options, listings))
+    yield steps.step("retention", lambda: _retention(listings))
+    yield steps.step("starting position", lambda: _starting(options, listings))
+    if checkpoint is not None:
+        find = partial(_checkpoint, checkpoint, client, options, listings)
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
+
+
+def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[KinesisReadOptions]) -> str:
+    options = parse_read_options(raw, environ, streaming=True)
+    # A doctor says soon what is wrong.
+    retries = min(options.num_retries, _RETRIES)
+    parsed.append(replace(options, num_retries=retries, max_retry_interval=_RETRY_SECONDS))
+    return f"{'stream' if len(options.streams) == 1 else 'streams'} {', '.join(options.streams)}"
+
+
+def _role(options: KinesisReadOptions) -> str:
+    """Words for the role that is taken, where the options name one."""
+    return f", as {options.role_arn}" if options.role_arn is not None else ""
+
+
+# --- the service ---------------------------------------------------------------------------------------------------
+
+
+def _network(client: KinesisClient, steps: Steps) -> Iterator[Finding]:
+    """Step by step: region and address, name, TCP, TLS, clock."""
+    found: list[str] = []
+
+    def address() -> str:
+        region, url = client.address()
+        found.append(url)
+        return f"{url}, region {region}"
+
+    yield steps.step("endpoint", address)
+    if not found:
+        return
+    url = urlsplit(found[0])
+    secure = url.scheme == "https"
+    host, port = url.hostname or "", url.port or (443 if secure else 80)
+    yield steps.step("name", lambda: f"{host} is {look_up(host, port)}")
+    yield steps.step("tcp", lambda: connect(host, port))
+    if secure:
+        yield steps.step("tls", lambda: tls_handshake(host, port, ssl.create_default_context()))
+        yield steps.step("clock", lambda: _clock(host, port))
+
+
+def _clock(host: str, port: int) -> str | Finding:
+    """Signatures hold a time; the service refuses those that are more than five minutes off."""
+    ahead = clock_difference(host, port, ssl.create_default_context())
+    if ahead is None:
+        return "not compared: the server does not tell its time"
+    found = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the service"
+    if abs(ahead) > _CLOCK_REFUSED:
+        mend = "Set this machine's clock by NTP: timedatectl set-ntp true"
+        return Finding.failure(FORMAT, "clock", f"{found}: calls will be refused", mend, "CLOCK_WRONG")
+    return found
+
+
+def _log_in(client: KinesisClient, options: KinesisReadOptions) -> str:
+    """Ask for a stream: an answer of any kind, also that it may not be seen, means that the keys are accepted."""
+    with suppress(AccessDeniedError, SourceGoneError):
+        patiently(partial(client.describe, options.streams[0]), options)
+    return "accepted"
+
+
+def _resource(client: KinesisClient, options: KinesisReadOptions) -> str:
+    """The streams; a refusal is told as one, since without this right no query begins."""
+    found = []
+    for stream in options.streams:
+        summary = patiently(partial(client.describe, stream), options)
+        mode = summary.get("StreamModeDetails", {}).get("StreamMode", "PROVISIONED").replace("_", " ").lower()
+        found.append(f"{summary['StreamName']} is {summary['StreamStatus']}, {mode}")
+    return "; ".join(found)
+
+
+def _permission(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str:
+    """Make each call that a query makes, once a stream: at most one record of each is read, and dropped."""
+    for stream in options.streams:
+        listing = patiently(partial(client.listing, stream, options.max_shards_per_describe), options)
+        listings.append(listing)
+        shard = min((each for each, found in listing.shards.items() if not found.closed), default=None)
+        if shard is not None:
+            iterator = patiently(partial(client.iterator, stream, shard, TRIM), options)
+            patiently(partial(client.records, iterator, 1, stream, shard), options)
+    return "shards may be listed and records may be read"
+
+
+def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
+    """The consumers of ``consumerMode=efo``; none is registered, and none is subscribed: a query may be using it."""
+    seen: list[str] = []
+    for name, listing in zip(options.consumers, listings, strict=True):
+        register = options.consumer_name is not None
+        question = partial(registered_consumer, client, listing.arn, name, register=register)
+        try:
+            found = patiently(question, options)
+        except AccessDeniedError as error:
+            mend = (
+                f"Allow kinesis:DescribeStreamConsumer, kinesis:SubscribeToShard and, for consumerName, kinesis:"
+                f"RegisterStreamConsumer on {listing.arn}/consumer/*, to {options.role_arn or 'whose keys these are'}."
+            )
+            return replace(Finding.from_error(FORMAT, "consumer", error), mend=mend)
+        if found is None:
+            seen.append(
+                f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
+            )
+        elif found["ConsumerStatus"] == "ACTIVE":
+            seen.append(f"{found['ConsumerName']} of {listing.name} is ACTIVE")
+        else:
+            return Finding.warning(
+                FORMAT,
+                "consumer",
+                f"{found['ConsumerName']} of {listing.name} is {found['ConsumerStatus']}",
+                "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most.",
+                "KINESIS_CONSUMER_NOT_ACTIVE",
+            )
+    return "; ".join(seen)
+
+
+def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
+    shown = "; ".join(
+        f"{each.name} has {sum(not shard.closed for shard in each.shards.values())} open shards, "
+        f"{sum(shard.closed for shard in each.shards.values())} closed"
+        for each in listings
+    )
+    count = sum(not shard.closed for each in listings for shard in each.shards.values())
+    if count > _WARNED_SHARDS and options.shards_per_task is None and options.max_partitions is None:
+        return Finding.warning(
+            FORMAT,
+            "shards",
+            f"{shown}: a task each",
+            "Give maxPartitions or shardsPerTask, so that a batch has fewer tasks.",
+            "KINESIS_MANY_SHARDS",
+        )
+    return shown
+
+
+# --- positions -----------------------------------------------------------------------------------------------------
+
+
+def _retention(listings: list[Listing]) -> str:
+    shown = ", ".join(f"{each.name} {each.retention_ms // _HOUR_MS} hours" for each in listings)
+    return f"{shown}; a query that stands still longer loses records"
+
+
+def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
+    """Where a new query would begin, held against what is kept."""
+    begin: Streams = {each.arn: resolve(each, options.start) for each in listings}
+    everywhere = options.start.everywhere
+    if everywhere is None:
+        watch = ShardWatch(options)
+        try:
+            check_named(watch, options, begin, listings)
+        finally:
+            watch.stop()
+        return "a new query begins at the numbers given, which are kept"
+    if everywhere.kind is Kind.TIME:
+        late = [each for each in listings if everywhere.number < each.at_ms - each.retention_ms]
+        if late:
+            hours = late[0].retention_ms // _HOUR_MS
+            return Finding.warning(
+                FORMAT,
+                "starting position",
+                f"the time of initialPosition is longer ago than {late[0].name} keeps records ({hours} hours): a new "
+                "query begins at the oldest record that is kept",
+                "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time.",
+                "KINESIS_START_AGED_OUT",
+            )
+    words = {LATEST: "with what comes from now on", TRIM: "at the oldest record that is kept"}
+    return f"a new query begins {words.get(everywhere, 'at a time that is kept')}"
+
+
+def _checkpoint(
+    checkpoint: Path,
+    client: KinesisClient,
+    options: KinesisReadOptions,
+    listings: list[Listing],
+    newest: list[Mapping[str, Any]],
+) -> str | Finding:
+    offsets = [read_offset(each) for each in newest if "streams" in each]
+    mine = [(each[listing.arn], listing) for each in offsets for listing in listings if listing.arn in each]
+    for state, listing in mine:
+        same_stream(state, listing)
+        try:
+            _check_state(client, options, state, listing)
+        except DataLossError as error:
+            if options.fail_on_data_loss:
+                raise
+            return Finding.from_error(FORMAT, "checkpoint", error, Outcome.WARNING)
+    return "it goes on at records that are kept" if mine else f"{checkpoint} holds no offset of these streams yet"
+
+
+def _check_state(client: KinesisClient, options: KinesisReadOptions, state: StreamState, listing: Listing) -> None:
+    """Refuse a state whose shards or records are gone.
+
+    Raises:
+        DataLossError: they are.
+    """
+    for shard in vanished(state, listing):
+        reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
+        report_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=True)
+    for shard, one in with_unread(state, listing).shards.items():
+        if unproven(shard, one, listing):
+            look = ShardLook(client, listing.stream, shard)
+            question = partial(check_kept, look, one.position, one.known_ms or 0, fail=True)
+            patiently(question, options)

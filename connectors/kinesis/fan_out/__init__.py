@@ -1,0 +1,1 @@
+"""Reading from Kinesis with enhanced fan-out, through a spool."""

@@ -1,0 +1,131 @@
+"""Reading a range of a shard of which the spool holds parts: what a task of a query with subscriptions does.
+
+The rows are those of polling, in the same order. What is not in the spool, not seen from here, damaged or not what the
+driver saw, is polled.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from connectors.core.arrow import cut_batches
+from connectors.core.errors import SpoolError
+from connectors.kinesis.cached_ranges import Piece
+from connectors.kinesis.offsets import END, Kind, Position, after
+from connectors.kinesis.shards import ShardRange
+from connectors.kinesis.source.reader import ReadSettings, read_range
+from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS
+from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.store.local import LocalStore
+
+__all__ = ["read_part"]
+
+_log = logging.getLogger(__name__)
+_NUMBER: Final = "sequenceNumber"
+
+
+def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
+    """The rows of a range.
+
+    Raises:
+        DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
+        ConnectorError: the service cannot be asked.
+    """
+    position = part.begin
+    given: tuple[int, int] | None = None
+    warned = False
+    for piece in part.pieces:
+        found = _rows(piece, settings.spool)
+        gap: Position | None = piece.begin
+        while True:
+            try:
+                rows = next(found, None)
+            except (SpoolError, OSError, ValueError) as error:
+                if not warned:
+                    _log.warning("[KINESIS_SPOOL_IGNORED] Parts of a batch are polled (%s): %s", part.shard, error)
+                warned = True
+                break
+            if rows is None:
+                position, given = END if piece.ended else after(piece.last), None
+                break
+            if gap is not None:
+                # What could not be read before is polled now, in one go.
+                yield from _polled(part, position, gap, settings, given)
+                gap = None
+            position, given = _given_with(rows, position)
+            yield rows
+    if position != part.end:
+        yield from _polled(part, position, part.end, settings, given)
+
+
+def _given_with(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple[int, int]]:
+    """Up to where all records are given out in full with these rows, and which row of which record is the last.
+
+    The rows of an aggregate may be in several batches.
+    """
+    last = len(rows) - 1
+    number = _number(rows, last)
+    first = _place(rows, number - 1)
+    if first:
+        position = after(_number(rows, first - 1))
+    return position, _row(rows, last)
+
+
+def _polled(
+    part: ShardRange, begin: Position, end: Position, settings: ReadSettings, given: tuple[int, int] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows between two positions, from the service; without those up to the one that was given out before."""
+    if begin == end:
+        return
+    for batch in read_range(replace(part, begin=begin, end=end, pieces=()), settings):
+        rows = batch
+        if given is not None:
+            key = bisect_right(range(len(rows)), given, key=partial(_row, rows))
+            given, rows = given if key == len(rows) else None, rows.slice(key)
+        if len(rows):
+            yield rows
+
+
+def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece; a batch is given out when all of it was looked at.
+
+    Raises:
+        SpoolError: the segment is missing or damaged.
+        OSError: it cannot be read.
+        ValueError: it holds something else.
+    """
+    segment = SegmentReader(LocalStore(root, "task"), piece.segment, piece.digest)
+    last: int | None = None
+    for _, batch in segment.batches(piece.first_row, piece.end_row):
+        if batch.schema != ARROW_SCHEMA:
+            raise ValueError(f"{piece.segment} holds other columns")
+        rows = batch
+        if piece.begin.kind is Kind.AFTER and _number(rows, 0) <= piece.begin.number:
+            rows = rows.slice(_place(rows, piece.begin.number))
+        if len(rows) and _number(rows, len(rows) - 1) > piece.last:
+            rows = rows.slice(0, _place(rows, piece.last))
+        if len(rows):
+            last = _number(rows, len(rows) - 1)
+            yield from cut_batches([rows], MAX_ROWS, MAX_BYTES)
+    if last != piece.last:
+        raise ValueError(f"{piece.segment} ends with the record {last} and not with {piece.last}")
+
+
+def _place(rows: pa.RecordBatch, number: int) -> int:
+    """The index of the first row behind a record."""
+    return bisect_right(range(len(rows)), number, key=lambda row: _number(rows, row))
+
+
+def _row(rows: pa.RecordBatch, row: int) -> tuple[int, int]:
+    return _number(rows, row), int(rows.column("subSequenceNumber")[row].as_py())
+
+
+def _number(rows: pa.RecordBatch, row: int) -> int:
+    return int(rows.column(_NUMBER)[row].as_py())

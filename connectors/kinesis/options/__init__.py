@@ -1,0 +1,1 @@
+"""Options of the ``kinesis`` source and sink, and of their clients."""

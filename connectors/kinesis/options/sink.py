@@ -1,0 +1,104 @@
+"""The options of the ``kinesis`` sink, each declared once; where and by which credentials is shared with the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from connectors.core.errors import OptionError
+from connectors.core.options.declaration import option, parse_options
+from connectors.core.options.kinds import BOOLEAN, BYTES, INTEGER, STRING
+from connectors.kinesis.offsets import CONNECTOR
+from connectors.kinesis.options.client import STREAM_ARN, KinesisClientOptions, resolve_client
+
+__all__ = ["MOST_RECORDS", "MOST_REQUEST_BYTES", "KinesisWriteOptions", "parse_write_options"]
+
+MOST_RECORDS: Final = 500
+"""Records of one PutRecords: a limit of the service."""
+MOST_REQUEST_BYTES: Final = 10 << 20
+"""Bytes of data and keys of one PutRecords: a limit of the service."""
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KinesisWriteOptions(KinesisClientOptions):
+    """The options of the sink, for streams and batch writes. Made by `parse_write_options`."""
+
+    stream_name: str | None = option(
+        "streamName",
+        STRING,
+        "The stream of all rows; wins over a column stream, which it makes unnecessary.",
+        default=None,
+        aliases=("kinesis.streamName",),
+    )
+    stream_arn: str | None = option(
+        "streamARN",
+        STRING,
+        "The stream of all rows by its ARN, as for one of another account; instead of streamName.",
+        default=None,
+        aliases=("kinesis.streamArn",),
+    )
+    ordered: bool = option(
+        "ordered",
+        BOOLEAN,
+        "Rows of one partition key reach the stream in the order in which their task has them: one call for each row, "
+        "some keys at a time. Repartition by partitionKey, and sort within the partitions, so that a key's rows are in "
+        "one task. PutRecords, which is used otherwise, keeps no order.",
+        default="false",
+    )
+    max_records_per_request: int = option(
+        "maxRecordsPerRequest",
+        INTEGER,
+        "The most records of one PutRecords call.",
+        default=str(MOST_RECORDS),
+        minimum="1",
+        maximum=str(MOST_RECORDS),
+    )
+    max_bytes_per_request: int | None = option(
+        "maxBytesPerRequest",
+        BYTES,
+        "The most bytes of data and keys of one PutRecords call; a record that alone is larger goes alone. Default: "
+        "5 MB, or the largest record that the stream takes, if that is more.",
+        default=None,
+        minimum="1",
+        maximum=str(MOST_REQUEST_BYTES),
+    )
+
+    @property
+    def stream(self) -> str | None:
+        """Name or ARN of the stream of all rows; None takes the column."""
+        return self.stream_name or self.stream_arn
+
+
+def _source_options() -> dict[str, type]:
+    """Where an option may belong that is unknown here."""
+    from connectors.kinesis.options.source import KinesisReadOptions  # noqa: PLC0415 - for an error only, and they import each other
+
+    return {"the source": KinesisReadOptions}
+
+
+def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
+    """Parse and check the options of a sink; reads nothing but the arguments.
+
+    Args:
+        raw: what Spark hands over: names in any case to texts.
+        environ: the environment of the driver, for secrets and the region.
+
+    Raises:
+        OptionError: an option is unknown, illegal, or in conflict with another.
+    """
+    options = parse_options(KinesisWriteOptions, raw, environ, CONNECTOR, _source_options)
+    if options.stream_name is not None and options.stream_arn is not None:
+        raise OptionError(
+            "OPTION_CONFLICT", "Both streamName and streamARN are given", CONNECTOR, "Give one of them, or neither."
+        )
+    for name, value, pattern in (
+        ("streamName", options.stream_name, _NAME),
+        ("streamARN", options.stream_arn, STREAM_ARN),
+    ):
+        if value is not None and not pattern.fullmatch(value):
+            advice = "A sink writes all rows to one stream, or takes them from the column stream."
+            raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot be {value!r}", CONNECTOR, advice)
+    return resolve_client(options, environ, options.stream or "")

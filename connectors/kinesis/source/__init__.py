@@ -1,0 +1,1 @@
+"""Reading from Kinesis by polling: planning on the driver, reading in tasks."""

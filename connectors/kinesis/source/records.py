@@ -1,0 +1,347 @@
+"""Records as Arrow columns, in the order and types of `connectors.kinesis.schema.SOURCE_SCHEMA`.
+
+Aggregates of the Kinesis Producer Library: many records of a user in one record of a shard.
+
+The format is in ``proto/kpl/messages.proto``: four bytes that tell it, an AggregatedRecord in protobuf, and its MD5.
+What only looks like one (a wrong checksum, a message that cannot be read) is a record like any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from connectors.core.arrow import cut_batches
+
+if TYPE_CHECKING:
+    from connectors.kinesis.client.responses import Record
+
+__all__ = [
+    "ARROW_SCHEMA",
+    "MAGIC",
+    "MAX_BYTES",
+    "MAX_ROWS",
+    "Aggregate",
+    "aggregates",
+    "batches",
+    "open_aggregate",
+    "row_bytes",
+]
+
+
+MAGIC: Final = b"\xf3\x89\x9a\xc2"
+_DIGEST_BYTES: Final = 16
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_LENGTH: Final = 2
+_FIXED32: Final = 5
+_SIZES: Final = {_FIXED64: 8, _FIXED32: 4}
+_LAST_SHIFT: Final = 63
+_LARGEST_INDEX: Final = (1 << 31) - 1
+_PARTITION_KEYS: Final = 1
+_HASH_KEYS: Final = 2
+_RECORDS: Final = 3
+_PARTITION_KEY_INDEX: Final = 1
+_HASH_KEY_INDEX: Final = 2
+_DATA: Final = 3
+_LONGEST: Final = {_PARTITION_KEYS: 256, _HASH_KEYS: 39}
+"""The most characters that the service allows a key to have: PutRecord's PartitionKey, and the digits of 2^128 - 1.
+
+A key stands once in an aggregate, and every record of it can name it: with keys of any length a small aggregate would
+fill a worker's memory.
+"""
+
+
+class Aggregate:
+    """The records of an aggregate, of which some are taken apart at a time.
+
+    A record may take seven bytes of an aggregate of ten million, so of each only the place is noted, in 24 bytes.
+
+    Args:
+        message: an AggregatedRecord in protobuf.
+
+    Raises:
+        IndexError: it is cut short, or names a key that it does not have.
+        ValueError: it is malformed in another way.
+    """
+
+    def __init__(self, message: bytes) -> None:
+        self._message = message
+        self._keys: list[str] = []
+        self._hash_keys: list[str | None] = []
+        self._begins, self._ends, self._key, self._hash_key = (array("i") for _ in range(4))
+        for number, begin, end in _fields(message, 0, len(message)):
+            if number == _RECORDS:
+                self._note(*_bytes(begin, end))
+            elif number in {_PARTITION_KEYS, _HASH_KEYS}:
+                found: list[Any] = self._keys if number == _PARTITION_KEYS else self._hash_keys
+                found.append(_key(message, *_bytes(begin, end), _LONGEST[number]))
+        if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
+            raise IndexError("there is no such key")
+        self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
+        keys, hash_keys = [len(each.encode()) for each in self._keys], [len(each or "") for each in self._hash_keys]
+        places = zip(self._begins, self._ends, self._key, self._hash_key, strict=True)
+        sizes = (end - begin + keys[key] + hash_keys[hash_key] for begin, end, key, hash_key in places)
+        self._sizes = array("q", accumulate(sizes, initial=0))
+
+    def _note(self, at: int, end: int) -> None:
+        """Note the place of a record."""
+        named, hash_key, begin, to = -1, -1, -1, -1
+        for number, first, value in _fields(self._message, at, end):
+            if number == _DATA:
+                begin, to = _bytes(first, value)
+            elif number == _PARTITION_KEY_INDEX:
+                named = _number(first, value)
+            elif number == _HASH_KEY_INDEX:
+                hash_key = _number(first, value)
+        if named < 0 or begin < 0:
+            raise ValueError("a required field is missing")
+        self._begins.append(begin)
+        self._ends.append(to)
+        self._key.append(named)
+        self._hash_key.append(hash_key)
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def size(self, first: int, end: int) -> int:
+        """Return the bytes of the records from ``first`` to before ``end``: of their data and keys."""
+        return self._sizes[end] - self._sizes[first]
+
+    def within(self, first: int, rows: int, size: int, more: int) -> int:
+        """Return the end of the records from ``first`` on that are at most so many, and so large.
+
+        Args:
+            first: of the records.
+            rows: the most of them.
+            size: the most bytes.
+            more: bytes that each record takes beside its own.
+        """
+        sizes, before = self._sizes, self._sizes[first]
+        fits = range(first + 1, min(first + rows, len(self)) + 1)
+        return first + bisect_right(fits, size, key=lambda end: sizes[end] - before + (end - first) * more)
+
+    def rows(self, first: int, end: int) -> tuple[list[bytes], list[str], list[str | None]]:
+        """Return data, partition keys and explicit hash keys of the records from ``first`` to before ``end``."""
+        message, keys, hash_keys = self._message, self._keys, self._hash_keys
+        places = zip(self._begins[first:end], self._ends[first:end], strict=True)
+        return (
+            [message[at:to] for at, to in places],
+            [keys[each] for each in self._key[first:end]],
+            [hash_keys[each] for each in self._hash_key[first:end]],
+        )
+
+
+def open_aggregate(data: bytes) -> Aggregate | None:
+    """Return the aggregate that a record of a shard is; None when it is none.
+
+    Args:
+        data: the data of the record.
+    """
+    if len(data) <= len(MAGIC) + _DIGEST_BYTES or not data.startswith(MAGIC):
+        return None
+    message = data[len(MAGIC) : -_DIGEST_BYTES]
+    if hashlib.md5(message, usedforsecurity=False).digest() != data[-_DIGEST_BYTES:]:
+        return None
+    try:
+        return Aggregate(message)
+    except (IndexError, ValueError):
+        return None
+
+
+def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """The fields of a part of a message: the number of each, and where its bytes begin and end.
+
+    A field that is a number begins at -1, and its end is the number.
+    """
+    while at < end:
+        tag, at = _varint(message, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, at = _varint(message, at)
+            size = 0
+        else:
+            size, at = _varint(message, at) if kind == _LENGTH else (_SIZES.get(kind, -1), at)
+            if size < 0:
+                raise ValueError("a field has a type that is not used any more")
+        if at + size > end:
+            raise IndexError("a field is cut short")
+        yield (tag >> 3, -1, value) if kind == _VARINT else (tag >> 3, at, at + size)
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number of one to ten bytes, and where the next field is."""
+    byte = message[at]
+    if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+        return byte, at + 1
+    value, shift = 0, 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - as above
+            return value, at
+        shift += 7
+        if shift > _LAST_SHIFT:
+            raise ValueError("a number is too long")
+
+
+def _bytes(begin: int, end: int) -> tuple[int, int]:
+    if begin < 0:
+        raise ValueError("a number stands where bytes belong")
+    return begin, end
+
+
+def _key(message: bytes, begin: int, end: int, longest: int) -> str:
+    key = message[begin:end].decode()
+    if len(key) > longest:
+        raise ValueError("a key is longer than the service allows")
+    return key
+
+
+def _number(begin: int, value: int) -> int:
+    if begin >= 0 or value > _LARGEST_INDEX:
+        raise ValueError("bytes, or a number without sense, stand where an index belongs")
+    return value
+
+
+MAX_ROWS: Final = 10_000
+"""The most rows of a batch: as many as an answer of GetRecords has records, and as Spark puts into one."""
+MAX_BYTES: Final = 16 << 20
+"""The most bytes of a batch with more than one row."""
+_FIXED_BYTES: Final = 48
+"""Of a row, what Arrow keeps of each column beside its bytes."""
+
+_Span: TypeAlias = "tuple[Record, Aggregate | None, int, int]"
+"""A record, and of its aggregate the first row and the end."""
+
+
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("partitionKey", pa.string()),
+        ("data", pa.binary()),
+        ("stream", pa.string()),
+        ("shardId", pa.string()),
+        ("sequenceNumber", pa.string()),
+        ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
+        ("subSequenceNumber", pa.int64()),
+        ("explicitHashKey", pa.string()),
+    ]
+)
+"""A test holds it to the declared schema; that is PySpark's, which tasks need not import."""
+
+
+def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:
+    """Return the aggregate of the KPL that each record is, opened when it is asked for; None when there are none."""
+    if any(each.Data.startswith(MAGIC) for each in records):
+        return (open_aggregate(each.Data) for each in records)
+    return None
+
+
+def batches(
+    records: Sequence[Record], opened: Iterable[Aggregate | None] | None, stream: str, shard: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some records, in batches of at most `MAX_ROWS` and `MAX_BYTES`.
+
+    A row that is larger stands alone. Of aggregates, only the rows of one batch are in memory at a time.
+
+    Args:
+        records: of one shard, in their order.
+        opened: the aggregate that each of them is, as `aggregates` gives them; None to take none apart.
+        stream: the name of the stream.
+        shard: the id of the shard.
+    """
+    if opened is None:
+        rows = _batch(
+            (stream, shard),
+            [each.Data for each in records],
+            [each.PartitionKey for each in records],
+            pa.nulls(len(records), pa.string()),
+            [0] * len(records),
+            records,
+        )
+        yield from cut_batches([rows], MAX_ROWS, MAX_BYTES)
+        return
+    for spans in _cut(zip(records, opened, strict=True), len(stream) + len(shard) + _FIXED_BYTES):
+        parts = [_rows(*each) for each in spans]
+        data, keys, hash_keys, numbers, owners = (
+            list(chain.from_iterable(column)) for column in zip(*parts, strict=True)
+        )
+        yield _batch((stream, shard), data, keys, pa.array(hash_keys, pa.string()), numbers, owners)
+
+
+def row_bytes(record: Record, aggregate: Aggregate | None) -> int:
+    """Return the bytes of data and keys of the rows of a record."""
+    if aggregate is not None:
+        return aggregate.size(0, len(aggregate))
+    return len(record.Data) + len(record.PartitionKey.encode())
+
+
+def _batch(
+    place: tuple[str, str],
+    data: Sequence[bytes],
+    keys: Sequence[str],
+    hash_keys: pa.Array,
+    numbers: Sequence[int],
+    owners: Sequence[Record],
+) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(keys, pa.string()),
+            pa.array(data, pa.binary()),
+            pa.repeat(pa.scalar(place[0], pa.string()), len(data)),
+            pa.repeat(pa.scalar(place[1], pa.string()), len(data)),
+            pa.array([each.SequenceNumber for each in owners], pa.string()),
+            _times(owners),
+            pa.array(numbers, pa.int64()),
+            hash_keys,
+        ],
+        schema=ARROW_SCHEMA,
+    )
+
+
+def _cut(contents: Iterable[tuple[Record, Aggregate | None]], fixed: int) -> Iterator[list[_Span]]:
+    """The records and parts of aggregates that make up each batch; ``fixed`` bytes are the same for each row."""
+    spans: list[_Span] = []
+    rows = size = 0
+    for record, aggregate in contents:
+        at, count = 0, 1 if aggregate is None else len(aggregate)
+        own = fixed + len(record.SequenceNumber)
+        while at < count:
+            if aggregate is not None:
+                end = aggregate.within(at, MAX_ROWS - rows, MAX_BYTES - size, own)
+            else:
+                end = int(rows < MAX_ROWS and size + own + row_bytes(record, None) <= MAX_BYTES)
+            if end == at and rows:
+                yield spans
+                spans, rows, size = [], 0, 0
+                continue
+            end = max(end, at + 1)  # a row that is too large stands alone
+            more = (end - at) * own + (row_bytes(record, None) if aggregate is None else aggregate.size(at, end))
+            spans.append((record, aggregate, at, end))
+            rows, size, at = rows + end - at, size + more, end
+    if spans:
+        yield spans
+
+
+def _rows(
+    record: Record, aggregate: Aggregate | None, first: int, end: int
+) -> tuple[Sequence[bytes], Sequence[str], Sequence[str | None], Sequence[int], Sequence[Record]]:
+    """Data, keys, hash keys, numbers and records of the rows of a span."""
+    if aggregate is None:
+        return (record.Data,), (record.PartitionKey,), (None,), (0,), (record,)
+    return *aggregate.rows(first, end), range(first, end), (record,) * (end - first)
+
+
+def _times(records: Sequence[Record]) -> pa.Array:
+    """When records arrived; the service says it in seconds, exact to the millisecond."""
+    seconds = [each.ApproximateArrivalTimestamp for each in records]
+    micros = [None if each is None else round(each * 1000) * 1000 for each in seconds]
+    return pa.array(micros, pa.int64()).cast(ARROW_SCHEMA.field("approximateArrivalTimestamp").type)
