@@ -17,9 +17,8 @@ from _canned_pubsub import DESCRIPTION, CannedPubSub
 from _common import Benchmark, interleaved, parser, per_cpu_second
 from google.pubsub_v1.types import AcknowledgeRequest, StreamingPullRequest
 
-from connectors.pubsub.decode import Decoder, PlainDecoder, cut_responses
-from connectors.pubsub.decode_fast import FastDecoder
-from connectors.pubsub.encode import MAX_ACK_IDS, acknowledge_requests
+from connectors.pubsub.client.wire import MAX_ACK_IDS, acknowledge_requests
+from connectors.pubsub.source.decoder import Decoder, FastDecoder, PlainDecoder, cut_responses
 
 SIZES = {"100B": 100, "1KB": 1024}
 BLOCK_BYTES = 4 << 20

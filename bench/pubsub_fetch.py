@@ -25,8 +25,8 @@ from pathlib import Path
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, disk_rate, file_system_of, fsync_milliseconds, interleaved, memory_folder, parser
 
-from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
-from connectors.pubsub.transport import Transport
+from connectors.pubsub.options.client import Transport
+from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.store.local import LocalStore

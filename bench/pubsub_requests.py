@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import InProcessWorkers, StreamingQuery
 from connectors.testing.pubsub import PubSubServer

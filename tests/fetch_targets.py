@@ -56,7 +56,7 @@ def set_limits(limits: Mapping[str, float]) -> None:
 
 def limited_pubsub(settings: Mapping[str, Any], context: FetchContext) -> FetchTarget:
     """The target of Pub/Sub in a process with the limits that the settings have beside its own."""
-    from connectors.pubsub.fetch import PubSubFetch  # noqa: PLC0415 - a second that the other targets need not wait
+    from connectors.pubsub.source.fetcher import PubSubFetch  # noqa: PLC0415 - a second that the other targets need not wait
 
     set_limits(settings["limits"])
     return PubSubFetch({name: value for name, value in settings.items() if name != "limits"}, context)

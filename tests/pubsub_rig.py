@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from google.pubsub_v1.types import pubsub as types
 
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import SpoolStats, stats
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants

@@ -16,10 +16,9 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError
-from connectors.pubsub.publish import publish_batches
-from connectors.pubsub.publish_columns import check_columns
-from connectors.pubsub.publish_rows import RowStamp
-from connectors.pubsub.write_options import parse_write_options
+from connectors.pubsub.options.sink import parse_write_options
+from connectors.pubsub.sink.rows import RowStamp, check_columns
+from connectors.pubsub.sink.writer import publish_batches
 
 SCHEMA = StructType([StructField("payload", StringType()), StructField("orderingKey", StringType())])
 ARROW = pa.schema([("payload", pa.string()), ("orderingKey", pa.string())])

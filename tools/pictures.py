@@ -20,7 +20,7 @@ from typing import Any
 
 from connectors.observe.measure import LagHistory, measure, spool_lag
 from connectors.observe.spools import SpoolWatch
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.protocol import FolderSink, StreamingQuery
 from connectors.testing.pubsub import PubSubServer
 

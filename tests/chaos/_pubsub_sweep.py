@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.protocol import Batch, DriverCrashedError, ReaderDiedError, StreamingQuery, TaskWorkers
 from connectors.testing.protocol_stream import Trigger

@@ -26,7 +26,7 @@ class PubSubHarness(SourceHarness):
     """A subscription of our own server."""
 
     name = "pubsub"
-    source = "connectors.pubsub.reader:PubSubDataSource"
+    source = "connectors.pubsub.datasource:PubSubDataSource"
     key = "messageId"
 
     def __init__(self, folder: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from connectors.core.errors import SourceGoneError
 from connectors.observe.listener import Observer
 from connectors.observe.spools import SpoolWatch, SpoolWatches
-from connectors.pubsub.client import PubSubClient
-from connectors.pubsub.transport import Transport
+from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.options.client import Transport
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.store.local import LocalStore

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import stats
 from connectors.spool.store.lock_owner import Holder
 from connectors.testing.protocol import BatchRead, ReaderFailedError, TaskFailedError, TaskWorkers, descendants

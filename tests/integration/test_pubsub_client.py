@@ -36,11 +36,11 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.core.retry import RetryPolicy
-from connectors.pubsub.client import PubSubClient
-from connectors.pubsub.options import PubSubStreamOptions, parse_stream_options
-from connectors.pubsub.rpc_errors import RpcCall, connector_error
-from connectors.pubsub.subscription import ensure_subscription, require_readable
-from connectors.pubsub.transport import GOOGLE, Transport
+from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.client.errors import RpcCall, connector_error
+from connectors.pubsub.options.client import GOOGLE, Transport
+from connectors.pubsub.options.stream import PubSubStreamOptions, parse_stream_options
+from connectors.pubsub.source.subscription import ensure_subscription, require_readable
 from connectors.testing.pubsub import PubSubServer
 
 PROJECT = "projects/shop"
@@ -706,8 +706,8 @@ def certificate(key: rsa.RSAPrivateKey, host: str = "localhost", age_days: int =
 
 IN_A_FRESH_PROCESS = """
 import os, sys
-from connectors.pubsub.client import PubSubClient
-from connectors.pubsub.options import parse_stream_options
+from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.options.stream import parse_stream_options
 endpoint, key_file = sys.argv[1:]
 raw = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/s", "endpoint": endpoint}
 options = parse_stream_options(raw | {"credentialsfile": key_file}, os.environ)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
-from connectors.pubsub.checks import check
+from connectors.pubsub.doctor import check
 from connectors.testing.java import free_port
 from connectors.testing.kafka_certificates import make_certificates
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig

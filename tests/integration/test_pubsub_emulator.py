@@ -13,11 +13,10 @@ from uuid import uuid4
 import pyarrow as pa
 import pytest
 
-from connectors.pubsub.publish import close_clients, publish_batches
-from connectors.pubsub.publish_columns import SinkColumns
-from connectors.pubsub.publish_rows import RowStamp
-from connectors.pubsub.reader import PubSubDataSource
-from connectors.pubsub.write_options import parse_write_options
+from connectors.pubsub.datasource import PubSubDataSource
+from connectors.pubsub.options.sink import parse_write_options
+from connectors.pubsub.sink.rows import RowStamp, SinkColumns
+from connectors.pubsub.sink.writer import close_clients, publish_batches
 from connectors.spool import stats
 from connectors.testing.emulator import find_emulator
 from connectors.testing.protocol import FolderSink, StreamingQuery, TaskWorkers

@@ -16,14 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.pubsub import streams
-from connectors.pubsub.acks import AckSender
-from connectors.pubsub.client import PubSubClient
-from connectors.pubsub.decode import make_decoder
-from connectors.pubsub.fetch import TARGET, PubSubFetchSettings
-from connectors.pubsub.leases import Deadlines
-from connectors.pubsub.streams import message_count
-from connectors.pubsub.transport import Transport
+from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.options.client import Transport
+from connectors.pubsub.source import streaming_pull as streams
+from connectors.pubsub.source.acks import AckSender
+from connectors.pubsub.source.decoder import make_decoder
+from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
+from connectors.pubsub.source.leases import Deadlines
+from connectors.pubsub.source.streaming_pull import message_count
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
@@ -491,7 +491,7 @@ def test_a_denied_look_at_the_subscription_stops_nothing(fetching: Fetching) -> 
 def test_a_stream_that_the_service_closes_stays_healthy(fetching: Fetching) -> None:
     assert streams._REOPENING_SECONDS >= 1
     # The time that it takes to open another is not what this is about.
-    group = fetching.start(fetching.limited_plan({"connectors.pubsub.streams._REOPENING_SECONDS": 60.0}))
+    group = fetching.start(fetching.limited_plan({"connectors.pubsub.source.streaming_pull._REOPENING_SECONDS": 60.0}))
     wait_for(lambda: group.healthy)
     seen = []
     for _ in range(5):
@@ -608,7 +608,7 @@ def test_acks_that_wait_are_bounded_and_sent_at_the_end() -> None:
     faults: list[BaseException] = []
 
     def send(request: bytes, _timeout: float) -> Any:
-        from connectors.pubsub.rpc_errors import AckFailures  # noqa: PLC0415 - for this alone
+        from connectors.pubsub.client.errors import AckFailures  # noqa: PLC0415 - for this alone
 
         gate.wait(60)
         sent.append(request)

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from connectors.core.options.declaration import option_rows
-from connectors.pubsub.read_options import PubSubReadOptions
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
+from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.testing.protocol import (
     Batch,
     DriverCrashedError,

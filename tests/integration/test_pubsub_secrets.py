@@ -11,8 +11,8 @@ import pytest
 
 from connectors.core.offsets import SENTINEL
 from connectors.core.options.declaration import redacted_options
-from connectors.pubsub.options import PubSubStreamOptions
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
+from connectors.pubsub.options.stream import PubSubStreamOptions
 from connectors.testing.protocol import ReaderFailedError, TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import PubSubRig

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.pubsub import publish
-from connectors.pubsub.publish import close_clients
-from connectors.pubsub.writer import batch_writer
+from connectors.pubsub.datasource import batch_writer
+from connectors.pubsub.sink import writer as publish
+from connectors.pubsub.sink.writer import close_clients
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_calls import PubSubCalls
 from tests.pubsub_task import SCHEMA, TaskPlan, run_process, run_task

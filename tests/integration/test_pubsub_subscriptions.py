@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.pubsub.options import parse_stream_options
+from connectors.pubsub.options.stream import parse_stream_options
 from connectors.testing.protocol import ReaderFailedError, TaskWorkers
 from connectors.testing.pubsub import PubSubServer
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig

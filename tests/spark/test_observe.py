@@ -22,8 +22,8 @@ from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import SourceGoneError
 from connectors.observe import Observer, supervise, watch
 from connectors.observe.view import LineViews, MetricViews, QueryView
-from connectors.pubsub.client import PubSubClient
-from connectors.pubsub.transport import Transport
+from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.options.client import Transport
 from connectors.testing.protocol import descendants
 from connectors.testing.pubsub import PubSubServer
 

@@ -21,7 +21,7 @@ FORMATS = {"kafka_py": "kafka", "kinesis": "kinesis", "pubsub": "pubsub"}
 SOURCES = {
     "kafka_py": "connectors.kafka.datasource.KafkaDataSource",
     "kinesis": "connectors.kinesis.datasource.KinesisDataSource",
-    "pubsub": "connectors.pubsub.reader.PubSubDataSource",
+    "pubsub": "connectors.pubsub.datasource.PubSubDataSource",
 }
 NEIGHBOUR = """
 from pyspark.sql.datasource import DataSource

@@ -76,8 +76,8 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
         ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
         ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
         ("msgspec", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
-        ("xxhash", "connectors.pubsub.reader", "the format pubsub", "pubsub"),
-        ("numpy", "connectors.pubsub.writer", "the format pubsub", "pubsub"),
+        ("xxhash", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
+        ("numpy", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
         ("xxhash", "connectors.spool", "a spool", "pubsub"),
         ("xxhash", "connectors.executors", "a spool", "pubsub"),
         ("google.protobuf", "connectors.protobuf", "connectors.protobuf", "protobuf"),
@@ -106,8 +106,8 @@ from google.protobuf import timestamp_pb2
 from connectors.protobuf.descriptors import class_descriptor_set
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
-from connectors.pubsub.decode import make_decoder
-from connectors.pubsub.messages import wire_message
+from connectors.pubsub.source.decoder import make_decoder
+from connectors.pubsub.client.messages import wire_message
 
 response = wire_message("StreamingPullResponse")()
 response.received_messages.add(ack_id="a").message.message_id = "7"
@@ -158,7 +158,7 @@ def test_without_ptars_the_protobuf_functions_behave_as_with_it() -> None:
 def test_the_doctor_warns_that_fetchers_are_slower_without_ptars() -> None:
     code = """
 from itertools import islice
-from connectors.pubsub.checks import check
+from connectors.pubsub.doctor import check
 for found in islice(check({}, {}, None), 2):
     print(found.check, found.outcome, found.code, found.mend)
 """

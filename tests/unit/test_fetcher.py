@@ -636,7 +636,7 @@ def test_reports_that_nobody_reads_hold_up_nobody() -> None:
 
 def test_a_fetcher_imports_neither_spark_nor_pydantic_nor_pandas() -> None:
     code = (
-        "import sys, connectors.spool.fetching.process, connectors.pubsub.fetch; "
+        "import sys, connectors.spool.fetching.process, connectors.pubsub.source.fetcher; "
         "print([name for name in ('pyspark', 'pydantic', 'pandas', 'google.pubsub_v1') if name in sys.modules])"
     )
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

@@ -10,7 +10,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from connectors.core.errors import OptionError
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kinesis.datasource import KinesisDataSource
-from connectors.pubsub.reader import PubSubDataSource
+from connectors.pubsub.datasource import PubSubDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource

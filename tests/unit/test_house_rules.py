@@ -59,11 +59,11 @@ def test_exported_names_are_locked() -> None:
 LONG = "\n" * (rules.MODULE_LINES + 1)
 SWALLOW = "try:\n    go()\nexcept {}:\n    {}\n"
 LOOP = "while True:\n    try:\n        go()\n    except:\n        continue\n"
-DYNAMIC = "import importlib\nimportlib.import_module('connectors.pubsub.client')\n"
+DYNAMIC = "import importlib\nimportlib.import_module('connectors.pubsub.client.client')\n"
 SET_ITEM = "import sys\ndef test(monkeypatch):\n    monkeypatch.setitem(sys.modules, 'a', 1)\n"
 VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.layers, "connectors/kafka/datasource.py", "from connectors.pubsub import client\n"),
-    (rules.layers, "connectors/kafka/datasource.py", "def f():\n    import connectors.pubsub.client\n"),
+    (rules.layers, "connectors/kafka/datasource.py", "def f():\n    import connectors.pubsub.client.client\n"),
     (rules.layers, "connectors/kafka/datasource.py", "from ..pubsub import client\n"),
     (rules.layers, "connectors/kafka/datasource.py", "from connectors import pubsub\n"),
     (rules.layers, "connectors/kafka/datasource.py", "from connectors.testing import servers\n"),
@@ -75,7 +75,7 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.sdks_only_in_client, "connectors/spool/store/local.py", "def f():\n    from google.cloud import storage\n"),
     (rules.sdks_only_in_client, "connectors/kafka/datasource.py", "from google import auth\n"),
     (rules.sdks_only_in_client, "connectors/kafka/fetch.py", "__import__('confluent_kafka')\n"),
-    (rules.command_line_only_in_cli, "connectors/pubsub/reader.py", "def f():\n    from rich.table import Table\n"),
+    (rules.command_line_only_in_cli, "connectors/pubsub/datasource.py", "def f():\n    from rich.table import Table\n"),
     (rules.command_line_only_in_cli, "connectors/core/cli.py", "import typer\n"),
     (rules.command_line_only_in_cli, "connectors/cli/main.py", "import prometheus_client\n"),
     (rules.short_modules, "connectors/core/arrow.py", LONG),
@@ -103,7 +103,7 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
 @pytest.mark.parametrize(("rule", "path", "text"), VIOLATIONS, ids=lambda value: getattr(value, "__name__", ""))
 def test_violation_is_found(rule: Rule, path: str, text: str, tmp_path: Path) -> None:
     fake = {"pydantic.py": "", "prometheus_client.py": "", "pyarrow.py": "", "grpc.py": "", "google/auth.py": ""}
-    base = {"connectors/pubsub/client.py": "", "connectors/kafka/client/factory.py": "import grpc\n"}
+    base = {"connectors/pubsub/client/client.py": "", "connectors/kafka/client/factory.py": "import grpc\n"}
     tree = plant(tmp_path, fake | base)
     assert rule(tree) == []
     plant(tree, {path: text})

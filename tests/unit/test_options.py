@@ -45,8 +45,8 @@ from connectors.kafka.options.sink import parse_write_options as kafka_write
 from connectors.kafka.options.source import parse_read_options as kafka_read
 from connectors.kinesis.options.sink import parse_write_options as kinesis_write
 from connectors.kinesis.options.source import parse_read_options as kinesis_read
-from connectors.pubsub.read_options import parse_read_options as pubsub_read
-from connectors.pubsub.write_options import parse_write_options as pubsub_write
+from connectors.pubsub.options.sink import parse_write_options as pubsub_write
+from connectors.pubsub.options.source import parse_read_options as pubsub_read
 
 
 class Mode(StrEnum):
@@ -535,7 +535,7 @@ def test_options_that_are_plainly_right_are_parsed_without_pydantic() -> None:
     given = {"subscriptionId": "projects/shop/subscriptions/orders", "spoolLocation": "/spool", "maxSpoolBytes": "2g"}
     code = (
         "import sys\n"
-        "from connectors.pubsub.read_options import parse_read_options\n"
+        "from connectors.pubsub.options.source import parse_read_options\n"
         f"parse_read_options({given}, {{}})\n"
         "assert 'pydantic' not in sys.modules\n"
     )

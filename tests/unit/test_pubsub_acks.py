@@ -7,10 +7,10 @@ import time
 
 import pyarrow as pa
 
-from connectors.pubsub.acks import AckSender
-from connectors.pubsub.decode import make_decoder
-from connectors.pubsub.leases import Deadlines, Received
-from connectors.pubsub.rpc_errors import AckFailures
+from connectors.pubsub.client.errors import AckFailures
+from connectors.pubsub.source.acks import AckSender
+from connectors.pubsub.source.decoder import make_decoder
+from connectors.pubsub.source.leases import Deadlines, Received
 from tests.fetch_waiting import wait_for
 
 SUBSCRIPTION = "projects/project/subscriptions/subscription"

@@ -20,18 +20,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from connectors.core.errors import ConnectorError
-from connectors.pubsub.decode import (
+from connectors.pubsub.client.messages import wire_message
+from connectors.pubsub.schema import STREAM_SCHEMA
+from connectors.pubsub.source.decoder import (
     MAX_WIRE_BYTES,
     Decoder,
+    FastDecoder,
     GuardedDecoder,
     PlainDecoder,
     cut_responses,
     make_decoder,
 )
-from connectors.pubsub.decode_fast import FastDecoder
-from connectors.pubsub.messages import wire_message
-from connectors.pubsub.rows import ROWS_SCHEMA, ReceivedMessages
-from connectors.pubsub.schema import STREAM_SCHEMA
+from connectors.pubsub.source.records import ROWS_SCHEMA, ReceivedMessages
 
 ROOT = Path(__file__).resolve().parents[2]
 DECODERS = pytest.mark.parametrize("decoder", [PlainDecoder(), FastDecoder(), make_decoder()], ids=type)
@@ -527,7 +527,7 @@ def test_an_unusable_library_means_the_plain_path(library: str, said: str, tmp_p
     (tmp_path / "ptars.py").write_text(library)
     program = (
         "import logging; logging.basicConfig(level='INFO', format='%(levelname)s %(message)s')\n"
-        "from connectors.pubsub.decode import make_decoder\n"
+        "from connectors.pubsub.source.decoder import make_decoder\n"
         f"decoder = make_decoder(); rows = decoder.decode([{response_of({'id': '1'})!r}]).rows\n"
         "print(decoder.is_fast, rows.column('messageId').to_pylist())"
     )

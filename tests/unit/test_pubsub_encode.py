@@ -8,7 +8,7 @@ from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from connectors.pubsub.encode import (
+from connectors.pubsub.client.wire import (
     MAX_ACK_IDS,
     MAX_REQUEST_BYTES,
     acknowledge_requests,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.pubsub_v1.types import pubsub as sdk
 
-from connectors.pubsub.messages import MESSAGES, wire_message
+from connectors.pubsub.client.messages import MESSAGES, wire_message
 
 # The SDK reaches these as fields of others.
 INNER = {
@@ -51,8 +51,8 @@ def test_an_unknown_field_of_the_service_is_skipped() -> None:
 def test_the_sdk_s_types_are_not_imported_by_a_client_that_calls() -> None:
     program = (
         "import sys\n"
-        "from connectors.pubsub.client import PubSubClient\n"
-        "from connectors.pubsub.transport import Transport\n"
+        "from connectors.pubsub.client.client import PubSubClient\n"
+        "from connectors.pubsub.options.client import Transport\n"
         "from connectors.core.errors import ConnectorError\n"
         "from connectors.core.retry import RetryPolicy\n"
         "once = RetryPolicy(initial_seconds=0.01, cap_seconds=0.01, deadline_seconds=0.01)\n"

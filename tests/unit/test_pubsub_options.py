@@ -10,15 +10,15 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import option_rows
-from connectors.pubsub.options import (
+from connectors.pubsub.options.client import Transport, decide_transport
+from connectors.pubsub.options.source import parse_read_options
+from connectors.pubsub.options.stream import (
     STREAM_SCHEMA,
     PubSubStreamOptions,
     SpoolDurability,
     StartingPosition,
     parse_stream_options,
 )
-from connectors.pubsub.read_options import parse_read_options
-from connectors.pubsub.transport import Transport, decide_transport
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
 GOOGLE = Transport("pubsub.googleapis.com:443", secure=True, local=False)

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.arrow import arrow_schema
-from connectors.pubsub.output import output
-from connectors.pubsub.rows import ROWS_SCHEMA
 from connectors.pubsub.schema import SchemaMode, schema_of
+from connectors.pubsub.source.records import ROWS_SCHEMA, output
 from connectors.spool.stream.reader import KeptRows
 
 AWKWARD = {

@@ -21,10 +21,9 @@ from pyspark.sql.types import (
 )
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.pubsub.publish_columns import SinkColumns, check_columns
-from connectors.pubsub.publish_requests import publish_requests
-from connectors.pubsub.publish_rows import MAX_REQUEST_BYTES, RowStamp, encode_rows
-from connectors.pubsub.write_options import parse_write_options
+from connectors.pubsub.options.sink import parse_write_options
+from connectors.pubsub.sink.requests import publish_requests
+from connectors.pubsub.sink.rows import MAX_REQUEST_BYTES, RowStamp, SinkColumns, check_columns, encode_rows
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", "attributes", "orderingKey", None, TOPIC, "shop")

@@ -15,11 +15,10 @@ import pytest
 from google.pubsub_v1 import types
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
-from connectors.pubsub import publisher
-from connectors.pubsub.publish_columns import SinkColumns
-from connectors.pubsub.publish_requests import PublishRequest, publish_requests
-from connectors.pubsub.publish_rows import RowStamp
-from connectors.pubsub.publisher import Publisher, PublishLimits
+from connectors.pubsub.sink import writer as publisher
+from connectors.pubsub.sink.requests import PublishRequest, publish_requests
+from connectors.pubsub.sink.rows import RowStamp, SinkColumns
+from connectors.pubsub.sink.writer import Publisher, PublishLimits
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", None, "key", None, TOPIC, None)

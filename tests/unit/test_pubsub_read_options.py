@@ -10,13 +10,13 @@ import pytest
 
 from connectors.core.errors import CredentialsError, OptionError
 from connectors.core.options.declaration import option_rows, redacted_options
-from connectors.pubsub.client import PubSubClient
-from connectors.pubsub.credentials import ServiceAccount
-from connectors.pubsub.fetch import PubSubFetchSettings
-from connectors.pubsub.options import StartingPosition
-from connectors.pubsub.read_options import BatchMode, PubSubReadOptions, SegmentCompression, parse_read_options
+from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub.options.client import GOOGLE
+from connectors.pubsub.options.credentials import ServiceAccount
+from connectors.pubsub.options.source import BatchMode, PubSubReadOptions, SegmentCompression, parse_read_options
+from connectors.pubsub.options.stream import StartingPosition
 from connectors.pubsub.schema import SchemaMode
-from connectors.pubsub.transport import GOOGLE
+from connectors.pubsub.source.fetcher import PubSubFetchSettings
 
 LEAST = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/data/spool"}
 CANARY = "canary-c01d"

@@ -13,7 +13,7 @@ import pytest
 from connectors.core import worker
 from connectors.kafka.datasource import KafkaBatchReader, KafkaStreamReader
 from connectors.kinesis.datasource import KinesisBatchReader, KinesisStreamReader
-from connectors.pubsub.reader import PubSubBatchReader, PubSubStreamReader
+from connectors.pubsub.datasource import PubSubBatchReader, PubSubStreamReader
 
 PROGRAM = """
 import gc

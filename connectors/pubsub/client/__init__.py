@@ -1,0 +1,1 @@
+"""Calls to Pub/Sub: the only package of the connector that imports Google's SDK."""

@@ -1,0 +1,1 @@
+"""Options of the ``pubsub`` source and sink, and of their clients."""

@@ -1,0 +1,451 @@
+"""The columns that the sink takes, what a row must be to be published, and rows as encoded messages.
+
+The bytes are those of google.pubsub.v1
+(https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto)::
+
+    message PublishRequest { string topic = 1; repeated PubsubMessage messages = 2; }
+    message PubsubMessage { bytes data = 1; map<string, string> attributes = 2; string ordering_key = 5; }
+
+and a map is a repeated message of a key (1) and a value (2). No Python object is made for a row, but for its digest.
+
+The columns that the sink takes.
+
+Digests of rows, for their names: a name that is used again for a row of other content is another name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from pyspark.sql.types import BinaryType, DataType, MapType, StringType
+
+from connectors.core.arrow import not_utf8
+from connectors.core.errors import ConnectorError, OptionError
+from connectors.pubsub.client.wire import concatenate, delimited, lengths, prefixes, string_field
+from connectors.pubsub.options.resource_names import full_path, is_name
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from connectors.pubsub.options.sink import PubSubWriteOptions
+
+__all__ = [
+    "MAX_REQUEST_BYTES",
+    "SINK",
+    "EncodedRows",
+    "RowStamp",
+    "SinkColumns",
+    "check_columns",
+    "content_digests",
+    "encode_rows",
+]
+
+
+SINK: Final = "pubsub sink"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """Which columns a sink reads, by their names.
+
+    Attributes:
+        payload: of the payload.
+        attributes: of the attributes; None without.
+        ordering_key: of the ordering key; None without.
+        topic_column: of the topic; None when one is given for all rows.
+        topic: full path of the topic of all rows; None takes the column.
+        project: of topics that are given by their ids.
+    """
+
+    payload: str
+    attributes: str | None
+    ordering_key: str | None
+    topic_column: str | None
+    topic: str | None
+    project: str | None
+
+
+def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumns:
+    """Find the columns of a sink; others are not looked at. Names count in any case, as in Spark SQL.
+
+    Args:
+        schema: of the rows.
+        options: of the sink.
+
+    Raises:
+        OptionError: a column is missing, is there twice, or has a type that cannot be written.
+    """
+    found: dict[str, str] = {}
+    types: dict[str, DataType] = {}
+    for field in schema:
+        name = field.name.lower()
+        if name in {"payload", "data", "attributes", "orderingkey", "topic"}:
+            if name in found:
+                raise _illegal(f"There are two columns {field.name}", "Drop or rename one of them.")
+            found[name], types[name] = field.name, field.dataType
+    if "payload" in found and "data" in found:
+        raise _illegal("There is a column payload and a column data", "Drop or rename one of them.")
+    payload = "payload" if "payload" in found else "data"
+    if payload not in found:
+        raise _illegal("There is no column payload, nor data", "Name the column with the bytes of the message payload.")
+    use_topic = options.topic is None
+    if use_topic and "topic" not in found:
+        raise _illegal("There is neither an option topicId nor a column topic", "Give one of them.")
+    _check_type(types, payload, "binary or string")
+    _check_type(types, "attributes", "map<string,string>")
+    _check_type(types, "orderingkey", "string")
+    if use_topic:
+        _check_type(types, "topic", "string")
+    return SinkColumns(
+        payload=found[payload],
+        attributes=found.get("attributes"),
+        ordering_key=found.get("orderingkey"),
+        topic_column=found["topic"] if use_topic else None,
+        topic=options.topic,
+        project=options.project_id,
+    )
+
+
+def _check_type(types: Mapping[str, DataType], name: str, legal: str) -> None:
+    kind = types.get(name)
+    if kind is None:
+        return
+    if legal == "map<string,string>":
+        fits = isinstance(kind, MapType) and all(
+            isinstance(each, StringType) for each in (kind.keyType, kind.valueType)
+        )
+    else:
+        fits = isinstance(kind, StringType) or ("binary" in legal and isinstance(kind, BinaryType))
+    if not fits:
+        raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
+
+
+def _illegal(what: str, action: str) -> OptionError:
+    return OptionError("PUBSUB_SINK_COLUMNS", what, SINK, action)
+
+
+_DIGITS: Final = 16
+_HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+"""The two digits of each byte, as one number."""
+_ROWS_AT_ONCE: Final = 128
+"""So few that their copies as Python's bytes stay in the processor's cache."""
+
+
+def content_digests(payloads: pa.Array, others: Sequence[pa.Array]) -> pa.Array:
+    """A digest of each row: 16 hexadecimal digits (xxh3, 64 bits).
+
+    Args:
+        payloads: binaries without nulls.
+        others: the encoded fields of the rest of each row, and what else tells rows apart; binaries or strings.
+    """
+    seeds = _digests(concatenate(*(part.cast(pa.binary()) for part in others))) if others else None
+    digests = np.array(_digests(payloads, seeds), np.uint64)
+    digits = _HEX[digests.astype(">u8").view(np.uint8)]
+    return _texts(digits)
+
+
+def _digests(values: pa.Array, seeds: Sequence[int] | None = None) -> list[int]:
+    found: list[int] = []
+    for first in range(0, len(values), _ROWS_AT_ONCE):
+        texts = values[first : first + _ROWS_AT_ONCE].to_pylist()
+        found += map(
+            xxhash.xxh3_64_intdigest, texts, repeat(0) if seeds is None else seeds[first : first + _ROWS_AT_ONCE]
+        )
+    return found
+
+
+def _texts(digits: npt.NDArray[np.uint16]) -> pa.Array:
+    buffers = [None, pa.py_buffer(digits.tobytes())]
+    width = pa.binary(_DIGITS)
+    return pa.Array.from_buffers(width, digits.nbytes // _DIGITS, buffers).cast(pa.binary())
+
+
+# https://cloud.google.com/pubsub/quotas#resource_limits
+MAX_REQUEST_BYTES: Final = 10_000_000
+"""Most bytes of a PublishRequest."""
+_MAX_ATTRIBUTES: Final = 100
+_MAX_ATTRIBUTE_KEY_BYTES: Final = 256
+_MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
+_MAX_ORDERING_KEY_BYTES: Final = 1024
+
+_SLICE_BYTES: Final = 32 << 20
+"""Payloads encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
+
+_DATA, _ATTRIBUTES, _ORDERING_KEY = 1, 2, 5
+_KEY, _VALUE = 1, 2
+_MESSAGES: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RowStamp:
+    """What names a row for good: an attribute of its message.
+
+    Attributes:
+        attribute: its key; empty to stamp nothing.
+        prefix: of its value; the number of the row in its partition and a digest of its content follow. So a place
+            that is used again, as after a restore of the checkpoint, gives a row of other content another name.
+        partition: the number of the partition, for errors.
+    """
+
+    attribute: str
+    prefix: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedRows:
+    """Rows as messages.
+
+    Attributes:
+        messages: of each row the bytes that it adds to a ``PublishRequest``.
+        topics: the full path of the topic of each row; None when one is given for all.
+        ordering_keys: strings without nulls; None when no row can have one.
+        numbers: the number of each row in its partition.
+    """
+
+    messages: pa.Array
+    topics: pa.Array | None
+    ordering_keys: pa.Array | None
+    numbers: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """All attributes of some rows: those of row i are from ``offsets[i]`` to before ``offsets[i + 1]``."""
+
+    offsets: npt.NDArray[np.int32]
+    keys: pa.Array
+    values: pa.Array
+
+    @property
+    def counts(self) -> npt.NDArray[np.int32]:
+        return np.diff(self.offsets)
+
+    @property
+    def rows(self) -> npt.NDArray[np.int64]:
+        """The row of each attribute."""
+        return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), self.counts)
+
+    def without(self, dropped: npt.NDArray[np.bool_]) -> _Attributes:
+        """Less some attributes."""
+        kept = np.bincount(self.rows[~dropped], minlength=len(self.offsets) - 1)
+        mask = pa.array(~dropped)
+        return _Attributes(
+            np.concatenate([[0], np.cumsum(kept)]).astype(np.int32), self.keys.filter(mask), self.values.filter(mask)
+        )
+
+
+def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> Iterator[EncodedRows]:
+    """The messages of a batch, some tens of megabytes at a time.
+
+    Args:
+        batch: rows.
+        columns: where in them the parts of a message are.
+        stamp: names each row.
+        first: the number of the first row in its partition.
+
+    Raises:
+        ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; says which, and why.
+    """
+    payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
+    if len(payloads) and batch.nbytes <= _SLICE_BYTES:
+        # As Spark's batches are: no row has to be measured.
+        yield _encode(batch, payloads, columns, stamp, first)
+        return
+    ends = np.cumsum(_sizes(batch, payloads, columns))
+    start = 0
+    while start < len(payloads):
+        begun = ends[start - 1] if start else 0
+        end = max(int(np.searchsorted(ends, begun + _SLICE_BYTES, side="right")), start + 1)
+        part = slice(start, end)
+        yield _encode(batch.slice(start, end - start), payloads[part], columns, stamp, first + start)
+        start = end
+
+
+def _sizes(batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns) -> npt.NDArray[np.int64]:
+    """About how many bytes each row has: of its payload, its ordering key and its attributes."""
+    sizes = lengths(payloads)
+    if columns.ordering_key is not None:
+        sizes = sizes + _known_lengths(batch.column(columns.ordering_key))
+    if columns.attributes is not None:
+        found = _attributes(batch.column(columns.attributes), "")
+        ends = np.cumsum(_known_lengths(found.keys) + _known_lengths(found.values))
+        sizes = sizes + np.diff(np.concatenate([[0], ends])[found.offsets])
+    return sizes
+
+
+def _known_lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
+    return lengths(pc.fill_null(texts.cast(pa.string()), ""))
+
+
+def _encode(
+    batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns, stamp: RowStamp, first: int
+) -> EncodedRows:
+    check = _Check(stamp.partition, first)
+    topics = None if columns.topic_column is None else _topics(batch.column(columns.topic_column), columns, check)
+    keys = None
+    if columns.ordering_key is not None:
+        keys = pc.fill_null(batch.column(columns.ordering_key).cast(pa.string()), "")
+        check.refuse(_not_utf8(keys), "its ordering key is not UTF-8")
+        check.refuse(
+            lengths(keys) > _MAX_ORDERING_KEY_BYTES, f"its ordering key has more than {_MAX_ORDERING_KEY_BYTES} bytes"
+        )
+    attributes = None
+    if columns.attributes is not None:
+        attributes = _attributes(batch.column(columns.attributes), stamp.attribute)
+        _check_attributes(attributes, _MAX_ATTRIBUTES - bool(stamp.attribute), check)
+    if not stamp.attribute:
+        bare = lengths(payloads) == 0
+        check.refuse(
+            bare if attributes is None else bare & (attributes.counts == 0), "it has neither payload nor attributes"
+        )
+    check.finish()
+    parts = [] if attributes is None else [_encode_attributes(attributes)]
+    if keys is not None:
+        none = pa.scalar(b"", pa.binary())
+        parts.append(pc.if_else(pc.equal(pc.binary_length(keys), 0), none, delimited(_ORDERING_KEY, keys)))
+    if stamp.attribute:
+        told_apart_by = parts if topics is None else [*parts, topics]
+        parts.append(_encode_stamps(stamp, first, content_digests(payloads, told_apart_by)))
+    heads = prefixes(_DATA, pc.binary_length(payloads))
+    sizes = sum((lengths(part) for part in parts), lengths(heads) + lengths(payloads))
+    framing = prefixes(_MESSAGES, pa.array(sizes))
+    longest = MAX_REQUEST_BYTES - len(string_field(1, columns.topic or "x" * 600))
+    check.refuse(lengths(framing) + sizes > longest, f"its message has more than the {MAX_REQUEST_BYTES} bytes allowed")
+    check.finish()
+    # The payload is copied once, here.
+    messages = concatenate(framing, heads, payloads, *parts)
+    return EncodedRows(messages, topics, keys, np.arange(first, first + len(payloads), dtype=np.int64))
+
+
+class _Check:
+    """Collects what is wrong with rows, to name the first one."""
+
+    def __init__(self, partition: int, first: int) -> None:
+        self._partition = partition
+        self._first = first
+        self._bad: tuple[int, str] | None = None
+
+    def refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        """Some rows cannot be published."""
+        if bad.any():
+            row = int(np.argmax(bad))
+            if self._bad is None or row < self._bad[0]:
+                self._bad = row, reason
+
+    def refuse_attributes(self, attributes: _Attributes, bad: npt.NDArray[np.bool_], reason: str) -> None:
+        """Rows cannot be published because of some of their attributes; a brace pair in the reason is the key."""
+        if bad.any():
+            at = int(np.argmax(bad))
+            rows = np.zeros(len(attributes.offsets) - 1, np.bool_)
+            rows[attributes.rows[at]] = True
+            self.refuse(rows, reason.format(repr(_shown(attributes.keys[at])[:40])))
+
+    def finish(self) -> None:
+        """Raise the error of the first row that cannot be published, if there is one."""
+        if self._bad is not None:
+            row, reason = self._bad
+            raise ConnectorError(
+                "PUBSUB_BAD_ROW",
+                f"Row {self._first + row} of partition {self._partition} cannot be published: {reason}",
+                SINK,
+                "Rows are counted from 0 within their partition. Filter or change such rows; nothing of theirs was "
+                "sent.",
+            )
+
+
+def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
+    """The full paths of a column of topics."""
+    check.refuse(_bools(pc.is_null(column)), "it has no topic, and the option topicId is not set")
+    encoded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
+    # A name that is not UTF-8 is none; it is shown with backslashes.
+    names = [_shown(name) for name in encoded.dictionary]
+    for code, name in enumerate(names):
+        bare = not name.startswith("projects/")
+        bad = not is_name("topics", name) or (bare and columns.project is None)
+        if bad:
+            why = "is not a full path, and the option projectId is not set" if is_name("topics", name) else "is no name"
+            check.refuse(encoded.indices.to_numpy() == code, f"its topic {name[:80]!r} {why}")
+    paths = pa.array([full_path(columns.project, "topics", name) for name in names], pa.string())
+    return paths.take(encoded.indices)
+
+
+def _attributes(column: pa.Array, replaced: str) -> _Attributes:
+    """The attributes of a column of maps, less the one that the stamp replaces."""
+    offsets = column.offsets.to_numpy().astype(np.int32)
+    first, last = int(offsets[0]), int(offsets[-1])
+    found = _Attributes(
+        offsets - first,
+        column.keys.slice(first, last - first).cast(pa.string()),
+        column.items.slice(first, last - first).cast(pa.string()),
+    )
+    # A map that is null may still have entries, which then do not count.
+    dropped = _bools(pc.is_null(column))[found.rows]
+    if replaced:
+        dropped |= _bools(pc.equal(found.keys, replaced))
+    return found.without(dropped) if dropped.any() else found
+
+
+def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
+    check.refuse(attributes.counts > most, f"it has more than {most} attributes of its own")
+    check.refuse_attributes(attributes, _not_utf8(attributes.keys), "the key {} of an attribute is not UTF-8")
+    check.refuse_attributes(attributes, _not_utf8(attributes.values), "the attribute {} is not UTF-8")
+    key_bytes = lengths(attributes.keys)
+    check.refuse_attributes(attributes, key_bytes == 0, "an attribute has an empty key")
+    check.refuse_attributes(
+        attributes,
+        key_bytes > _MAX_ATTRIBUTE_KEY_BYTES,
+        f"the key {{}}... has more than {_MAX_ATTRIBUTE_KEY_BYTES} bytes",
+    )
+    check.refuse_attributes(
+        attributes, _bools(pc.starts_with(attributes.keys, "goog")), "the key {} begins with goog, which is reserved"
+    )
+    check.refuse_attributes(attributes, _bools(pc.is_null(attributes.values)), "the attribute {} is null")
+    check.refuse_attributes(
+        attributes,
+        lengths(pc.fill_null(attributes.values, "")) > _MAX_ATTRIBUTE_VALUE_BYTES,
+        f"the attribute {{}} has more than {_MAX_ATTRIBUTE_VALUE_BYTES} bytes",
+    )
+
+
+def _encode_attributes(attributes: _Attributes) -> pa.Array:
+    """The attributes of each row as a repeated field."""
+    entries = delimited(
+        _ATTRIBUTES, concatenate(delimited(_KEY, attributes.keys), delimited(_VALUE, attributes.values))
+    )
+    listed = pa.ListArray.from_arrays(pa.array(attributes.offsets), entries)
+    return pc.binary_join(listed, pa.scalar(b"", pa.binary()))
+
+
+def _encode_stamps(stamp: RowStamp, first: int, digests: pa.Array) -> pa.Array:
+    """The attribute that names each row, as a field."""
+    numbers = pa.array(np.arange(first, first + len(digests), dtype=np.int64)).cast(pa.string()).cast(pa.binary())
+    prefix, slash = pa.scalar(stamp.prefix.encode(), pa.binary()), pa.scalar(b"/", pa.binary())
+    values = concatenate(prefix, numbers, slash, digests)
+    key = pa.scalar(string_field(_KEY, stamp.attribute), pa.binary())
+    return delimited(_ATTRIBUTES, concatenate(key, delimited(_VALUE, values)))
+
+
+def _not_utf8(texts: pa.Array) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(texts), np.bool_)
+    found[not_utf8(texts)] = True
+    return found
+
+
+def _shown(text: pa.Scalar) -> str:
+    """A string as it is; what is not UTF-8 in it with backslashes."""
+    shown: str = text.cast(pa.binary()).as_py().decode(errors="backslashreplace")
+    return shown
+
+
+def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return found

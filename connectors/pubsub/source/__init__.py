@@ -1,0 +1,1 @@
+"""Reading from Pub/Sub: the stream over a spool, and its fetchers."""

@@ -1,0 +1,252 @@
+"""What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, keep and give back leases.
+
+It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Self, cast
+
+from connectors.core.errors import ConnectorError
+from connectors.core.retry import RetryPolicy
+from connectors.pubsub.client.client import PubSubClient, PullStream
+from connectors.pubsub.client.errors import AckFailures
+from connectors.pubsub.options.client import Transport
+from connectors.pubsub.options.credentials import ServiceAccount
+from connectors.pubsub.source.acks import AckSender
+from connectors.pubsub.source.decoder import make_decoder
+from connectors.pubsub.source.leases import Deadlines, Received
+from connectors.pubsub.source.records import other_ids
+from connectors.pubsub.source.streaming_pull import Service, StreamReader
+from connectors.pubsub.source.subscription_monitor import SubscriptionWatch
+from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
+
+__all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
+
+TARGET: Final = "connectors.pubsub.source.fetcher:PubSubFetch"
+"""What `FetchPlan.target` is for Pub/Sub."""
+
+DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
+"""Counter of the messages without the attribute that dedupAttribute names: they count by their message id."""
+
+_STREAMS_A_CHANNEL: Final = 8
+_ONCE: Final = RetryPolicy(deadline_seconds=0.0)
+
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+"""After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
+
+_PAUSE_POLL_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class PubSubFetchSettings:
+    """What a fetcher of Pub/Sub is told; travels by pipe as `FetchPlan.settings`.
+
+    Attributes:
+        subscription: full path.
+        transport: where the service is.
+        credentials_file: key file, or None.
+        service_account: credentials, or None; without both, application default credentials.
+        streams: how many pull streams.
+        ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
+        max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
+        max_outstanding_messages: likewise in messages.
+        ordered: the subscription keeps an order; or nothing is known of that.
+        look_every_seconds: how often the first fetcher looks whether the subscription can still be read.
+        plain: decode by protobuf only.
+        dedup_attribute: messages with the same value of it are copies; an empty text for none.
+    """
+
+    subscription: str
+    transport: Transport
+    credentials_file: str | None = None
+    service_account: ServiceAccount | None = None
+    streams: int = 4
+    ack_deadline_seconds: int = 60
+    max_outstanding_bytes: int = 0
+    max_outstanding_messages: int = 0
+    ordered: bool = False
+    look_every_seconds: float = 30.0
+    plain: bool = False
+    dedup_attribute: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """The settings as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """The settings that `to_json` wrote."""
+        account = ServiceAccount.from_json(value.get("service_account"))
+        return cls(**{**value, "transport": Transport(**value["transport"]), "service_account": account})
+
+
+class PubSubFetch:
+    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`.
+
+    Args:
+        settings: a `PubSubFetchSettings` as JSON.
+        context: what the process gives.
+
+    Raises:
+        CredentialsError: the credentials cannot be read.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
+        told = self._settings = PubSubFetchSettings.from_json(settings)
+        self._context = context
+        key_file = None if told.credentials_file is None else Path(told.credentials_file)
+        credentials = told.service_account or key_file
+        channels = -(-told.streams // _STREAMS_A_CHANNEL)
+        self._clients = [PubSubClient(told.transport, credentials, retry_policy=_ONCE) for _ in range(channels)]
+        self._client_id = secrets.token_hex(16)
+        self._service = Service()
+        self._decoder = make_decoder(plain=told.plain)
+        self._acks = AckSender(told.subscription, self._acknowledge, context.fault)
+        self._deadlines = Deadlines(
+            told.subscription,
+            told.ack_deadline_seconds,
+            self._modify_ack_deadline,
+            make_decoder(plain=told.plain),
+            ordered=told.ordered,
+            fault=context.fault,
+        )
+        self._readers: list[StreamReader] = []
+        self._intake: Intake | None = None
+        self._closed = threading.Event()
+        self._watch = SubscriptionWatch(
+            lambda: self._clients[0].get_subscription(told.subscription),
+            self._service,
+            context,
+            every_seconds=told.look_every_seconds,
+            quiet_seconds=told.ack_deadline_seconds,
+            answer_awaited=lambda: any(reader.awaits_answer for reader in self._readers),
+            reading=self._is_reading,
+        )
+        for name, work in (("watch", self._watch.run), ("pauses", self._close_streams_in_pauses)):
+            threading.Thread(target=self._watched, args=(work,), name=name, daemon=True).start()
+
+    def start(self, intake: Intake) -> None:
+        """Open the streams."""
+        self._intake = intake
+        self._readers = [
+            StreamReader(
+                f"stream-{number}",
+                partial(self._open_stream, self._clients[number // _STREAMS_A_CHANNEL]),
+                self._deadlines,
+                self._service,
+                self._context,
+            )
+            for number in range(self._settings.streams)
+        ]
+        for reader in self._readers:
+            reader.start(intake)
+
+    def stop(self) -> None:
+        """Close the streams."""
+        for reader in self._readers:
+            reader.begin_stop()
+        for reader in self._readers:
+            reader.join()
+
+    def decode(self, deliveries: Sequence[object]) -> Block:
+        """The messages of these responses."""
+        received = cast("Sequence[Received]", deliveries)
+        messages = self._decoder.decode([each.response for each in received if each.response is not None])
+        token = self._deadlines.merge(received, messages.ack_ids)
+        block = Block(messages.rows, messages.rows.column("messageId"), messages.sizes, messages.published(), token)
+        if self._settings.dedup_attribute:
+            block.other_ids = other_ids(messages.rows, self._settings.dedup_attribute)
+            block.counters = {DEDUP_ATTRIBUTE_MISSING: block.other_ids.values.null_count}
+        return block
+
+    def on_durable(self, token: object) -> None:
+        """Ack a block."""
+        received = cast("Received", token)
+        self._deadlines.release(received)
+        self._acks.acknowledge(received.ack_ids)
+
+    def on_given_up(self, tokens: Sequence[object]) -> None:
+        """Nack blocks and responses."""
+        self._deadlines.give_back(cast("Sequence[Received]", tokens))
+
+    def status(self) -> TargetStatus:
+        """How it stands."""
+        return TargetStatus(
+            streams=self._settings.streams,
+            streams_open=sum(reader.is_open for reader in self._readers),
+            last_response=self._service.last_answer,
+            error=self._service.error,
+            counters={**self._acks.counters, **self._deadlines.counters},
+        )
+
+    def close(self, deadline: float) -> None:
+        """Send acks and nacks that wait, and close the channels."""
+        self._closed.set()
+        self._watch.close()
+        self._acks.close(deadline)
+        self._deadlines.close(deadline)
+        for client in self._clients:
+            client.close()
+
+    def _open_stream(self, client: PubSubClient) -> PullStream:
+        told = self._settings
+        return client.streaming_pull(
+            told.subscription,
+            ack_deadline_seconds=told.ack_deadline_seconds,
+            client_id=self._stream_client(),
+            max_outstanding_messages=_part(told.max_outstanding_messages, told.streams),
+            max_outstanding_bytes=_part(told.max_outstanding_bytes, told.streams),
+        )
+
+    def _stream_client(self) -> str:
+        """Who a stream is to the service, which hands an ordering key to one client at a time.
+
+        With an order each stream is a client of its own, also when it is opened anew: what was lost with the stream
+        before would else be overtaken by later messages of its keys, as the service takes them for still held.
+        """
+        return secrets.token_hex(16) if self._settings.ordered else self._client_id
+
+    def _acknowledge(self, request: bytes, timeout_seconds: float) -> AckFailures:
+        return self._heard(self._clients[0].acknowledge, request, timeout_seconds)
+
+    def _modify_ack_deadline(self, request: bytes, timeout_seconds: float) -> AckFailures:
+        return self._heard(self._clients[0].modify_ack_deadline, request, timeout_seconds)
+
+    def _heard(self, send: Callable[..., AckFailures], request: bytes, timeout_seconds: float) -> AckFailures:
+        try:
+            failures = send(self._settings.subscription, request, timeout_seconds=timeout_seconds)
+        except ConnectorError as error:
+            if error.transient:
+                self._service.failed(error)
+            raise
+        self._service.answered()
+        return failures
+
+    def _watched(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+            self._context.fault(error)
+
+    def _is_reading(self) -> bool:
+        has_room = self._intake is not None and not self._intake.paused_seconds()
+        return has_room and all(reader.is_open for reader in self._readers)
+
+    def _close_streams_in_pauses(self) -> None:
+        while not self._closed.wait(_PAUSE_POLL_SECONDS):
+            # A saturated fetcher has room for moments only: what counts is that a stream was let in.
+            if self._intake is not None and self._intake.paused_seconds() >= _LONGEST_PAUSE_SECONDS:
+                for reader in self._readers:
+                    reader.close_stream()
+
+
+def _part(total: int, streams: int) -> int:
+    """What each stream may have, at least 1; 0, which means no limit, stays."""
+    return max(total // streams, 1) if total else 0
