@@ -28,9 +28,9 @@ from pyspark.sql import functions as sf
 from pyspark.sql.types import BinaryType
 
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.protobuf.descriptors import Schema
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.plan import compile_plan
+from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.schema.plan import compile_plan
 from tools.protos import SOURCES, compile_set
 
 BATCH = 10_000

@@ -13,11 +13,11 @@ import pyarrow as pa
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
-from connectors.protobuf.codec_fast import unsupported
-from connectors.protobuf.descriptors import Schema
+from connectors.protobuf.batch_result import Decoded, present
 from connectors.protobuf.options import parse_protobuf_options
-from connectors.protobuf.outcome import Decoded, present
-from connectors.protobuf.plan import compile_plan
+from connectors.protobuf.ptars.decoder import unsupported
+from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column
 from tools.protos import SOURCES, compile_set
 

@@ -6,6 +6,8 @@
 
 They need no jar: messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first five
 parameters are those of ``pyspark.sql.protobuf.functions``, so that the import is all that changes.
+
+The functions of Spark that carry calls to workers, kept so that a call that is made again sends nothing anew.
 """
 
 from __future__ import annotations
@@ -15,26 +17,85 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
 from google.protobuf.message import Message
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as spark_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
-from connectors.protobuf.codec_fast import unsupported
-from connectors.protobuf.confluent import indexes_of, message_at
-from connectors.protobuf.descriptors import MessageType, class_descriptor_set, read_descriptor_file, well_known_class
+from connectors.core.pool import Cache
+from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
+from connectors.protobuf.confluent.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
-from connectors.protobuf.plan import compile_plan, select_fields
-from connectors.protobuf.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
-from connectors.protobuf.udfs import function_of
+from connectors.protobuf.ptars.decoder import unsupported
+from connectors.protobuf.schema.descriptors import (
+    MessageType,
+    class_descriptor_set,
+    read_descriptor_file,
+    well_known_class,
+)
+from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
 
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["from_protobuf", "to_protobuf"]
+__all__ = ["from_protobuf", "function_of", "to_protobuf"]
+
+
+_KEPT: Final = 32
+"""Each may hold a file on the driver."""
+_functions: Final = Cache(_KEPT)
+
+
+def function_of(
+    call: DecodeCall | EncodeCall, kind: DataType, session: SparkSession | None, *, headers: bool = False
+) -> Callable[..., Column]:
+    """The function of Spark for a call; the same one for the same call.
+
+    Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
+    would be one for each batch. The file is of a Spark context, so no other one gets the function.
+
+    Args:
+        call: what to do.
+        kind: the type of its result, which the call decides.
+        session: the active one. Through Spark Connect nothing is kept: there each plan holds its functions.
+        headers: whether it also takes Kafka's headers.
+    """
+
+    def make() -> Callable[..., Column]:
+        arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
+        function = _decoding(call, headers=headers) if isinstance(call, DecodeCall) else _encoding(call)
+        made: Callable[..., Column] = arrow_udf(function, kind)
+        return made
+
+    context: Any = getattr(session, "_sc", None)
+    return make() if context is None else _functions.get((context.applicationId, call, headers), make)
+
+
+# The names of these functions are the names of the columns.
+
+
+def _decoding(call: DecodeCall, *, headers: bool) -> Any:
+    def from_protobuf(messages: pa.Array) -> pa.Array:
+        return call(messages)
+
+    def with_headers(messages: pa.Array, given: pa.Array) -> pa.Array:
+        return call(messages, given)
+
+    with_headers.__name__ = "from_protobuf"
+    return with_headers if headers else from_protobuf
+
+
+def _encoding(call: EncodeCall) -> Any:
+    def to_protobuf(structs: pa.Array) -> pa.Array:
+        return call(structs)
+
+    return to_protobuf
+
 
 _log = logging.getLogger(__name__)
 

@@ -16,20 +16,20 @@ import pyarrow.types as kinds
 
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
-from connectors.protobuf.codec import PlainDecoder
-from connectors.protobuf.codec_fast import FastDecoder, PtarsError, unsupported
-from connectors.protobuf.codec_rows import AdaptiveDecoder
-from connectors.protobuf.confluent import FramedDecoder, FramedEncoder
-from connectors.protobuf.descriptors import Schema
-from connectors.protobuf.encode import Encoder, PlainEncoder
-from connectors.protobuf.encode_fast import FastEncoder
-from connectors.protobuf.encode_rows import AdaptiveEncoder
+from connectors.protobuf.batch_result import Decoded, Decoder, present
+from connectors.protobuf.confluent.framed_codec import FramedDecoder, FramedEncoder
+from connectors.protobuf.confluent.registry import Registry, RegistryOptions
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.options import ProtobufOptions, WireFormat
-from connectors.protobuf.outcome import Decoded, Decoder, present
-from connectors.protobuf.plan import MessagePlan, compile_plan, select_fields
-from connectors.protobuf.registry import Registry, RegistryOptions
-from connectors.protobuf.wire_form import WireForm
+from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, unsupported
+from connectors.protobuf.ptars.encoder import FastEncoder
+from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.schema.plan import MessagePlan, compile_plan, select_fields
+from connectors.protobuf.upb.declarations import WireForm
+from connectors.protobuf.upb.decoder import PlainDecoder
+from connectors.protobuf.upb.encoder import Encoder, PlainEncoder
+from connectors.protobuf.upb.row_decoder import AdaptiveDecoder
+from connectors.protobuf.upb.row_encoder import AdaptiveEncoder
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 

@@ -19,11 +19,11 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.protobuf.confluent import indexes_of, message_at
-from connectors.protobuf.frames import frame_prefix
+from connectors.protobuf.batch_result import present
+from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
+from connectors.protobuf.confluent.registry import Registry, parse_registry_options
+from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.options import WireFormat, parse_protobuf_options
-from connectors.protobuf.outcome import present
-from connectors.protobuf.registry import Registry, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.protobuf_rig import Rig, compiled

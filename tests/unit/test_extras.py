@@ -103,7 +103,7 @@ sys.path[:0] = sys.argv[2:]
 
 import pyarrow as pa
 from google.protobuf import timestamp_pb2
-from connectors.protobuf.descriptors import class_descriptor_set
+from connectors.protobuf.schema.descriptors import class_descriptor_set
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from connectors.pubsub.source.decoder import make_decoder

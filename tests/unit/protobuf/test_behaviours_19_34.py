@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.protobuf.descriptors import Schema, read_descriptor_file
 from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.schema.descriptors import Schema, read_descriptor_file
 from tests.protobuf_rig import Rig, compiled
 
 BASIC = {"id": 7, "text": "seven", "color": "GREEN"}

@@ -21,12 +21,12 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from connectors.core.errors import OptionError
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.protobuf.codec import PlainDecoder
-from connectors.protobuf.descriptors import Schema, class_descriptor_set, well_known_class
 from connectors.protobuf.errors import CONDITIONS, ProtobufAnalysisError, analysis_error, data_error
 from connectors.protobuf.functions import _sent
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
-from connectors.protobuf.plan import compile_plan, select_fields
+from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_class
+from connectors.protobuf.schema.plan import compile_plan, select_fields
+from connectors.protobuf.upb.decoder import PlainDecoder
 from connectors.protobuf.worker import DecodeCall, Engine, binary_column
 from tests.protobuf_rig import Rig, compiled, descriptors
 

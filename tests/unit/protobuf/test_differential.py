@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.protobuf.codec_fast import FastDecoder
+from connectors.protobuf.ptars.decoder import FastDecoder
 from connectors.protobuf.worker import Engine
 from tests.protobuf_generated import descriptor_sets, fill, mixed_rows
 from tests.protobuf_rig import Rig, sound

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.protobuf.confluent import difference
-from connectors.protobuf.descriptors import Schema
-from connectors.protobuf.frames import SchemaKey, frame_prefix, read_frames, read_prefix
-from connectors.protobuf.outcome import BadRowError
+from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.confluent.framed_codec import difference
+from connectors.protobuf.confluent.wire_format import SchemaKey, frame_prefix, read_frames, read_prefix
+from connectors.protobuf.schema.descriptors import Schema
 from tests.protobuf_rig import compiled
 
 

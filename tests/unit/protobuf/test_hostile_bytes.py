@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from connectors.protobuf.descriptors import Schema
 from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.schema.descriptors import Schema
 from tests.protobuf_rig import Rig, compiled
 
 DEEP = 150_000

@@ -15,12 +15,12 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from ptars import HandlerPool, PtarsConfig
 
-from connectors.protobuf.codec import PlainDecoder
-from connectors.protobuf.codec_fast import FastDecoder, PtarsError, guarded, unsupported
-from connectors.protobuf.codec_rows import AdaptiveDecoder
-from connectors.protobuf.encode_fast import FastEncoder, _supported
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
-from connectors.protobuf.plan import compile_plan
+from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, guarded, unsupported
+from connectors.protobuf.ptars.encoder import FastEncoder, _supported
+from connectors.protobuf.schema.plan import compile_plan
+from connectors.protobuf.upb.decoder import PlainDecoder
+from connectors.protobuf.upb.row_decoder import AdaptiveDecoder
 from connectors.protobuf.worker import EncodeCall, Engine
 from tests.protobuf_rig import Rig, compiled
 

@@ -15,14 +15,14 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import retry
-from connectors.protobuf import registry as registry_module
 from connectors.protobuf import to_protobuf
-from connectors.protobuf.confluent import FramedDecoder
+from connectors.protobuf.confluent import registry as registry_module
+from connectors.protobuf.confluent.framed_codec import FramedDecoder
+from connectors.protobuf.confluent.registry import Registry, parse_registry_options
+from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.errors import ProtobufAnalysisError
-from connectors.protobuf.frames import frame_prefix
 from connectors.protobuf.functions import _written
 from connectors.protobuf.options import parse_protobuf_options
-from connectors.protobuf.registry import Registry, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.protobuf_rig import Rig, compiled, descriptors

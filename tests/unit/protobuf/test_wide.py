@@ -13,14 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.protobuf.codec import PlainDecoder
-from connectors.protobuf.codec_fast import FastDecoder
-from connectors.protobuf.codec_rows import AdaptiveDecoder, RowDecoder
-from connectors.protobuf.encode import PlainEncoder
-from connectors.protobuf.encode_fast import FastEncoder
-from connectors.protobuf.encode_rows import AdaptiveEncoder, RowEncoder
 from connectors.protobuf.errors import ProtobufDataError
 from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.ptars.decoder import FastDecoder
+from connectors.protobuf.ptars.encoder import FastEncoder
+from connectors.protobuf.upb.decoder import PlainDecoder
+from connectors.protobuf.upb.encoder import PlainEncoder
+from connectors.protobuf.upb.row_decoder import AdaptiveDecoder, RowDecoder
+from connectors.protobuf.upb.row_encoder import AdaptiveEncoder, RowEncoder
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from tests.protobuf_rig import Rig, compiled
 

@@ -13,8 +13,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
-from connectors.protobuf.descriptors import Schema, pool_of
-from connectors.protobuf.outcome import BadRowError
+from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.schema.descriptors import Schema, pool_of
 
 __all__ = ["AnyPrinter"]
 

@@ -23,13 +23,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.codec import PlainDecoder
+from connectors.protobuf.batch_result import Decoded
 from connectors.protobuf.columns import bitmap, struct_array, validity_of
-from connectors.protobuf.fast_columns import doubtful, message_part
-from connectors.protobuf.outcome import Decoded
-from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan
-from connectors.protobuf.ptars_form import ptars_handler, skimmer
-from connectors.protobuf.wire_sizes import offsets
+from connectors.protobuf.ptars.columns import doubtful, message_part
+from connectors.protobuf.ptars.declarations import ptars_handler, skimmer
+from connectors.protobuf.ptars.sizes import offsets
+from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
+from connectors.protobuf.upb.decoder import PlainDecoder
 
 __all__ = ["FastDecoder", "PtarsError", "guarded", "unsupported"]
 
@@ -113,7 +113,7 @@ class FastDecoder:
         self._skim = guarded(lambda _: skimmer(), None).array_to_record_batch
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.outcome.Decoder.decode`."""
+        """See `connectors.protobuf.batch_result.Decoder.decode`."""
         if len(messages) == 0 or messages.null_count == len(messages):
             return self._plain.decode(messages)
         if messages.offset:

@@ -11,7 +11,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
-from connectors.protobuf.registry_client import unusable
+from connectors.protobuf.confluent.registry_client import unusable
 
 __all__ = ["add_well_known", "as_descriptor", "compile_texts"]
 
@@ -27,7 +27,7 @@ def as_descriptor(schema: str) -> FileDescriptorProto | None:
 
 def add_well_known(files: FileDescriptorSet) -> None:
     """Add what comes with protobuf itself, which no one registers as a reference."""
-    from connectors.protobuf.descriptors import well_known_class  # noqa: PLC0415 - loads these files
+    from connectors.protobuf.schema.descriptors import well_known_class  # noqa: PLC0415 - loads these files
 
     well_known_class("com.google.protobuf.Any")
     present = {file.name for file in files.file}

@@ -1,6 +1,6 @@
 """The reference codec: messages parsed by protobuf's own parser (upb), columns built field by field.
 
-It says what is right; `connectors.protobuf.codec_fast` is compared with it. The rules are those of Spark's
+It says what is right; `connectors.protobuf.ptars.decoder` is compared with it. The rules are those of Spark's
 ``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``.
 """
 
@@ -18,13 +18,13 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.any_json import AnyPrinter
+from connectors.protobuf.batch_result import BadRowError, Decoded
 from connectors.protobuf.columns import bitmap, list_array, map_array, offsets_of, struct_array
-from connectors.protobuf.descriptors import Schema
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.outcome import BadRowError, Decoded
-from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan, Shape
-from connectors.protobuf.wire_form import WireForm, wire_name
+from connectors.protobuf.schema.descriptors import Schema
+from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
+from connectors.protobuf.upb.any_json import AnyPrinter
+from connectors.protobuf.upb.declarations import WireForm, wire_name
 
 __all__ = ["PlainDecoder", "checked_micros", "is_zero", "lenient_text", "scalar_conversion", "zero_of"]
 
@@ -130,7 +130,7 @@ class PlainDecoder:
         return True
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.outcome.Decoder.decode`."""
+        """See `connectors.protobuf.batch_result.Decoder.decode`."""
         parsed: list[Message | None] = []
         errors: dict[int, str] = {}
         for row, data in enumerate(messages.to_pylist()):

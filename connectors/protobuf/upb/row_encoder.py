@@ -13,8 +13,12 @@ import pyarrow.types as kinds
 from google.protobuf.message import Message
 
 from connectors.core.pool import Cache
-from connectors.protobuf.codec import is_zero
-from connectors.protobuf.encode import (
+from connectors.protobuf.errors import ProtobufDataError
+from connectors.protobuf.schema.encode_plan import EncodeField
+from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.upb.declarations import wire_name
+from connectors.protobuf.upb.decoder import is_zero
+from connectors.protobuf.upb.encoder import (
     TYPES,
     Encoder,
     PlainEncoder,
@@ -24,10 +28,6 @@ from connectors.protobuf.encode import (
     split_duration,
     split_timestamp,
 )
-from connectors.protobuf.encode_plan import EncodeField
-from connectors.protobuf.errors import ProtobufDataError
-from connectors.protobuf.plan import Kind, Shape
-from connectors.protobuf.wire_form import wire_name
 
 __all__ = ["AdaptiveEncoder", "RowEncoder"]
 
@@ -53,7 +53,7 @@ class RowEncoder:
         self._latest: tuple[pa.DataType, pa.DataType | None, Write] | None = None
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.encode.Encoder.encode`."""
+        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
         kind = structs.type
 
         def make() -> tuple[pa.DataType | None, Write]:
@@ -238,7 +238,7 @@ class AdaptiveEncoder:
         self._planned = False
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.encode.Encoder.encode`."""
+        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
         return self.chosen(structs).encode(structs)
 
     def chosen(self, structs: pa.StructArray) -> Encoder:

@@ -14,10 +14,10 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
 
-from connectors.protobuf.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.plan import Kind, Shape
+from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
+from connectors.protobuf.schema.plan import Kind, Shape
 
 __all__ = ["EncodeField", "compile_encode_plan"]
 
@@ -48,7 +48,7 @@ class EncodeField:
         enum: the enum, for kind ENUM.
         path: the SQL path and the protobuf path, for errors.
         zero_is_absent: set by the fast encoder, where it declares a presence that the field has not.
-        dropped: always empty; see `connectors.protobuf.plan.FieldPlan`.
+        dropped: always empty; see `connectors.protobuf.schema.plan.FieldPlan`.
     """
 
     index: int

@@ -28,7 +28,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 from google.protobuf.message import Message
 
-from connectors.protobuf.descriptors import EnumType, FieldType, MessageType, Schema
+from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
 
 __all__ = ["WireForm", "wire_name"]
 

@@ -20,12 +20,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from connectors.core.errors import SourceGoneError
-from connectors.protobuf.descriptors import MessageType, Schema, parse_set
-from connectors.protobuf.encode import Encoder
+from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
+from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
+from connectors.protobuf.confluent.wire_format import SchemaKey, frame_prefix, read_frames
 from connectors.protobuf.errors import ProtobufError, analysis_error
-from connectors.protobuf.frames import SchemaKey, frame_prefix, read_frames
-from connectors.protobuf.outcome import BadRowError, Decoded, Decoder
-from connectors.protobuf.registry import RegisteredSchema, Registry
+from connectors.protobuf.schema.descriptors import MessageType, Schema, parse_set
+from connectors.protobuf.upb.encoder import Encoder
 
 __all__ = ["FramedDecoder", "FramedEncoder", "difference", "indexes_of", "message_at"]
 
@@ -155,7 +155,7 @@ class FramedDecoder:
         self._failures = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
-        """See `connectors.protobuf.outcome.Decoder.decode`.
+        """See `connectors.protobuf.batch_result.Decoder.decode`.
 
         Raises:
             ServiceUnavailableError: the registry does not answer: that is no fault of a row.
@@ -259,6 +259,6 @@ class FramedEncoder:
         self._prefix = pa.scalar(frame_prefix(schema_id, indexes), pa.binary())
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.encode.Encoder.encode`."""
+        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
         encoded = self._encoder.encode(structs)
         return pc.binary_join_element_wise(self._prefix, encoded, pa.scalar(b"", pa.binary()))

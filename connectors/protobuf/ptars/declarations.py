@@ -20,7 +20,7 @@ from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from connectors.protobuf.plan import Kind, Shape
+from connectors.protobuf.schema.plan import Kind, Shape
 
 __all__ = ["PtarsField", "form_name", "ptars_handler", "schema_of_handler", "skimmer", "wire_type"]
 

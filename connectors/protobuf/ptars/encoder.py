@@ -20,13 +20,13 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.pool import Cache
-from connectors.protobuf.codec_fast import PtarsError, guarded
 from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
-from connectors.protobuf.encode import TYPES, PlainEncoder
-from connectors.protobuf.encode_plan import EncodeField
-from connectors.protobuf.plan import Kind, Shape
-from connectors.protobuf.ptars_form import ptars_handler, schema_of_handler
-from connectors.protobuf.wire_sizes import numbers, offsets
+from connectors.protobuf.ptars.declarations import ptars_handler, schema_of_handler
+from connectors.protobuf.ptars.decoder import PtarsError, guarded
+from connectors.protobuf.ptars.sizes import numbers, offsets
+from connectors.protobuf.schema.encode_plan import EncodeField
+from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.upb.encoder import TYPES, PlainEncoder
 
 __all__ = ["FastEncoder"]
 
@@ -75,7 +75,7 @@ class FastEncoder:
         self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.encode.Encoder.encode`."""
+        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
         kind = structs.type
         writer = self._writers.get(kind, lambda: _writer(self._plain.plan(kind)))
         if writer is None or len(structs) == 0:

@@ -19,9 +19,9 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
-from connectors.protobuf.registry_client import RegistryClient, unusable
-from connectors.protobuf.registry_files import add_well_known, as_descriptor, compile_texts
-from connectors.protobuf.registry_options import RegistryOptions, parse_registry_options
+from connectors.protobuf.confluent.registry_client import RegistryClient, unusable
+from connectors.protobuf.confluent.registry_files import add_well_known, as_descriptor, compile_texts
+from connectors.protobuf.confluent.registry_options import RegistryOptions, parse_registry_options
 
 __all__ = ["RegisteredSchema", "Registry", "RegistryOptions", "parse_registry_options"]
 

@@ -15,13 +15,13 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import EncodeError, Message
 
 from connectors.core.pool import Cache
-from connectors.protobuf.codec import is_zero
-from connectors.protobuf.descriptors import MessageType, Schema
-from connectors.protobuf.encode_plan import EncodeField, compile_encode_plan
 from connectors.protobuf.errors import ProtobufDataError, data_error
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.plan import Kind, Shape
-from connectors.protobuf.wire_form import WireForm, wire_name
+from connectors.protobuf.schema.descriptors import MessageType, Schema
+from connectors.protobuf.schema.encode_plan import EncodeField, compile_encode_plan
+from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.upb.declarations import WireForm, wire_name
+from connectors.protobuf.upb.decoder import is_zero
 
 __all__ = [
     "TYPES",

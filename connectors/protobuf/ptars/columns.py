@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.codec import lenient_text
 from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
-from connectors.protobuf.descriptors import EnumPlan
-from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan, Shape
-from connectors.protobuf.ptars_form import PtarsField
-from connectors.protobuf.wire_sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
+from connectors.protobuf.ptars.declarations import PtarsField
+from connectors.protobuf.ptars.sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
+from connectors.protobuf.schema.descriptors import EnumPlan
+from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
+from connectors.protobuf.upb.decoder import lenient_text
 
 __all__ = ["Part", "doubtful", "message_part"]
 

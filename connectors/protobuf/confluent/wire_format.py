@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.protobuf.outcome import BadRowError
-from connectors.protobuf.wire_sizes import offsets
+from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.ptars.sizes import offsets
 
 __all__ = ["HEADERS", "Frames", "SchemaKey", "frame_prefix", "read_frames", "read_prefix"]
 

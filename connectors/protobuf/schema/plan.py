@@ -31,9 +31,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from connectors.protobuf.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
 from connectors.protobuf.errors import analysis_error, too_many_columns
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
+from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
 
 __all__ = [
     "DUMMY_FIELD",

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pyarrow as pa
 from google.protobuf.message import Message
 
-from connectors.protobuf.codec import PlainDecoder, checked_micros, is_zero, scalar_conversion, zero_of
-from connectors.protobuf.outcome import BadRowError, Decoded, Decoder
-from connectors.protobuf.plan import FieldPlan, Kind, MessagePlan, Shape
-from connectors.protobuf.wire_form import wire_name
+from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
+from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
+from connectors.protobuf.upb.declarations import wire_name
+from connectors.protobuf.upb.decoder import PlainDecoder, checked_micros, is_zero, scalar_conversion, zero_of
 
 __all__ = ["AdaptiveDecoder", "RowDecoder"]
 
@@ -43,7 +43,7 @@ class RowDecoder:
         self._row = self._message(plan.fields)
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.outcome.Decoder.decode`."""
+        """See `connectors.protobuf.batch_result.Decoder.decode`."""
         rows: list[dict[str, Any] | None] = []
         errors: dict[int, str] = {}
         for number, data in enumerate(messages.to_pylist()):
@@ -138,7 +138,7 @@ class AdaptiveDecoder:
         self._most_bytes = count * _MOST_BYTES if repeats else None
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.outcome.Decoder.decode`."""
+        """See `connectors.protobuf.batch_result.Decoder.decode`."""
         return self.chosen(messages).decode(messages)
 
     def chosen(self, messages: pa.Array) -> Decoder:

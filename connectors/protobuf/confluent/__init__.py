@@ -1,0 +1,1 @@
+"""Confluent's wire format and schema registries."""

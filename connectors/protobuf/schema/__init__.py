@@ -1,0 +1,1 @@
+"""Descriptors and the plans that both codecs follow."""

@@ -1,0 +1,1 @@
+"""The reference codec, over protobuf's own parser (upb)."""
