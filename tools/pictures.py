@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from connectors.observe.measure import LagHistory, measure, spool_lag
-from connectors.observe.spools import SpoolWatch
+from connectors.observe.lag import LagHistory, measure, spool_lag
+from connectors.observe.spool_probe import SpoolWatch
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.testing.protocol import FolderSink, StreamingQuery
 from connectors.testing.pubsub import PubSubServer

@@ -22,8 +22,8 @@ from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailab
 from connectors.core.extras import packages_missing
 
 if TYPE_CHECKING:
+    from connectors.observe.console import QueryView, SourceView
     from connectors.observe.history import History
-    from connectors.observe.view import QueryView, SourceView
 
 __all__ = ["report", "watch"]
 
@@ -40,7 +40,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,  # noqa: FBT002 - a flag of the command line
 ) -> None:
     """Show queries live: lag, rate, spool. Waits for a file or URL that is not there yet. Ends with Ctrl-C."""
-    from connectors.observe.view import LineViews, MetricViews  # noqa: PLC0415 - loads Spark, which doctor must not need
+    from connectors.observe.console import LineViews, MetricViews  # noqa: PLC0415 - loads Spark, which doctor must not need
 
     look: Callable[[], list[QueryView]]
     if source.startswith(("http://", "https://")):
@@ -68,7 +68,7 @@ def watch(
 
 def _is_awaited(error: ConnectorError) -> bool:
     """Whether the observer may be there later: its driver is about to start, or starts again."""
-    from connectors.observe.view import FILE_MISSING  # noqa: PLC0415 - as above
+    from connectors.observe.console import FILE_MISSING  # noqa: PLC0415 - as above
 
     return error.code == FILE_MISSING or isinstance(error, ServiceUnavailableError)
 
@@ -78,7 +78,7 @@ def report(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: FILE with .html.")] = None,
 ) -> None:
     """Make one HTML page with charts: throughput, batch duration, lag, duplicates. It loads nothing from anywhere."""
-    from connectors.observe.view import read_lines  # noqa: PLC0415 - as above
+    from connectors.observe.console import read_lines  # noqa: PLC0415 - as above
 
     with named_errors():
         page = _page()
@@ -116,7 +116,7 @@ def _write(target: Path, text: str, source: Path) -> None:
     Raises:
         ConnectorError: it would replace what it was made of, or cannot be written.
     """
-    from connectors.observe.lines import open_private  # noqa: PLC0415 - as above
+    from connectors.observe.jsonl import open_private  # noqa: PLC0415 - as above
 
     try:
         if target.exists() and target.samefile(source):

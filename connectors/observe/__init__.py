@@ -8,7 +8,7 @@
 `watch` goes on until the `Observer` that it gives is closed.
 """
 
-from connectors.observe.listener import Observer, watch
 from connectors.observe.supervise import supervise
+from connectors.observe.watch import Observer, watch
 
 __all__ = ["Observer", "supervise", "watch"]

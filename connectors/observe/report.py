@@ -14,7 +14,7 @@ from plotly.graph_objects import Figure, Scatter
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
-from connectors.observe.view import idle_after, last_line
+from connectors.observe.console import idle_after, last_line
 
 __all__ = ["page"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from connectors.core.errors import SourceGoneError
-from connectors.observe.listener import Observer
-from connectors.observe.spools import SpoolWatch, SpoolWatches
+from connectors.observe.spool_probe import SpoolWatch, SpoolWatches
+from connectors.observe.watch import Observer
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
 from connectors.spool.ledger.identity import open_identity

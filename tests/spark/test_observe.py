@@ -21,7 +21,7 @@ from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.errors import SourceGoneError
 from connectors.observe import Observer, supervise, watch
-from connectors.observe.view import LineViews, MetricViews, QueryView
+from connectors.observe.console import LineViews, MetricViews, QueryView
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
 from connectors.testing.protocol import descendants
@@ -112,7 +112,7 @@ def test_a_query_is_measured_and_its_subscription_goes_after_a_stop_without_erro
 ) -> None:
     rows: list[int] = []
     with (
-        caplog.at_level("INFO", "connectors.observe.listener"),
+        caplog.at_level("INFO", "connectors.observe.watch"),
         watch(spark, port=0, **options(server, tmp_path)) as observer,
     ):
         server.create_subscription(f"projects/shop/subscriptions/{tmp_path.name}", TOPIC)

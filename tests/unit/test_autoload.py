@@ -13,7 +13,7 @@ import pytest
 
 import connectors
 from connectors.core.extras import install_command
-from connectors.doctor.workers import check_workers
+from connectors.doctor.spark_workers import check_workers
 
 ROOT = Path(__file__).parents[2]
 AUTOLOAD = ROOT / "autoload"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from connectors.cli.errors import printable
 from connectors.cli.main import app
-from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement
+from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement
 from tests.spool_writing import HandSpool
 
 ROOT = Path(__file__).parents[2]

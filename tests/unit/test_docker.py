@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import connectors
-from connectors.observe.exporter import Exporter
-from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
+from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
+from connectors.observe.prometheus import Exporter
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"

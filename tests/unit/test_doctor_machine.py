@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
-from connectors.doctor.environment import check_environment, check_spark, spark_settings
-from connectors.doctor.machine import check_machine
-from connectors.doctor.workers import check_workers
+from connectors.doctor.environment import check_environment, check_machine, check_spark, spark_settings
+from connectors.doctor.spark_workers import check_workers
 
 ROOT = Path(__file__).parents[2]
 
@@ -66,7 +65,7 @@ def test_a_proxy_that_takes_what_is_on_this_machine_is_told(tmp_path: Path) -> N
 
 
 CONNECT = """
-from connectors.doctor.machine import check_connect
+from connectors.doctor.environment import check_connect
 assert list(check_connect({})) == []
 for each in check_connect({"SPARK_REMOTE": "sc://spark:15002/;token=hunter2"}):
     print(each.outcome, each.code, each.found)

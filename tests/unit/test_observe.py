@@ -21,10 +21,10 @@ from pyspark.errors import PySparkRuntimeError
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError
 from connectors.kafka.lag import source_lag
-from connectors.observe.exporter import Exporter
-from connectors.observe.listener import Observer, watch
-from connectors.observe.measure import LagHistory, Measurement, PartitionLag, SpoolMeasurement, measure, spool_lag
-from connectors.observe.spools import SpoolWatch, SpoolWatches
+from connectors.observe.lag import LagHistory, Measurement, PartitionLag, SpoolMeasurement, measure, spool_lag
+from connectors.observe.prometheus import Exporter
+from connectors.observe.spool_probe import SpoolWatch, SpoolWatches
+from connectors.observe.watch import Observer, watch
 from tests.spool_writing import SOURCES, HandSpool
 
 KINDS = {"spool": spool_lag, "kafka_py": source_lag}

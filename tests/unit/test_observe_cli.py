@@ -25,11 +25,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.observe.exporter import Exporter
-from connectors.observe.lines import LineFile
-from connectors.observe.measure import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
+from connectors.observe.console import LineViews, MetricViews, read_lines
+from connectors.observe.jsonl import LineFile
+from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
+from connectors.observe.prometheus import Exporter
 from connectors.observe.report import _thinned, page
-from connectors.observe.view import LineViews, MetricViews, read_lines
 from connectors.testing.java import free_port
 from tests.unit.test_extras import WITHOUT
 

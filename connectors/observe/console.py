@@ -15,7 +15,7 @@ from typing import Any, Final, TypeGuard
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import install_command
 from connectors.observe.history import History, Sample
-from connectors.observe.runs import Runs
+from connectors.observe.watch import Runs
 
 __all__ = [
     "FILE_MISSING",

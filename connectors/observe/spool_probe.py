@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.observe.measure import SpoolMeasurement
+from connectors.observe.lag import SpoolMeasurement
 from connectors.spool.admin.stats import SpoolRates, SpoolStats, stats
 from connectors.spool.options import LOCATION
 

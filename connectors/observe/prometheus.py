@@ -8,7 +8,7 @@ from typing import Final
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.extras import install_command
-from connectors.observe.measure import Measurement, SpoolMeasurement
+from connectors.observe.lag import Measurement, SpoolMeasurement
 
 try:
     from prometheus_client import CollectorRegistry, start_http_server

@@ -2,6 +2,8 @@
 
 Spark calls a listener from threads of its own, and a slow or failing one holds up or hides the others. So the listener
 only puts what it hears into a queue; a thread of the observer does the rest, and no error of it reaches Spark.
+
+Which run of a query is the newest: Spark can tell of the end of a run after the start of the next one.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -27,17 +30,34 @@ from pyspark.sql.streaming.listener import (
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.formats import modules_named
-from connectors.observe.lines import LineFile
-from connectors.observe.measure import LagHistory, Measurement, SourceLag, measure, spool_lag
-from connectors.observe.runs import Runs
+from connectors.observe.jsonl import LineFile
+from connectors.observe.lag import LagHistory, Measurement, SourceLag, measure, spool_lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from connectors.observe.exporter import Exporter
-    from connectors.observe.spools import SpoolWatches
+    from connectors.observe.prometheus import Exporter
+    from connectors.observe.spool_probe import SpoolWatches
 
-__all__ = ["Observer", "watch"]
+__all__ = ["Observer", "Runs", "watch"]
+
+
+_REMEMBERED = 8
+
+
+class Runs:
+    """The last runs of each query, in the order in which they were first heard of."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, deque[str]] = {}
+
+    def heard(self, query: str, run: str) -> bool:
+        """Note an event of a run, and tell whether no newer run of its query is known."""
+        runs = self._runs.setdefault(query, deque(maxlen=_REMEMBERED))
+        if run not in runs:
+            runs.append(run)
+        return runs[-1] == run
+
 
 _log = logging.getLogger(__name__)
 _STOP: Final = (0, "stop", None)
@@ -87,13 +107,13 @@ def watch(
             )
     watches: SpoolWatches | None = None
     if spools:
-        from connectors.observe.spools import SpoolWatch, SpoolWatches  # noqa: PLC0415 - needs what comes with spools
+        from connectors.observe.spool_probe import SpoolWatch, SpoolWatches  # noqa: PLC0415 - needs what comes with spools
 
         watches = SpoolWatches([SpoolWatch(each) for each in ([spools] if isinstance(spools, str | Path) else spools)])
     with contextlib.ExitStack() as opened:
         exporter = None
         if port is not None:
-            from connectors.observe.exporter import Exporter  # noqa: PLC0415 - needs an extra
+            from connectors.observe.prometheus import Exporter  # noqa: PLC0415 - needs an extra
 
             exporter = Exporter(port, address)
             opened.callback(exporter.close)
