@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
-from connectors.testing.maven import class_path
+from connectors.testing.servers.maven import class_path
 
 _STEPS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 _FIRST_ROWS_SECONDS = 120.0

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-from connectors.testing.protocol import descendants
+from connectors.testing.spark_protocol.driver import descendants
 
 __all__ = ["ProcessorMeter", "shares"]
 
@@ -20,7 +20,7 @@ _LEAST_SHOWN = 0.005
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KINDS = (
     ("canned_pubsub", "server"),
-    ("connectors.testing.pubsub", "server"),
+    ("connectors.testing.pubsub.server", "server"),
     ("emulator", "server"),
     ("connectors.spool.fetching.process", "fetchers"),
     ("source_runner", "source process"),

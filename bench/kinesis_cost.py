@@ -28,7 +28,7 @@ from _common import Benchmark, parser
 from connectors.core.offsets import SENTINEL, is_sentinel
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.micro_batch import KinesisStream
-from connectors.testing.kinesis import KinesisControl, KinesisServerProcess, start_server_process
+from connectors.testing.kinesis.server import KinesisControl, KinesisServerProcess, start_server_process
 
 SHARDS = (1, 10, 100, 1000)
 OPERATIONS = ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")

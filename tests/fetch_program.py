@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from connectors.core.failpoints import ROLE_VARIABLE
-from connectors.testing.protocol import descendants
+from connectors.testing.spark_protocol.driver import descendants
 
 
 class FetchProgram:

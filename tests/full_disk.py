@@ -17,8 +17,8 @@ from typing import Any
 
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
-from connectors.testing.protocol import TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.pubsub_rig import PubSubRig
 
 MEGABYTES = 24

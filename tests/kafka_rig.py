@@ -24,8 +24,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from connectors.testing.kafka_broker import PASSWORD, USER, KafkaBroker
-from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+from connectors.testing.kafka.broker import PASSWORD, USER, KafkaBroker
+from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 
 SOURCE = "connectors.kafka.datasource:KafkaDataSource"
 PATIENCE = 60.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.testing.protocol import DriverCrashedError
-from connectors.testing.protocol_stream import Step
+from connectors.testing.spark_protocol.driver import DriverCrashedError
+from connectors.testing.spark_protocol.stream import Step
 from tests.kinesis_rig import PATIENCE, KinesisRig
 
 

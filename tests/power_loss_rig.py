@@ -20,7 +20,7 @@ from pathlib import Path
 from connectors.core.errors import ConnectorError
 from connectors.spool.store.disk import Disk, disk, set_disk
 from connectors.testing.power_loss import DiskCall, DiskModel, Kind, RecordingDisk, Tree, Way, write_tree
-from connectors.testing.protocol import DriverCrashedError, ProtocolError
+from connectors.testing.spark_protocol.driver import DriverCrashedError, ProtocolError
 from tests.in_process_query import InProcessQuery
 from tests.spool_life import SpoolLife
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.testing.protocol import StreamingQuery, resident_bytes
+from connectors.testing.spark_protocol.driver import StreamingQuery, resident_bytes
 from tests.pubsub_rig import PubSubRig
 
 ROWS_A_BATCH = 5

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from connectors.spool.fetching.target import FAILPOINTS as FETCHER_POINTS
-from connectors.testing.protocol import ReaderDiedError, StreamingQuery
+from connectors.testing.spark_protocol.driver import ReaderDiedError, StreamingQuery
 from tests.pubsub_rig import PubSubRig
 
 LOCAL_POINTS = ("store.before_sync", "store.before_link", "store.before_folder_sync")

@@ -32,7 +32,7 @@ from connectors.spool.stream.background import Started
 from connectors.spool.stream.compaction import UpkeepSettings
 from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
 from connectors.spool.stream.reader import read_slices
-from connectors.testing.protocol import FolderSink, InProcessWorkers
+from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.in_process_query import InProcessQuery
 
 ROW_BYTES = 10

@@ -21,8 +21,8 @@ from typing import Any
 from connectors.observe.lag import LagHistory, measure, spool_lag
 from connectors.observe.spool_probe import SpoolWatch
 from connectors.pubsub.datasource import PubSubDataSource
-from connectors.testing.protocol import FolderSink, StreamingQuery
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "docs" / "pictures"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from connectors.spool import stats
-from connectors.testing.pubsub_client import PubSubTestClient
-from connectors.testing.pubsub_knobs import PubSubKnobs
+from connectors.testing.pubsub.client import PubSubTestClient
+from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from tests.chaos import _processes
 from tests.chaos._sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from connectors.pubsub.datasource import PubSubDataSource
-from connectors.testing.object_store import ObjectStoreServer
-from connectors.testing.protocol import Batch, DriverCrashedError, ReaderDiedError, StreamingQuery, TaskWorkers
-from connectors.testing.protocol_stream import Trigger
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import (
+    Batch,
+    DriverCrashedError,
+    ReaderDiedError,
+    StreamingQuery,
+    TaskWorkers,
+)
+from connectors.testing.spark_protocol.stream import Trigger
 from tests.external_rig import ExternalRig
 from tests.pubsub_rig import PubSubRig
 from tests.pubsub_sweep import all_crashes, sweep

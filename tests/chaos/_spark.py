@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from connectors.testing.protocol import descendants
-from connectors.testing.protocol_system import child_environment
+from connectors.testing.spark_protocol.driver import descendants
+from connectors.testing.spark_protocol.system import child_environment
 from tests.chaos import _processes, _spark_job
 
 READY_SECONDS = 60.0

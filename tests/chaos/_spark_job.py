@@ -30,7 +30,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
-from connectors.testing.protocol import digest
+from connectors.testing.spark_protocol.driver import digest
 
 LOG_NAME = "batches.jsonl"
 SINK_NAME = "sink"

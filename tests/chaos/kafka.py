@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kafka_broker import KafkaBroker
+from connectors.testing.kafka.broker import KafkaBroker
 from tests.chaos._kafka_kills import KillPlan, KillTrial
 from tests.chaos._record import Record
 from tests.chaos._spark import SparkJobs

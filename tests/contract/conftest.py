@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.protocol import TaskWorkers
+from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.contract.harness import SourceHarness
 from tests.contract.kafka_harness import KafkaHarness
 from tests.contract.kinesis_harness import KinesisEfoHarness, KinesisHarness

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from connectors.testing.kafka import MockKafkaProcess
+from connectors.testing.kafka.mock import MockKafkaProcess
 from tests.contract.harness import SourceHarness
 
 _numbers = itertools.count()

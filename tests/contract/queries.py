@@ -7,7 +7,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from connectors.testing.protocol import FolderSink, InProcessWorkers, ReaderProcess, StreamingQuery, is_running
+from connectors.testing.spark_protocol.driver import (
+    FolderSink,
+    InProcessWorkers,
+    ReaderProcess,
+    StreamingQuery,
+    is_running,
+)
 from tests.contract.harness import SourceHarness
 
 

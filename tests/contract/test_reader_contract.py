@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.testing.protocol import (
+from connectors.testing.spark_protocol.driver import (
     STEPS,
     Batch,
     BatchRead,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.protocol import InProcessWorkers, ProtocolError
+from connectors.testing.spark_protocol.driver import InProcessWorkers, ProtocolError
 from tests.contract import test_reader_contract as contract
 from tests.contract import wrong_sources as wrong
 from tests.contract.reference_harness import ReferenceHarness

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.testing.protocol import (
+from connectors.testing.spark_protocol.driver import (
     BatchRead,
     InProcessWorkers,
     ProtocolError,

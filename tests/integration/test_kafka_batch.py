@@ -20,8 +20,8 @@ from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.options.subscription import Subscribe
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.splits import OffsetRange
-from connectors.testing.kafka_certificates import make_certificates
-from connectors.testing.protocol import BatchRead, TaskFailedError
+from connectors.testing.kafka.certificates import make_certificates
+from connectors.testing.spark_protocol.driver import BatchRead, TaskFailedError
 from tests.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 from tests.kafka_tokens import TokenEndpoint
 

@@ -12,8 +12,8 @@ from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import ConnectorError
 from connectors.kafka import doctor as diagnosis
 from connectors.kafka.doctor import check
-from connectors.testing.java import free_port
-from connectors.testing.kafka_broker import USER
+from connectors.testing.kafka.broker import USER
+from connectors.testing.servers.java import free_port
 from tests.kafka_rig import LOG_IN, KafkaRig
 
 

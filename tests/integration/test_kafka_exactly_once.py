@@ -28,7 +28,7 @@ from connectors.kafka.sink.exactly_once import check_layout
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.task import StreamTask
 from connectors.kafka.sink.writer import RecordSink
-from connectors.testing.kafka_broker import KafkaBroker, find_broker
+from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.kafka_task import SCHEMA, TaskPlan, batches, exactly_once, run_commit, run_process, run_task, start_process
 

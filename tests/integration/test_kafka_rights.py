@@ -13,8 +13,8 @@ from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.consumer_pool import KeptConsumer
 from connectors.kafka.source.reader import _Run
 from connectors.kafka.source.splits import OffsetRange
-from connectors.testing.kafka_broker import USER
-from connectors.testing.protocol import TaskFailedError
+from connectors.testing.kafka.broker import USER
+from connectors.testing.spark_protocol.driver import TaskFailedError
 from tests.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.kafka_task import TaskPlan, run_commit, run_task
 

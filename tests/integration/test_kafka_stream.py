@@ -17,7 +17,7 @@ from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source import latest_offsets as watch
 from connectors.kafka.source.consumer_pool import close_readers
 from connectors.kafka.source.micro_batch import KafkaStream
-from connectors.testing.protocol import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
+from connectors.testing.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
 from tests.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
 
 STRATEGIES = ("subscribe", "subscribePattern", "assign")

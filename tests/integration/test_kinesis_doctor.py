@@ -15,8 +15,8 @@ from connectors.kinesis.doctor import check
 from connectors.kinesis.fan_out.consumers import active_consumer
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
-from connectors.testing.java import free_port
-from connectors.testing.kinesis import KinesisServer
+from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.servers.java import free_port
 from tests.kinesis_rig import PATIENCE, KinesisRig
 
 HOUR = 3600.0

@@ -34,8 +34,8 @@ from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT, SegmentReader
 from connectors.spool.store.base import open_store
-from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.protocol import (
+from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.spark_protocol.driver import (
     DriverCrashedError,
     ReaderFailedError,
     StreamingQuery,
@@ -835,7 +835,7 @@ def test_03_a_fetcher_that_dies_anywhere_loses_and_doubles_nothing(two: Efo, tmp
 
 @pytest.mark.parametrize("point", ["kinesis.before_free", "kinesis.after_free"])
 def test_03_a_source_that_dies_while_it_frees_loses_and_doubles_nothing(two: Efo, tmp_path: Path, point: str) -> None:
-    from connectors.testing.protocol import ReaderDiedError  # noqa: PLC0415 - only here
+    from connectors.testing.spark_protocol.driver import ReaderDiedError  # noqa: PLC0415 - only here
 
     query = two.query()
     query.reader_environment = {"CONNECTORS_FAILPOINTS": f"reader/{point}=kill_once:{tmp_path / 'died'}"}

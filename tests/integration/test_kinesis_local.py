@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.protocol import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
+from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 from tests.kinesis_calls import KinesisCalls, kinesis_client
 from tests.kinesis_rig import FAST, PATIENCE, SOURCE
 

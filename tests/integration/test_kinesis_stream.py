@@ -26,8 +26,8 @@ from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.reader import read_range
-from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from connectors.testing.protocol import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
+from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.spark_protocol.driver import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 from tests.kinesis_rig import PATIENCE, KinesisRig, wait_until
 
 HOUR = 3600.0

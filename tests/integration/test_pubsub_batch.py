@@ -14,8 +14,14 @@ import pytest
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import stats
 from connectors.spool.store.lock_owner import Holder
-from connectors.testing.protocol import BatchRead, ReaderFailedError, TaskFailedError, TaskWorkers, descendants
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import (
+    BatchRead,
+    ReaderFailedError,
+    TaskFailedError,
+    TaskWorkers,
+    descendants,
+)
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.protocol import (
+from connectors.testing.spark_protocol.driver import (
     DriverCrashedError,
     ReaderDiedError,
     ReaderFailedError,

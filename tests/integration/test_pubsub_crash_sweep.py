@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.object_store import ObjectStoreServer
-from connectors.testing.protocol import TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.external_rig import ExternalRig
 from tests.pubsub_rig import PubSubRig
 from tests.pubsub_sweep import READER_POINTS, REPAIR_POINTS, Crash, all_crashes, points_in_code, sweep

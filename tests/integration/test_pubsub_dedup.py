@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from connectors.testing.protocol import ReaderFailedError, StreamingQuery
+from connectors.testing.spark_protocol.driver import ReaderFailedError, StreamingQuery
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 BY_UID = {"dedupAttribute": "uid"}

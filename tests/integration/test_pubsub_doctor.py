@@ -14,8 +14,8 @@ import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.pubsub.doctor import check
-from connectors.testing.java import free_port
-from connectors.testing.kafka_certificates import make_certificates
+from connectors.testing.kafka.certificates import make_certificates
+from connectors.testing.servers.java import free_port
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 WORKERS = 1

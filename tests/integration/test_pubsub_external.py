@@ -20,9 +20,9 @@ from connectors.pubsub.source.external_fetch import outside_plans
 from connectors.spool.fetching.external_runner import run_fetchers
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.store.base import open_store
-from connectors.testing.object_store import ObjectStoreServer
-from connectors.testing.protocol import TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.fetch_program import FetchProgram
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 from tests.spool_writing import SECRET

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.testing.protocol import InProcessWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.pubsub_growth import Footprint, footprints, grown
 from tests.pubsub_rig import PubSubRig
 

@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-from connectors.testing.protocol import FolderSink, ReaderFailedError
+from connectors.testing.spark_protocol.driver import FolderSink, ReaderFailedError
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 
 CLICKS = "projects/other/subscriptions/clicks"

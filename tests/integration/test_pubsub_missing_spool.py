@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.testing.protocol import ReaderFailedError
+from connectors.testing.spark_protocol.driver import ReaderFailedError
 from tests.pubsub_rig import PubSubRig
 
 

@@ -16,7 +16,7 @@ import pytest
 from connectors.core.options.declaration import option_rows
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.options.source import PubSubReadOptions
-from connectors.testing.protocol import (
+from connectors.testing.spark_protocol.driver import (
     Batch,
     DriverCrashedError,
     ReaderFailedError,

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.protocol import TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.pubsub_calls import PubSubCalls
 from tests.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.protocol import TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.pubsub_rig import TOPIC, PubSubRig
 from tests.pubsub_task import TaskPlan, run_process, run_task
 

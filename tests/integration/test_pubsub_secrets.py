@@ -13,8 +13,8 @@ from connectors.core.offsets import SENTINEL
 from connectors.core.options.declaration import redacted_options
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.options.stream import PubSubStreamOptions
-from connectors.testing.protocol import ReaderFailedError, TaskWorkers
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.pubsub_rig import PubSubRig
 
 CANARY = "canary-5f1c7e"

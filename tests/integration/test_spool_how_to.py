@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.protocol import DriverCrashedError, ReaderFailedError
+from connectors.testing.spark_protocol.driver import DriverCrashedError, ReaderFailedError
 from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
 
 PAGE = Path(__file__).parent.parent.parent / "docs/how-to/move-and-restore-a-spool.md"

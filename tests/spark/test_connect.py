@@ -18,9 +18,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from connectors.testing.java import free_port
-from connectors.testing.processes import start_bound_process
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.servers.java import free_port
+from connectors.testing.servers.process import start_bound_process
 from tests import connect_client
 from tools.protos import SOURCES, compile_set
 from tools.side_environment import side_environment

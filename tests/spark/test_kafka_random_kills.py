@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.kafka_broker import KafkaBroker, find_broker
+from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from tests.chaos._kafka_kills import KillPlan, KillTrial
 from tests.chaos._spark import SparkJobs
 from tests.kafka_rig import KafkaRig

@@ -29,8 +29,8 @@ from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.executors import fetch_on_executors
 from connectors.spool import stats
-from connectors.testing.protocol import descendants
-from connectors.testing.pubsub import PubSubServer
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.spark_protocol.driver import descendants
 from tests.pubsub_calls import PubSubCalls
 
 

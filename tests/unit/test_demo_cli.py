@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.testing.java import free_port
+from connectors.testing.servers.java import free_port
 
 WITHOUT = "import sys; sys.modules['{}'] = None; from connectors.cli.main import main; main()"
 

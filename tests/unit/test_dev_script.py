@@ -220,7 +220,7 @@ class TestHelp:
             "python -m connectors.cli.main demo --help",
             "python bench/fetch.py --help",
             "python -m pytest -n 4 -h",
-            "python -m connectors.testing.emulator --help",
+            "python -m connectors.testing.servers.pubsub_emulator --help",
         ]
 
 
@@ -474,7 +474,7 @@ class TestVerbs:
         assert ready.calls("pytest") == ["python -m pytest -n 4 -k a or b tests/unit"]
         assert ready.calls("fetch") == ["python bench/fetch.py --rows 3"]
         assert ready.calls("chaos") == ["python -m tests.chaos.pubsub --trials 3"]
-        assert ready.calls("emulator") == ["python -m connectors.testing.emulator --port 1"]
+        assert ready.calls("emulator") == ["python -m connectors.testing.servers.pubsub_emulator --port 1"]
 
     def test_status_of_the_tests_is_the_status(self, ready: Tree) -> None:
         ready.dev("test", status=1, BROKEN="pytest")

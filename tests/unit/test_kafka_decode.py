@@ -18,7 +18,7 @@ from connectors.kafka.source.consumer_pool import close_readers
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, header_column, record_batch, time_column
 from connectors.kafka.source.splits import OffsetRange
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 
 LARGEST_MS = (2**63 - 1) // 1000
 NANOSECONDS = 1_700_000_000_123_456_789

@@ -13,7 +13,7 @@ from connectors.core.options.kinds import Secret
 from connectors.kafka import doctor as diagnosis
 from connectors.kafka.doctor import check
 from connectors.kafka.options.client import ClientSettings
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 
 
 @pytest.fixture(scope="module")

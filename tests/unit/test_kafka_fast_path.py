@@ -30,7 +30,7 @@ from connectors.kafka.source.splits import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.options.client import ClientSettings
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 with MockKafka() as mock:
     settings = ClientSettings((("bootstrap.servers", mock.endpoint),))
     batch = pa.RecordBatch.from_pydict({"value": [b"v" * 100], "partition": pa.array([0], pa.int32())})

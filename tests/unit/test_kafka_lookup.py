@@ -27,8 +27,8 @@ from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.options.subscription import Subscribe, SubscribePattern
 from connectors.kafka.source.batch import Bounds, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
-from connectors.testing.kafka import MockKafka
-from connectors.testing.kafka_certificates import make_certificates
+from connectors.testing.kafka.certificates import make_certificates
+from connectors.testing.kafka.mock import MockKafka
 
 UNKNOWN_PARTITION, LEADER_NOT_AVAILABLE = 3, 5
 PASSING = {

@@ -8,7 +8,7 @@ import pytest
 
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.sink.commit_markers import Finished, MarkerNames, Markers
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 
 REQUEST_TIMED_OUT, LOADING, NO_COORDINATOR, NOT_COORDINATOR = 7, 14, 15, 16
 

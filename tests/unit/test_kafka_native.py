@@ -30,7 +30,7 @@ from connectors.kafka.source.consumer_pool import close_readers, open_source
 from connectors.kafka.source.native_records import _addresses, _binary, _fill_far
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.splits import OffsetRange
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 
 VALUES = st.lists(
     st.one_of(st.none(), st.binary(max_size=14), st.binary(min_size=11, max_size=60)), min_size=1, max_size=40

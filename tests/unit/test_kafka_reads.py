@@ -24,7 +24,7 @@ from connectors.kafka.source.consumer_pool import close_readers, open_source, ow
 from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
 from connectors.kafka.source.records import Event, RecordSource
 from connectors.kafka.source.splits import OffsetRange
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 
 UNKNOWN_PARTITION, NOT_LEADER = 3, 6
 

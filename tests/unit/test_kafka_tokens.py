@@ -17,7 +17,7 @@ from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import parse_read_options
-from connectors.testing.kafka import MockKafka
+from connectors.testing.kafka.mock import MockKafka
 
 T = TypeVar("T")
 

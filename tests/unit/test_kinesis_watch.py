@@ -19,7 +19,7 @@ from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.rate_limits import Share, counted_end
 from connectors.kinesis.source.scheduler import Job, Jobs
 from connectors.kinesis.source.shard_monitor import Followed, ShardWatch
-from connectors.testing.kinesis import KinesisServer
+from connectors.testing.kinesis.server import KinesisServer
 
 PATIENCE = 30.0
 

@@ -30,7 +30,7 @@ from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
 from connectors.observe.prometheus import Exporter
 from connectors.observe.report import _thinned, page
-from connectors.testing.java import free_port
+from connectors.testing.servers.java import free_port
 from tests.unit.test_extras import WITHOUT
 
 START = 1_700_000_000_000

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from connectors.testing.protocol import (
+from connectors.testing.spark_protocol.driver import (
     STEPS,
     AttemptsDifferError,
     BatchRead,
@@ -494,7 +494,7 @@ def test_driver_process_leaves_no_process_when_its_own_parent_is_killed(traced: 
 
 _PARENT = f"""
 import json, sys, time
-from connectors.testing.protocol import DriverProcess
+from connectors.testing.spark_protocol.driver import DriverProcess
 asked = json.loads(sys.argv[1])
 folder = asked["folder"]
 driver = DriverProcess({SOURCE!r}, asked["options"], checkpoint=folder + "/checkpoint", sink=folder + "/sink")

@@ -12,8 +12,8 @@ import pytest
 
 from connectors.core.diagnostics.network import connect, look_up, split_address, tls_handshake
 from connectors.core.errors import ConnectorError
-from connectors.testing.java import free_port
-from connectors.testing.kafka_certificates import make_certificates
+from connectors.testing.kafka.certificates import make_certificates
+from connectors.testing.servers.java import free_port
 
 HOST = "127.0.0.1"
 

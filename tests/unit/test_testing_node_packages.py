@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.node_packages import node_packages
+from connectors.testing.servers.node_packages import node_packages
 
 MANIFEST = Path(__file__).parents[2] / "connectors" / "testing" / "npm" / "kinesis-local"
 

@@ -10,12 +10,12 @@ import pytest
 from google.pubsub_v1 import types
 
 from connectors.testing.clock import SECOND, Schedule
-from connectors.testing.pubsub import PubSubServer
-from connectors.testing.pubsub_events import EventLog
-from connectors.testing.pubsub_faults import AckLoss, Duplication, FaultPlan, RedeliveryRule
-from connectors.testing.pubsub_model import Consumer, Machinery
-from connectors.testing.pubsub_state import PubSubState
-from connectors.testing.pubsub_wire import MessageIds
+from connectors.testing.pubsub.faults.events import EventLog
+from connectors.testing.pubsub.faults.plan import AckLoss, Duplication, FaultPlan, RedeliveryRule
+from connectors.testing.pubsub.model.messages import Consumer, Machinery
+from connectors.testing.pubsub.model.state import PubSubState
+from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub.wire import MessageIds
 from tests.pubsub_calls import PubSubCalls
 
 TOPIC = "projects/p/topics/orders"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.protobuf.confluent.registry import Registry, parse_registry_options
-from connectors.testing.kafka_certificates import make_certificates
+from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.protobuf_rig import compiled
 

@@ -1,0 +1,1 @@
+"""A Kinesis server for tests."""

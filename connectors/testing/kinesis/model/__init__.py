@@ -1,0 +1,1 @@
+"""Streams, shards and limits of the Kinesis server."""

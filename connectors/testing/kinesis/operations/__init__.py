@@ -1,0 +1,1 @@
+"""The operations of the Kinesis API, on the state of the server."""

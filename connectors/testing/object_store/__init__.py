@@ -1,0 +1,1 @@
+"""An S3 server for tests."""

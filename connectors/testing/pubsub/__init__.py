@@ -1,0 +1,1 @@
+"""A Pub/Sub server for tests."""

@@ -1,0 +1,1 @@
+"""The state machine of the Pub/Sub server: topics, subscriptions, queues, ordering."""

@@ -1,0 +1,1 @@
+"""Programs of others that tests start: where they are found, and their processes."""

@@ -1,0 +1,1 @@
+"""A driver that calls a reader as Spark does, without Spark's JVM."""
