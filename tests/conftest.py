@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.processes import RUN_MARK, orphans
+from tests.support.processes import RUN_MARK, orphans
 
 TIERS = {"unit", "contract", "spark", "integration"}
 

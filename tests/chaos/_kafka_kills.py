@@ -11,7 +11,7 @@ from typing import Any
 
 from tests.chaos import _processes
 from tests.chaos._spark import GONE_SECONDS, SparkJobs
-from tests.kafka_rig import KafkaRig
+from tests.support.kafka_rig import KafkaRig
 
 HEALING_SECONDS = 90.0
 """At most so long nothing new may come to the target."""

@@ -19,9 +19,9 @@ from connectors.testing.spark_protocol.driver import (
     TaskWorkers,
 )
 from connectors.testing.spark_protocol.stream import Trigger
-from tests.external_rig import ExternalRig
-from tests.pubsub_rig import PubSubRig
-from tests.pubsub_sweep import all_crashes, sweep
+from tests.support.external_rig import ExternalRig
+from tests.support.pubsub_rig import PubSubRig
+from tests.support.pubsub_sweep import all_crashes, sweep
 
 _MESSAGES_TO_REPLAY = 6
 _BATCH_SECONDS = 60.0

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.chaos._record import ROOT, Record, RecordMismatchError
-from tests.processes import RUN_MARK, orphans
+from tests.support.processes import RUN_MARK, orphans
 
 _ORPHAN_SECONDS = 10.0
 _TERMINATED = 143

@@ -19,11 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.chaos._record import ROOT, versions
-from tests.documents import blocks, run
+from tests.support.documents import blocks, run
 
 _KEPT = ("PATH", "LANG", "JAVA_HOME", "TMPDIR")
 _KEPT_PREFIXES = ("PIP_", "UV_", "HTTP", "http", "SSL_", "REQUESTS_")
-_SHORTENED = {"./dev test": "./dev test tests/unit/test_docs.py tests/unit/test_reference_docs.py"}
+_SHORTENED = {
+    "./dev test": "./dev test tests/unit/repository/test_docs.py tests/unit/repository/test_reference_docs.py"
+}
 
 
 class Newcomer:

@@ -20,7 +20,7 @@ from tests.chaos._kafka_kills import KillPlan, KillTrial
 from tests.chaos._record import Record
 from tests.chaos._spark import SparkJobs
 from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
-from tests.kafka_rig import KafkaRig
+from tests.support.kafka_rig import KafkaRig
 
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "numpy")
 

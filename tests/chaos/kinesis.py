@@ -22,8 +22,8 @@ from tests.chaos._kinesis_kills import MODES, KillPlan, KillTrial
 from tests.chaos._record import Record
 from tests.chaos._spark import SparkJobs
 from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
-from tests.kinesis_rig import KinesisRig
-from tests.kinesis_sweep import crash_twice
+from tests.support.kinesis_rig import KinesisRig
+from tests.support.kinesis_sweep import crash_twice
 
 PACKAGES = ("pyspark", "pyarrow", "boto3", "msgspec")
 

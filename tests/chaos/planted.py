@@ -1,4 +1,4 @@
-"""``./dev chaos planted``: every planted bug is caught by the check that it names (see `tests.planted_bugs`)."""
+"""``./dev chaos planted``: every planted bug is caught by the check that it names (see `tests.support.planted_bugs`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.planted_bugs import planted_bugs
+from tests.support.planted_bugs import planted_bugs
 
 
 def main() -> int:

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from connectors.testing.power_loss import Way
-from tests.full_disk_rig import live_on_full_disk
-from tests.power_loss_rig import check, losses, record
+from tests.support.full_disk_rig import live_on_full_disk
+from tests.support.power_loss_rig import check, losses, record
 
 REFUSALS = 3
 

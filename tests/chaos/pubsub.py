@@ -23,8 +23,8 @@ from tests.chaos._pubsub_sweep import run_sweep
 from tests.chaos._record import Record
 from tests.chaos._spark import SparkJobs
 from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
-from tests.pubsub_growth import footprints, grown
-from tests.pubsub_rig import PubSubRig
+from tests.support.pubsub_growth import footprints, grown
+from tests.support.pubsub_rig import PubSubRig
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "ptars")
 SWEEPS = 2

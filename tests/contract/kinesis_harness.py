@@ -12,7 +12,7 @@ from pathlib import Path
 
 from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
 from tests.contract.harness import SourceHarness
-from tests.kinesis_rig import FAST, SOURCE
+from tests.support.kinesis_rig import FAST, SOURCE
 
 _numbers = itertools.count()
 

@@ -27,7 +27,7 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError
 from connectors.protobuf.worker import Engine
 from tests.golden.protobuf_cases import CASES, Case
-from tests.protobuf_rig import Rig, descriptors
+from tests.support.protobuf_rig import Rig, descriptors
 
 CORPUS = Path(__file__).parent / "protobuf" / "corpus.json"
 JVM_SCRIPT = Path(__file__).parent / "protobuf_jvm.py"

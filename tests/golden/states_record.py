@@ -18,8 +18,8 @@ from connectors.spool.admin.repair import quarantine_named
 from connectors.testing.kinesis.server import start_server_process
 from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.spark_protocol.driver import DriverCrashedError, TaskWorkers
-from tests.kinesis_rig import KinesisRig, wait_until
-from tests.pubsub_rig import SUBSCRIPTION, PubSubRig
+from tests.support.kinesis_rig import KinesisRig, wait_until
+from tests.support.pubsub_rig import SUBSCRIPTION, PubSubRig
 
 STATES = Path(__file__).parent / "states"
 _BATCHES = 40  # enough that committed segments are freed and their ids are written as runs

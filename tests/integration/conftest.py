@@ -21,8 +21,8 @@ from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.servers.kinesis_local import KinesisLocal, find_kinesis_local
 from connectors.testing.servers.pubsub_emulator import Emulator, find_emulator
 from connectors.testing.spark_protocol.driver import TaskWorkers
-from tests.kafka_rig import STEADY, KafkaRig
-from tests.pubsub_rig import PubSubRig
+from tests.support.kafka_rig import STEADY, KafkaRig
+from tests.support.pubsub_rig import PubSubRig
 
 
 @pytest.fixture(scope="session")

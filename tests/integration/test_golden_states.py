@@ -21,7 +21,7 @@ from connectors.spool.store.base import open_store
 from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.golden.states_record import STATES
-from tests.pubsub_rig import PubSubRig
+from tests.support.pubsub_rig import PubSubRig
 
 VERSIONS = sorted(path.name for path in STATES.iterdir())
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from connectors.testing.pubsub.server import PubSubServer
-from tests.unit.test_autoload import NEIGHBOUR
+from tests.unit.repository.test_autoload import NEIGHBOUR
 
 pytestmark = pytest.mark.long
 

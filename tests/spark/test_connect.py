@@ -21,7 +21,7 @@ import pytest
 from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.servers.java import free_port
 from connectors.testing.servers.process import start_bound_process
-from tests import connect_client
+from tests.support import connect_client
 from tools.protos import SOURCES, compile_set
 from tools.side_environment import side_environment
 

@@ -20,7 +20,7 @@ from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.formats import missing_source
 from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.servers.java import free_port
-from tests.documents import blocks, environment, run
+from tests.support.documents import blocks, environment, run
 from tools.protos import build
 from tools.side_environment import side_environment
 

@@ -20,7 +20,7 @@ from connectors.kafka.lag import offsets_behind
 from connectors.kafka.sink.task import query_run
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.servers.maven import class_path
-from tests.kafka_rig import STEADY, KafkaRig, text
+from tests.support.kafka_rig import STEADY, KafkaRig, text
 
 
 @pytest.fixture(scope="module")

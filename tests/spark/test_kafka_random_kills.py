@@ -12,7 +12,7 @@ import pytest
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from tests.chaos._kafka_kills import KillPlan, KillTrial
 from tests.chaos._spark import SparkJobs
-from tests.kafka_rig import KafkaRig
+from tests.support.kafka_rig import KafkaRig
 
 
 @pytest.mark.long

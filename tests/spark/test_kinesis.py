@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from connectors import register
 from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
-from tests.kinesis_rig import FAST, KinesisRig
+from tests.support.kinesis_rig import FAST, KinesisRig
 
 
 @pytest.fixture(scope="module")

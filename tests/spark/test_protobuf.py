@@ -19,7 +19,7 @@ from connectors.cli.demo.job import QUICK_JAVA
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.worker import Engine
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.protobuf_rig import Rig
+from tests.support.protobuf_rig import Rig
 
 RIG = Rig(Engine.AUTO)
 PERMISSIVE = {"mode": "PERMISSIVE"}

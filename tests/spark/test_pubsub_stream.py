@@ -31,7 +31,7 @@ from connectors.executors import fetch_on_executors
 from connectors.spool import stats
 from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.spark_protocol.driver import descendants
-from tests.pubsub_calls import PubSubCalls
+from tests.support.pubsub_calls import PubSubCalls
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from connectors.core.options.declaration import secret_options
-from tests import secrets_program
-from tests.docs_facts import OPTIONS
+from tests.support import secrets_program
+from tests.support.docs_facts import OPTIONS
 
 ROOT = Path(__file__).parents[2]
 CANARY = "canary5f1c7e"

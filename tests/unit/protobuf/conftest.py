@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.protobuf_rig import RIGS, Rig
+from tests.support.protobuf_rig import RIGS, Rig
 
 
 @pytest.fixture(params=RIGS)

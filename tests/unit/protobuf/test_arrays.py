@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.protobuf.worker import EncodeCall
-from tests.protobuf_generated import varint
-from tests.protobuf_rig import Rig
+from tests.support.protobuf_generated import varint
+from tests.support.protobuf_rig import Rig
 
 
 def people(rig: Rig, count: int) -> list[bytes | None]:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from connectors.protobuf.errors import ProtobufAnalysisError
-from tests.protobuf_rig import Rig
+from tests.support.protobuf_rig import Rig
 
 BASIC = {"id": 7, "text": "seven", "color": "GREEN"}
 SCALARS = {

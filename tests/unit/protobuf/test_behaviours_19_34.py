@@ -11,7 +11,7 @@ import pytest
 
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.schema.descriptors import Schema, read_descriptor_file
-from tests.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled
 
 BASIC = {"id": 7, "text": "seven", "color": "GREEN"}
 EMIT = {"emit.default.values": "true"}

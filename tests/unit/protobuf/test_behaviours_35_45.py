@@ -13,7 +13,7 @@ from connectors.core.errors import OptionError
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.options import parse_protobuf_options
-from tests.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors
 
 EMIT = {"emit.default.values": "true"}
 UNWRAP = {"unwrap.primitive.wrapper.types": "true"}

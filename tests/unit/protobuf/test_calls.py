@@ -28,7 +28,7 @@ from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set,
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.upb.decoder import PlainDecoder
 from connectors.protobuf.worker import DecodeCall, Engine, binary_column
-from tests.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors
 
 
 def test_error_texts_are_those_of_spark() -> None:

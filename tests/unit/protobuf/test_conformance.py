@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.protobuf_generated import tagged, varint
-from tests.protobuf_rig import Rig, compiled
+from tests.support.protobuf_generated import tagged, varint
+from tests.support.protobuf_rig import Rig, compiled
 
 I32, I64, U32, U64 = 2**31, 2**63, 2**32, 2**64
 UNKNOWN = 666

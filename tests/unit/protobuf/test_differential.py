@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from connectors.protobuf.ptars.decoder import FastDecoder
 from connectors.protobuf.worker import Engine
-from tests.protobuf_generated import descriptor_sets, fill, mixed_rows
-from tests.protobuf_rig import Rig, sound
+from tests.support.protobuf_generated import descriptor_sets, fill, mixed_rows
+from tests.support.protobuf_rig import Rig, sound
 
 F = FieldDescriptor
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled
 
 ONEOF = """syntax = "proto3"; message Nothing {}
 message O { oneof c { int32 n = 1; Nothing nothing = 2; string s = 3; } }

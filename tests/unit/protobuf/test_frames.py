@@ -11,7 +11,7 @@ from connectors.protobuf.batch_result import BadRowError
 from connectors.protobuf.confluent.framed_codec import difference
 from connectors.protobuf.confluent.wire_format import SchemaKey, frame_prefix, read_frames, read_prefix
 from connectors.protobuf.schema.descriptors import Schema
-from tests.protobuf_rig import compiled
+from tests.support.protobuf_rig import compiled
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.golden.protobuf_cases import CASES, Case
 from tests.golden.protobuf_record import CORPUS, differences, ours
-from tests.protobuf_rig import Rig
+from tests.support.protobuf_rig import Rig
 
 ANSWERS: dict[str, dict[str, Any]] = {each["name"]: each for each in json.loads(CORPUS.read_text())}
 

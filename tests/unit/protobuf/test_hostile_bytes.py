@@ -7,7 +7,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.schema.descriptors import Schema
-from tests.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled
 
 DEEP = 150_000
 START, END = b"\x7b", b"\x7c"  # of a group with the number 15, which no message here declares

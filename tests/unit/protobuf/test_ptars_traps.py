@@ -22,7 +22,7 @@ from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.decoder import PlainDecoder
 from connectors.protobuf.upb.row_decoder import AdaptiveDecoder
 from connectors.protobuf.worker import EncodeCall, Engine
-from tests.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled
 
 PLAIN = Rig(Engine.PYTHON)
 FAST = Rig(Engine.FAST)

@@ -25,7 +25,7 @@ from connectors.protobuf.functions import _written
 from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 

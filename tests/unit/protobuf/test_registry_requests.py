@@ -20,7 +20,7 @@ from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailab
 from connectors.protobuf.confluent.registry import Registry, parse_registry_options
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.protobuf_rig import compiled
+from tests.support.protobuf_rig import compiled
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 LOGINS = (

@@ -22,7 +22,7 @@ from connectors.protobuf.upb.encoder import PlainEncoder
 from connectors.protobuf.upb.row_decoder import AdaptiveDecoder, RowDecoder
 from connectors.protobuf.upb.row_encoder import AdaptiveEncoder, RowEncoder
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
-from tests.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled
 
 COLUMNS = 400
 

@@ -1,0 +1,233 @@
+"""Where an extra is not installed, whatever needs it says which one, and how to install it."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from connectors.core.extras import TESTED_PTARS, extra_imports, install_advice, install_command, packages_missing
+
+ROOT = Path(__file__).parents[3]
+EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+    "optional-dependencies"
+]
+CONNECTORS = {"kafka": "kafka_py", "kinesis": "kinesis", "pubsub": "pubsub"}
+WITHOUT = """
+import importlib, sys
+from importlib.abc import MetaPathFinder
+
+class Nothing(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Nothing())
+"""
+"""The modules that the first argument names are not installed."""
+SOURCES = """
+from connectors.core.formats import data_sources
+for source in data_sources():
+    try:
+        source({})
+        print(source.name(), "is there")
+    except Exception as error:
+        print(source.name(), error)
+"""
+IMPORT = """
+try:
+    importlib.import_module(sys.argv[2])
+except ModuleNotFoundError as error:
+    print(error)
+"""
+
+
+def run(code: str, missing: str, *more: str) -> list[str]:
+    command = [sys.executable, "-c", WITHOUT + code, missing, *more]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+    return done.stdout.splitlines()
+
+
+def said(missing: str, where: str, extra: str) -> str:
+    advice = f"Install the extra {extra}: {install_command(extra)}, here and on every executor."
+    return f"[PACKAGES_MISSING] not installed: {missing} ({where}). {advice}"
+
+
+def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
+    """As after an install of the extra kafka alone; such a format was an error of `register`."""
+    assert run(SOURCES, "grpc,grpc_status,google.auth,google.protobuf,xxhash,boto3,botocore,h2,msgspec") == [
+        "kafka_py is there",
+        "kinesis " + said("boto3, botocore, h2, msgspec, xxhash", "the format kinesis", "kinesis"),
+        "pubsub " + said("grpc, grpc_status, google.auth, google.protobuf, xxhash", "the format pubsub", "pubsub"),
+    ]
+    assert run(SOURCES, "confluent_kafka")[0] == "kafka_py " + said("confluent_kafka", "the format kafka_py", "kafka")
+
+
+@pytest.mark.parametrize(
+    ("missing", "module", "where", "extra"),
+    [
+        ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
+        ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
+        ("msgspec", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
+        ("xxhash", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
+        ("numpy", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
+        ("xxhash", "connectors.spool", "a spool", "pubsub"),
+        ("xxhash", "connectors.executors", "a spool", "pubsub"),
+        ("google.protobuf", "connectors.protobuf", "connectors.protobuf", "protobuf"),
+    ],
+)
+def test_an_import_that_needs_an_extra_says_which(missing: str, module: str, where: str, extra: str) -> None:
+    """So does a worker on another machine that has not all that the driver has."""
+    assert run(IMPORT, missing, module) == [said(missing, where, extra)]
+
+
+def test_a_module_of_the_pack_itself_is_no_matter_of_an_extra() -> None:
+    with (
+        pytest.raises(ModuleNotFoundError, match=r"^No module named 'connectors\.nothing'$"),
+        extra_imports("kafka", "x"),
+    ):
+        importlib.import_module("connectors.nothing")
+
+
+READ = """
+import logging
+logging.basicConfig(level="INFO", stream=sys.stdout, format="%(message)s")
+sys.path[:0] = sys.argv[2:]
+
+import pyarrow as pa
+from google.protobuf import timestamp_pb2
+from connectors.protobuf.schema.descriptors import class_descriptor_set
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
+from connectors.pubsub.source.decoder import make_decoder
+from connectors.pubsub.client.messages import wire_message
+
+response = wire_message("StreamingPullResponse")()
+response.received_messages.add(ack_id="a").message.message_id = "7"
+for _ in range(2):
+    decoder = make_decoder()
+    print(decoder.is_fast, decoder.decode([response.SerializeToString()]).rows.column("messageId").to_pylist())
+kind = timestamp_pb2.Timestamp
+column = pa.array([kind(seconds=5).SerializeToString()] * 1000, pa.binary())
+for engine in (Engine.AUTO, Engine.AUTO, Engine.PYTHON, Engine.FAST):
+    common = class_descriptor_set(kind.DESCRIPTOR), kind.DESCRIPTOR.full_name, ProtobufOptions()
+    try:
+        structs = DecodeCall(*common, None, engine)(column)
+        print(engine, structs[999].as_py(), EncodeCall(*common, engine)(structs).equals(column))
+    except Exception as error:
+        print(error)
+print("ptars" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("missing", ["ptars", ""], ids=["absent", "another version"])
+def test_without_a_tested_ptars_protobuf_reads_and_one_line_says_so(missing: str, tmp_path: Path) -> None:
+    metadata = tmp_path / "ptars-0.0.26.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: ptars\nVersion: 0.0.26\n")
+    why = "ptars is not installed" if missing else "ptars 0.0.26 is installed, not the tested 0.0.25"
+    slower = f"by protobuf, which is several times slower and gives the same: {why}. {install_advice('fast')}"
+    other = f"{install_advice('fast')} Or: Let engine be auto or python; both give the same values."
+    values = "{'seconds': 5, 'nanos': None} True"
+    assert run(READ, missing, str(tmp_path)) == [
+        f"[FAST_DECODER_NOT_USED] Messages of Pub/Sub are read {slower}",
+        *["False ['7']"] * 2,
+        f"[FAST_DECODER_NOT_USED] Large batches of from_protobuf and to_protobuf are decoded and encoded {slower}",
+        f"auto {values}",
+        f"auto {values}",
+        f"python {values}",
+        f"[PROTOBUF_ENGINE] ptars cannot be used: {why} (engine=fast). {other}",
+        "False",
+    ]
+
+
+def test_without_ptars_the_protobuf_functions_behave_as_with_it() -> None:
+    behaviours = [str(path) for path in sorted((ROOT / "tests/unit/protobuf").glob("test_behaviours_*.py"))]
+    code = "import pytest; sys.exit(pytest.main([*sys.argv[2:], '-q', '-p', 'no:cacheprovider', '-k', 'upb or auto']))"
+    last = run(code, "ptars", *behaviours, str(ROOT / "tests/unit/protobuf/test_golden.py"))[-1]
+    assert re.match(r"\d{3,} passed, \d+ deselected", last), last
+
+
+def test_the_doctor_warns_that_fetchers_are_slower_without_ptars() -> None:
+    code = """
+from itertools import islice
+from connectors.pubsub.doctor import check
+for found in islice(check({}, {}, None), 2):
+    print(found.check, found.outcome, found.code, found.mend)
+"""
+    assert run(code, "ptars") == [
+        "packages ok  ",
+        f"fast decoder warning FAST_DECODER_NOT_USED {install_advice('fast')}",
+    ]
+
+
+def test_the_extra_fast_brings_a_tested_ptars() -> None:
+    assert EXTRAS["fast"] in [[f"ptars=={version}"] for version in TESTED_PTARS]
+    assert not [line for name, lines in EXTRAS.items() if name != "fast" for line in lines if "ptars" in line]
+
+
+@pytest.mark.parametrize("connector", CONNECTORS)
+def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
+    checks = importlib.import_module(f"connectors.{connector}.checks")
+    assert CONNECTORS[connector] == checks.FORMAT
+    brought = {re.split(r"[<>=]", line)[0] for line in EXTRAS[connector]}
+    homes = packages_distributions()
+    homes |= {"google.auth": ["google-auth"], "google.protobuf": ["protobuf"]}
+    needed = {homes[module][0] for module in checks.PACKAGES}
+    with_others = {"google-cloud-pubsub", "google-api-core"}  # which bring grpcio-status
+    optional = {"h11"}  # only the server for tests needs it
+    assert needed - {"botocore", "grpcio-status"} == brought - with_others - optional
+
+
+ORIGINS = [
+    ("", "pip install 'pyspark-stream-connectors[kafka]'"),
+    ('{"url": "file://FOLDER", "dir_info": {}}', "pip install 'FOLDER[kafka]'"),
+    ('{"url": "file://FOLDER", "dir_info": {"editable": true}}', "pip install -e 'FOLDER[kafka]'"),
+    ('{"url": "file://FOLDER/a%20b.whl", "archive_info": {}}', "pip install 'FOLDER/a b.whl[kafka]'"),
+    ('{"url": "file://FOLDER/gone.whl", "archive_info": {}}', "pip install 'pyspark-stream-connectors[kafka]'"),
+    (
+        '{"url": "https://host/pack.whl", "archive_info": {}}',
+        "pip install 'pyspark-stream-connectors[kafka] @ https://host/pack.whl'",
+    ),
+    (
+        '{"url": "https://host/pack.git", "vcs_info": {"vcs": "git", "commit_id": "1f2e"}}',
+        "pip install 'pyspark-stream-connectors[kafka] @ git+https://host/pack.git@1f2e'",
+    ),
+    ('["no", "object"]', "pip install 'pyspark-stream-connectors[kafka]'"),
+    ("[" * 100_000, "pip install 'pyspark-stream-connectors[kafka]'"),
+]
+
+
+@pytest.mark.parametrize(("direct_url", "command"), ORIGINS)
+def test_advice_to_install_an_extra_names_where_the_pack_was_installed_from(
+    tmp_path: Path, direct_url: str, command: str
+) -> None:
+    (tmp_path / "a b.whl").touch()
+    installed = tmp_path / "pyspark_stream_connectors-0.1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.4\nName: pyspark-stream-connectors\nVersion: 0.1.0\n")
+    if direct_url:
+        (installed / "direct_url.json").write_text(direct_url.replace("FOLDER", str(tmp_path)))
+    program = "from connectors.core.extras import install_command; print(install_command('kafka'))"
+    environ = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=tmp_path, env=environ
+    )
+    assert done.stdout.strip() == command.replace("FOLDER", str(tmp_path))
+
+
+def test_every_extra_that_an_error_names_exists() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
+    assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
+    named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
+        re.findall(r'(?:extra_imports\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
+    )
+    assert named | {"all"} == EXTRAS.keys()
+    assert str(packages_missing(["x"], "y", "kafka")) == said("x", "y", "kafka")

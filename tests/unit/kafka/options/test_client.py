@@ -1,0 +1,572 @@
+"""Settings of the JVM's client: librdkafka takes each, or it is translated, ignored, or refused with what to use."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from connectors.core.errors import OptionError
+from connectors.kafka.client.factory import check_settings, open_producer
+from connectors.kafka.client.librdkafka import new_client
+from connectors.kafka.options.client import ClientSettings, _warn
+from connectors.kafka.options.sink import parse_write_options
+from connectors.kafka.options.source import parse_read_options
+from tests.support.kafka_jvm_settings import CONSUMER, PRODUCER
+
+BROKER = {"kafka.bootstrap.servers": "127.0.0.1:9"}
+DEFAULT_PARTITIONER = "org.apache.kafka.clients.producer.internals.DefaultPartitioner"
+ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
+
+
+def read(given: dict[str, str]) -> ClientSettings:
+    raw = BROKER | {"subscribe": "orders"} | {f"kafka.{name}": value for name, value in given.items()}
+    return parse_read_options(raw, {}, streaming=True).client
+
+
+def written(given: dict[str, str], **options: str) -> ClientSettings:
+    raw = BROKER | {"topic": "orders"} | options | {f"kafka.{name}": value for name, value in given.items()}
+    return parse_write_options(raw, {}, streaming=True).client
+
+
+def test_spaces_around_a_setting_are_no_part_of_it() -> None:
+    given = {"security.protocol": " PLAINTEXT ", "isolation.level": "read_committed\n", "bootstrap.servers": " b:1 "}
+    settings = read(given)
+    check_settings(settings)
+    wanted = {name: value.strip() for name, value in given.items()}
+    assert {name: settings.get(name) for name in given} == wanted
+    assert written({"acks": " all ", "compression.type": "gzip "}).get("acks") == "all"
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ("one:9092, two:9093", "one:9092,two:9093"),
+        ("one:9092,,two:9093,", "one:9092,two:9093"),
+        ("INTERNAL://one:9092,SASL_SSL://two:9093", "one:9092,two:9093"),
+        ("[::1]:9092", "[::1]:9092"),
+        ("fe80::1%eth0:9092", "[fe80::1%eth0]:9092"),
+        ("broker_1.kafka-0.svc:9092", "broker_1.kafka-0.svc:9092"),
+        ("broker", "broker"),
+    ],
+)
+def test_addresses_of_brokers_may_have_the_forms_of_the_jvm_client(given: str, taken: str) -> None:
+    settings = read({"bootstrap.servers": given})
+    assert settings.get("bootstrap.servers") == taken
+    check_settings(settings)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "one:99999",
+        "one:0",
+        "one:abc",
+        "one:1 two:2",
+        "one:1;two:2",
+        "one:1\ntwo:2",
+        "http://one:1/path",
+        "me:word@one:1",
+    ],
+)
+def test_an_address_that_would_be_looked_for_elsewhere_is_refused(given: str) -> None:
+    with pytest.raises(OptionError, match=r"^\[OPTION_ILLEGAL\] .*kafka\.bootstrap\.servers cannot hold") as caught:
+        read({"bootstrap.servers": given})
+    assert "word" not in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [",", " , "])
+def test_a_list_without_a_broker_is_refused(given: str) -> None:
+    with pytest.raises(OptionError, match="names no server"):
+        written({"bootstrap.servers": given})
+
+
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "retries", "batch.size", "max.in.flight", "socket.timeout.ms"])
+@pytest.mark.parametrize("value", ["250s", "2m", "1e3", "0x10", "1_000", "1.5", "many", ""])
+def test_a_number_with_anything_else_in_it_is_refused(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=rf"The option kafka\.{name} cannot be '{value}'.*whole number"):
+        written({name: value})
+
+
+def test_a_number_with_leading_zeros_is_no_octal_one() -> None:
+    settings = written({"retries": "010", "batch.size": "+016384", "linger.ms": "0.5"})
+    assert [settings.get(name) for name in ("retries", "batch.size", "linger.ms")] == ["10", "16384", "0.5"]
+    open_producer(settings, {})
+
+
+def test_the_longest_pause_before_connecting_again_is_no_shorter_than_the_first() -> None:
+    for given in (
+        {"reconnect.backoff.ms": "15000"},
+        {"reconnect.backoff.ms": "900", "reconnect.backoff.max.ms": "500"},
+    ):
+        settings = read(given)
+        assert settings.get("reconnect.backoff.max.ms") == given["reconnect.backoff.ms"]
+        check_settings(settings)
+
+
+def test_what_was_read_is_checked_unless_the_user_says_otherwise() -> None:
+    assert read({}).get("check.crcs") == "true"
+    assert read({"check.crcs": "false"}).get("check.crcs") == "false"
+
+
+MOVED = {"max.poll.records": "500", "max.block.ms": "60000", "metrics.num.samples": "2", "metric.reporters": "my.Class"}
+PRODUCERS = {"buffer.memory": "x", "max.request.size": "1", "partitioner.class": "x", "key.serializer": "x"}
+
+
+@pytest.mark.parametrize(
+    ("parse", "given"),
+    [(read, MOVED | PRODUCERS), (written, MOVED | {"key.deserializer": "x"})],
+    ids=["source", "sink"],
+)
+def test_settings_that_have_no_meaning_here_are_ignored_with_one_warning_that_lists_them(
+    parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    _warn.cache_clear()
+    for _ in range(2):
+        assert parse(given) == parse({})
+    (line,) = caplog.messages
+    assert line.startswith("[KAFKA_SETTING_IGNORED]")
+    assert all(f"kafka.{name}: " in line for name in given)
+
+
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_all_settings_that_are_refused_stand_in_one_error(
+    parse: Callable[[dict[str, str]], ClientSettings],
+) -> None:
+    given = {
+        "interceptor.classes": "my.Class",
+        "ssl.protocol": "TLSv1.2",
+        "socket.timeout.ms": "10s",
+        "no.such.setting": "secret",
+        "debug": "everything",
+        "log_cb": "x",
+    }
+    with pytest.raises(OptionError) as caught:
+        parse(given)
+    assert all(name in caught.value.what for name in given)
+    assert "secret" not in str(caught.value)
+    for text in ("Leave kafka.interceptor.classes out.", "the newest version of TLS", "without a unit", "librdkafka"):
+        assert text in caught.value.action
+
+
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_settings_that_only_librdkafka_refuses_have_its_code_and_stand_in_one_error(
+    parse: Callable[[dict[str, str]], ClientSettings],
+) -> None:
+    with pytest.raises(OptionError, match=r"^\[KAFKA_SETTING\] .*no\.such\.setting.*another") as caught:
+        parse({"no.such.setting": "1", "another": "2"})
+    assert caught.value.action == "Options that begin with kafka. are settings of librdkafka."
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plugin.library.paths",
+        "ssl.engine.location",
+        "ssl.engine.id",
+        "ssl.providers",
+        "sasl.kerberos.kinit.cmd",
+        "test.mock.num.brokers",
+    ],
+)
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_a_setting_that_loads_code_runs_a_command_or_mocks_the_brokers_is_refused(
+    parse: Callable[[dict[str, str]], ClientSettings], name: str
+) -> None:
+    with pytest.raises(OptionError, match=f"kafka.{name} is not supported"):
+        parse({name: "/tmp/evil.so"})
+
+
+def test_openssl_s_own_providers_can_be_named() -> None:
+    assert read({"ssl.providers": "default,legacy"}).get("ssl.providers") == "default,legacy"
+
+
+JAAS = 'PlainLoginModule required username="{}" password="{}";'
+
+
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"client.id": "shop\0x"}, "client.id"),
+        ({"acks\0": "all"}, r"acks\0"),
+        ({"bootstrap.servers": "broker:1\0"}, "bootstrap.servers"),
+        ({"group.id": "a\0b"}, "group.id"),
+        ({"sasl.password": "hunter2\0x"}, "sasl.password"),
+        ({"ssl.key.pem": "hunter2\0x"}, "ssl.key.pem"),
+        ({"sasl.jaas.config": JAAS.format("me", r"hunter2\000x")}, "sasl.password"),
+        ({"sasl.jaas.config": JAAS.format(r"m\000e", "hunter2")}, "sasl.username"),
+    ],
+    ids=str,
+)
+def test_a_nul_in_a_setting_or_a_password_is_refused(
+    parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], name: str
+) -> None:
+    with pytest.raises(OptionError, match=r"KAFKA_NUL|cannot hold") as caught:
+        parse(given)
+    assert f"kafka.{name}" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("make", [new_client, lambda _, given: open_producer(ClientSettings(), given)])
+def test_no_client_is_made_of_a_setting_with_a_nul(make: Callable[[int, dict[str, str]], object]) -> None:
+    for given in ({"client.id": "shop\0x"}, {"client.id\0": "shop"}):
+        with pytest.raises(OptionError, match="KAFKA_NUL"):
+            make(0, given)
+
+
+@pytest.mark.parametrize("name", ["com.acme.RoundRobinPartitioner", "x.DefaultPartitioner", "DefaultPartitioner"])
+def test_a_partitioner_that_is_not_kafkas_own_is_not_taken_for_it(name: str) -> None:
+    with pytest.raises(OptionError, match=f"The partitioner {name} is a class of the JVM"):
+        written({"partitioner.class": name})
+
+
+def test_options_of_asynchronous_progress_are_for_spark_alone() -> None:
+    names = ("Enabled", "CheckpointIntervalMs")
+    given = {f"asyncProgressTracking{name}": "true" for name in names}
+    assert written({}, **given, _asyncProgressTrackingOverrideSinkSupportCheck="true") == written({})
+
+
+def refusal(parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str]) -> OptionError | None:
+    """The error that a setting is refused with, if it is."""
+    try:
+        parse(given)
+    except OptionError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("name", CONSUMER)
+def test_the_source_takes_or_refuses_by_name_each_setting_of_the_jvm_client(name: str) -> None:
+    given = {name: CONSUMER[name]}
+    refused = refusal(read, given)
+    if refused is None:
+        check_settings(read(given))
+    else:
+        assert (refused.code, bool(refused.action)) == ("OPTION_ILLEGAL", True)
+
+
+@pytest.mark.parametrize("name", PRODUCER)
+def test_the_sink_takes_or_refuses_by_name_each_setting_of_the_jvm_client(name: str) -> None:
+    given = {name: PRODUCER[name]}
+    refused = refusal(written, given)
+    if refused is None:
+        open_producer(written(given), {})
+    else:
+        assert (refused.code, bool(refused.action)) == ("OPTION_ILLEGAL", True)
+
+
+@pytest.mark.parametrize("name", ["receive.buffer.bytes", "send.buffer.bytes"])
+def test_the_systems_own_size_of_a_buffer_is_told_in_the_words_of_librdkafka(name: str) -> None:
+    assert read({name: "-1"}).get(f"socket.{name}") == "0"
+    check_settings(read({name: "-1"}))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+    ],
+)
+def test_secrets_of_an_oidc_client_are_not_shown(name: str) -> None:
+    for settings in (read({name: "hidden"}), written({name: "hidden"})):
+        assert "hidden" not in repr(settings)
+        assert "hidden" in settings.revealed().values()
+
+
+# Idempotence: what ProducerConfig of kafka-clients 3.9 makes of the same settings
+
+SWITCHED_OFF = [
+    {"retries": "0"},
+    {"retries": "+00"},
+    {"message.send.max.retries": "0"},
+    {"max.in.flight.requests.per.connection": "6"},
+    {"max.in.flight": "1000000"},
+    {"acks": "1"},
+    {"acks": "0"},
+    {"request.required.acks": "1"},
+    {"retries": "0", "max.in.flight.requests.per.connection": "6"},
+]
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_what_an_idempotent_producer_cannot_have_switches_idempotence_off(given: dict[str, str]) -> None:
+    settings = written(given)
+    assert settings.get("enable.idempotence") == "false"
+    # As whole numbers are written everywhere: librdkafka reads others by the rules of C.
+    assert {name: settings.get(name) for name in given} == {**given, **({"retries": "0"} if "retries" in given else {})}
+    open_producer(settings, {})
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_with_idempotence_asked_for_it_is_refused_in_the_jvm_clients_words(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match=r"Must set (retries|acks|max\.in\.flight[a-z.]*) to") as caught:
+        written({**given, "enable.idempotence": "true"})
+    assert "or give kafka.enable.idempotence=false" in caught.value.action
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_with_transactions_it_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError, match="exactly_once needs an idempotent producer") as caught:
+        written(given, deliveryGuarantee="exactly_once")
+    assert caught.value.action == f"Leave kafka.{next(iter(given))} out."
+
+
+@pytest.mark.parametrize("given", SWITCHED_OFF, ids=str)
+def test_without_idempotence_all_of_it_may_be_given(given: dict[str, str]) -> None:
+    open_producer(written({**given, "enable.idempotence": "false"}), {})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"retries": "1"},
+        {"acks": "-1"},
+        {"acks": "ALL"},
+        {"max.in.flight.requests.per.connection": "5"},
+        {"enable.idempotence": "true", "retries": "3", "acks": "all", "max.in.flight.requests.per.connection": "1"},
+    ],
+    ids=str,
+)
+def test_the_producer_is_idempotent_otherwise(given: dict[str, str]) -> None:
+    for guarantee in ("at_least_once", "exactly_once"):
+        settings = written(given, deliveryGuarantee=guarantee)
+        assert settings.get("enable.idempotence") == "true"
+        open_producer(settings, {})
+
+
+def test_that_idempotence_is_off_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            written({"max.in.flight": "77"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because max.in.flight is set to 77."
+    ]
+
+
+# Partitioners and compression
+
+
+@pytest.mark.parametrize(
+    ("given", "partitioner"),
+    [
+        ({}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "false"}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "True"}, "random"),
+        ({"partitioner.class": DEFAULT_PARTITIONER}, "murmur2_random"),
+        ({"partitioner.class": "org.apache.kafka.clients.producer.UniformStickyPartitioner"}, "random"),
+        ({"partitioner.ignore.keys": "true", "partitioner.class": DEFAULT_PARTITIONER}, "murmur2_random"),
+        ({"partitioner.class": f"kafkashaded.{DEFAULT_PARTITIONER}"}, "murmur2_random"),
+        ({"partitioner.ignore.keys": "true", "partitioner": "fnv1a"}, "fnv1a"),
+    ],
+    ids=str,
+)
+def test_partitioners_of_the_jvm_client_are_translated(given: dict[str, str], partitioner: str) -> None:
+    assert written(given).get("partitioner") == partitioner
+
+
+@pytest.mark.parametrize(
+    ("given", "level"),
+    [
+        ({"compression.type": "zstd", "compression.zstd.level": "3", "compression.gzip.level": "9"}, "3"),
+        ({"compression.codec": "gzip", "compression.gzip.level": " -1 "}, "-1"),
+        ({"compression.type": "snappy", "compression.lz4.level": "99"}, None),
+        ({"compression.lz4.level": "9"}, None),
+        ({"compression.type": "lz4", "compression.lz4.level": "9", "compression.level": "2"}, "2"),
+    ],
+    ids=str,
+)
+def test_the_level_of_the_codec_in_use_is_taken(given: dict[str, str], level: str | None) -> None:
+    settings = written(given)
+    assert settings.get("compression.level") == level
+    open_producer(settings, {})
+
+
+@pytest.mark.parametrize("value", ["13", "-2", "high"])
+def test_a_level_that_librdkafka_has_not_is_refused_by_the_name_that_was_given(value: str) -> None:
+    with pytest.raises(OptionError, match=f"kafka.compression.zstd.level cannot be '{value}'") as caught:
+        written({"compression.type": "zstd", "compression.zstd.level": value})
+    assert "to 12" in caught.value.action
+
+
+def test_a_record_may_be_as_large_as_with_the_jvm_client_unless_a_size_is_given() -> None:
+    assert written({}).get("message.max.bytes") == str(1 << 20)
+    assert written({"max.request.size": "2000000"}).get("message.max.bytes") == "2000000"
+    assert written({"message.max.bytes": "500000"}).get("message.max.bytes") == "500000"
+
+
+@pytest.mark.parametrize("size", ["max.request.size", "message.max.bytes"])
+@pytest.mark.parametrize("queue", [{"buffer.memory": "2048000"}, {"queue.buffering.max.kbytes": "2000"}], ids=str)
+def test_no_record_may_be_larger_than_the_queue(size: str, queue: dict[str, str]) -> None:
+    assert written({size: "5000000", **queue}).get("message.max.bytes") == "2048000"
+    assert written({size: "1500000", **queue}).get("message.max.bytes") == "1500000"
+
+
+@pytest.mark.parametrize(
+    ("given", "stays"),
+    [
+        ({}, "1"),
+        ({"partitioner.class": ROUND_ROBIN}, "0"),
+        ({"partitioner.class": ROUND_ROBIN, "sticky.partitioning.linger.ms": "7"}, "7"),
+        ({"sticky.partitioning.linger.ms": "20"}, "20"),
+    ],
+    ids=str,
+)
+def test_rows_without_a_key_go_to_one_partition_for_a_short_time(given: dict[str, str], stays: str) -> None:
+    assert written(given).get("sticky.partitioning.linger.ms") == stays
+
+
+@pytest.mark.parametrize(
+    ("given", "milliseconds"),
+    [
+        ({}, "120000"),
+        ({"linger.ms": "200000"}, "230000"),
+        ({"delivery.timeout.ms": "5000"}, "5000"),
+        ({"message.timeout.ms": "5000"}, None),
+        ({"queue.buffering.max.ms": "200000"}, "230000"),
+        ({"linger.ms": "200000.5"}, "230001"),
+        ({"linger.ms": "2147483647"}, "930000"),
+        ({"request.timeout.ms": "300000"}, "300000"),
+        ({"linger.ms": "5000", "request.timeout.ms": "1000000"}, "905000"),
+    ],
+    ids=str,
+)
+def test_a_record_may_take_as_long_as_with_the_jvm_client(given: dict[str, str], milliseconds: str | None) -> None:
+    settings = written(given)
+    assert settings.get("delivery.timeout.ms") == milliseconds
+    open_producer(settings, {})
+
+
+def test_in_a_transaction_a_record_may_take_as_long_as_the_transaction() -> None:
+    settings = written({"transaction.timeout.ms": "20000"}, deliveryGuarantee="exactly_once")
+    assert settings.get("delivery.timeout.ms") is None
+    open_producer(settings, {"transactional.id": "t"})
+
+
+@pytest.mark.parametrize(
+    "name", ["error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit", "on_delivery", "logger"]
+)
+@pytest.mark.parametrize("parse", [read, written], ids=["source", "sink"])
+def test_a_callback_is_refused_by_name(parse: Callable[[dict[str, str]], ClientSettings], name: str) -> None:
+    with pytest.raises(OptionError, match=f"kafka.{name} is not supported"):
+        parse({name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("given", "taken"),
+    [
+        ({"batch.size": "0"}, {"batch.size": "1"}),
+        ({"connections.max.idle.ms": "-1"}, {"connections.max.idle.ms": "0"}),
+        ({"request.timeout.ms": "1000000"}, {"request.timeout.ms": "900000"}),
+        ({"max.request.size": "500"}, {"message.max.bytes": "1000"}),
+        ({"retry.backoff.ms": "0"}, {"retry.backoff.ms": "1"}),
+        ({"metadata.max.age.ms": "0"}, {"metadata.max.age.ms": "1"}),
+        ({"linger.ms": "1000000"}, {"linger.ms": "900000"}),
+        ({"max.request.size": "2147483647", "buffer.memory": "4294967296"}, {"message.max.bytes": "1000000000"}),
+    ],
+    ids=str,
+)
+def test_a_value_that_only_the_jvm_client_takes_is_the_nearest_one(
+    given: dict[str, str], taken: dict[str, str]
+) -> None:
+    settings = written(given)
+    assert {name: settings.get(name) for name in taken} == taken
+    open_producer(settings, {})
+
+
+@pytest.mark.parametrize(
+    "given", [{"batch.size": "-1"}, {"linger.ms": "-5"}, {"retry.backoff.ms": "x"}, {"max.request.size": "-1"}], ids=str
+)
+def test_a_value_that_the_jvm_client_refuses_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(OptionError):
+        open_producer(written(given), {})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"session.timeout.ms": "600000"},
+        {"fetch.min.bytes": "0"},
+        {"fetch.max.wait.ms": "400000"},
+        {"fetch.max.bytes": "500000"},
+    ],
+    ids=str,
+)
+def test_the_source_takes_what_its_group_would_need_and_never_joins(given: dict[str, str]) -> None:
+    check_settings(read(given))
+
+
+def test_an_unsecured_log_in_by_tokens_is_that_of_the_jvm_client() -> None:
+    login = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    given = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
+    settings = read(given | {"sasl.jaas.config": login + 'unsecuredLoginStringClaim_sub="shop";'})
+    assert settings.get("enable.sasl.oauthbearer.unsecure.jwt") == "true"
+    assert settings.get("sasl.oauthbearer.config") == "principal=shop"
+    check_settings(settings)
+    with pytest.raises(OptionError, match="cannot have spaces"):
+        read(given | {"sasl.jaas.config": login + 'unsecuredLoginStringClaim_sub="my shop";'})
+    for more in ({}, {"sasl.jaas.config": login + ";"}):
+        with pytest.raises(OptionError, match="OAUTHBEARER has nothing that gives tokens"):
+            read(given | more)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"sasl.oauthbearer.method": "OIDC", "sasl.oauthbearer.client.id": "c"},
+        {"enable.sasl.oauthbearer.unsecure.jwt": "1"},
+        {"security.protocol": "PLAINTEXT"},
+    ],
+    ids=str,
+)
+def test_a_log_in_by_tokens_that_come_from_somewhere_is_taken(more: dict[str, str]) -> None:
+    assert refusal(read, {"security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"} | more) is None
+
+
+def test_options_that_do_nothing_here_are_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    raw = {
+        "kafka.bootstrap.servers": "broker:9092",
+        "subscribe": "t",
+        "MAXOFFSETSPERTRIGGER": "5",
+        "minOffsetsPerTrigger": "5",
+        "maxTriggerDelay": "1s",
+        "kafka.group.id": "mine",
+        "groupIdPrefix": "other",
+    }
+    said: dict[bool | None, list[str]] = {}
+    for streaming in (True, False, False):
+        caplog.clear()
+        parse_read_options(raw, {}, streaming=streaming)
+        said.setdefault(streaming, []).extend(record.getMessage() for record in caplog.records)
+    ignored = "[KAFKA_OPTION_IGNORED] %s option ignored in batch queries."
+    assert said == {
+        True: ["[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set."],
+        False: [ignored % name for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")],
+    }
+
+
+@pytest.mark.parametrize("name", ["markerTopic", "onMissingMarker", "transactionalIdPrefix"])
+def test_an_option_of_exactly_once_is_refused_without_it(name: str) -> None:
+    raw = {"kafka.bootstrap.servers": "b:1", "topic": "t", name: "fail"}
+    with pytest.raises(OptionError, match=f"The options {name} and deliveryGuarantee conflict"):
+        parse_write_options(raw, {}, streaming=True)
+
+
+def test_two_names_of_one_setting_may_have_one_value_only() -> None:
+    raw = {"kafka.bootstrap.servers": "b:1", "topic": "t", "kafka.acks": "all"}
+    with pytest.raises(OptionError, match=r"kafka\.acks and kafka\.request\.required\.acks conflict"):
+        parse_write_options(raw | {"kafka.request.required.acks": "1"}, {}, streaming=True)
+    assert parse_write_options(raw | {"kafka.request.required.acks": "all"}, {}, streaming=True)
+
+
+def test_a_group_to_commit_to_is_named_as_ignored_in_a_batch_read(caplog: pytest.LogCaptureFixture) -> None:
+    raw = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "commitOffsetsToGroup": "g"}
+    ignored = "commitOffsetsToGroup option ignored in batch queries"
+    parse_read_options(raw | {"startingOffsets": "group"}, {}, streaming=False)
+    assert ignored not in caplog.text
+    parse_read_options(raw, {}, streaming=False)
+    assert ignored in caplog.text

@@ -1,0 +1,203 @@
+"""The files in docker/: held against schema, grammar and what the pack really exports. No engine runs here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import promql_parser
+import pytest
+import yaml
+
+import connectors
+from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
+from connectors.observe.prometheus import Exporter
+
+ROOT = Path(__file__).parents[3]
+DOCKER = ROOT / "docker"
+COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+SCHEMA = json.loads((ROOT / "tests" / "vendored" / "compose-spec" / "compose-spec.json").read_text())
+DASHBOARD = json.loads((DOCKER / "grafana" / "dashboards" / "streams.json").read_text())
+ALERTS = yaml.safe_load((DOCKER / "prometheus" / "alerts.yaml").read_text())
+PROMETHEUS = yaml.safe_load((DOCKER / "prometheus" / "prometheus.yaml").read_text())
+RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
+OF_PANELS = [target["expr"] for panel in PANELS for target in panel["targets"]]
+EXPRESSIONS = [*OF_PANELS, *(rule["expr"] for rule in RULES)]
+
+
+# --- compose -------------------------------------------------------------------------------------------------------
+
+
+def test_the_compose_file_is_of_its_schema() -> None:
+    jsonschema_rs.validator_for(SCHEMA).validate(COMPOSE)
+
+
+def test_that_schema_refuses_what_compose_would_refuse() -> None:
+    for wrong in ({"image": "a", "portz": []}, {"image": "a", "ports": "9092"}, {"image": 4}):
+        assert not jsonschema_rs.validator_for(SCHEMA).is_valid({"services": {"kafka": wrong}})
+
+
+def test_what_the_docs_promise_is_there() -> None:
+    assert set(SERVICES) == {"kafka", "kinesis", "pubsub", "s3", "s3-bucket", "spark", "prometheus", "grafana"}
+    page = (ROOT / "docs" / "how-to" / "docker.md").read_text()
+    for service in SERVICES:
+        assert f"`{service}`" in page
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_each_image_has_a_version(service: str) -> None:
+    _, _, tag = SERVICES[service]["image"].rpartition(":")
+    assert re.search(r"\d", tag), "a tag such as latest changes under the reader"
+
+
+def test_the_image_of_the_pack_has_its_version_and_a_pinned_base() -> None:
+    assert SERVICES["spark"]["image"] == f"pyspark-stream-connectors:{connectors.__version__}"
+    text = (DOCKER / "Dockerfile").read_text()
+    assert f"pyspark-stream-connectors:{connectors.__version__}" in text
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert len(bases) == 2
+    assert all(re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base) for base in bases)
+
+
+def test_the_image_copies_what_is_there_and_what_the_build_context_has() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (DOCKER / "Dockerfile").read_text(), re.MULTILINE)
+    sources = {name for line in copied for name in line.split()}
+    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert sources == kept
+    assert all((ROOT / name).exists() for name in sources)
+
+
+def test_the_versions_that_the_image_takes_from_the_lock_are_all_of_it() -> None:
+    [pattern] = re.findall(r"s/(\^.+)\.\*/\\1/p", (DOCKER / "Dockerfile").read_text())
+    lock = (ROOT / "requirements.lock").read_text()
+    taken = [found[1] for line in lock.splitlines() if (found := re.match(pattern, line))]
+    assert len(taken) == len(re.findall(r"^\w", lock, re.MULTILINE))
+
+
+def test_every_port_is_on_loopback_only() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_what_is_mounted_is_there() -> None:
+    mounts = [mount.split(":")[0] for service in SERVICES.values() for mount in service.get("volumes", [])]
+    for mount in mounts:
+        assert mount in COMPOSE["volumes"] or (DOCKER / mount).is_dir(), mount
+
+
+def test_the_broker_is_reached_from_the_host_and_from_inside() -> None:
+    settings = SERVICES["kafka"]["environment"]
+    listeners = dict(each.split("://") for each in settings["KAFKA_LISTENERS"].split(","))
+    advertised = dict(each.split("://") for each in settings["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    protocols = dict(each.split(":") for each in settings["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    assert advertised == {"PLAINTEXT": "127.0.0.1:9092", "INSIDE": "kafka:29092"}
+    assert set(listeners) == {*advertised, "CONTROLLER"} == set(protocols)
+    assert SERVICES["kafka"]["ports"] == ["127.0.0.1:9092:9092"]
+
+
+# --- Prometheus and Grafana ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported() -> dict[str, set[str]]:
+    """The names of the samples that an exporter serves of a query with a spool, with their labels."""
+    spool = SpoolMeasurement("s1", (), 9, 2, 7, 4, 100, 1500)
+    source = SourceMeasurement("spool", 3, 3, 1500, {"": PartitionLag(3, 1500)}, spool)
+    exporter = Exporter(0)
+    exporter.update(Measurement(0, "q", "r", "orders", 7, 3, 500, 6.0, (source,)))
+    found: dict[str, set[str]] = {}
+    for family in exporter.collect():
+        for sample in family.samples:
+            found.setdefault(sample.name, set()).update(sample.labels)
+    exporter.close()
+    return found
+
+
+def parsed(expression: str) -> Any:
+    """The syntax tree of an expression, with Grafana's variables in place."""
+    return promql_parser.parse(expression.replace("$__rate_interval", "5m").replace("$query", ".*"))
+
+
+def nodes(node: Any) -> Iterator[Any]:
+    """A tree's nodes; the parser gives no walk of its own."""
+    yield node
+    for name in ("expr", "lhs", "rhs", "vector_selector", "param"):
+        if (inner := getattr(node, name, None)) is not None:
+            yield from nodes(inner)
+    for argument in getattr(node, "args", []):
+        yield from nodes(argument)
+
+
+def selectors(expression: str) -> list[Any]:
+    return [node for node in nodes(parsed(expression)) if isinstance(node, promql_parser.VectorSelector)]
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_is_promql_over_what_the_exporter_serves(expression: str, exported: dict[str, set[str]]) -> None:
+    used = selectors(expression)
+    assert used
+    for selector in used:
+        assert selector.name in exported
+        assert {matcher.name for matcher in selector.matchers.matchers} <= exported[selector.name]
+    labels = set().union(*(exported[selector.name] for selector in used))
+    grouped = re.findall(r"\b(?:by|on|group_left)\s*\(([^)]*)\)", expression)
+    assert {name.strip() for names in grouped for name in names.split(",")} <= labels
+
+
+def test_a_metric_that_is_not_there_and_bad_grammar_are_seen(exported: dict[str, set[str]]) -> None:
+    assert [each.name for each in selectors("rate(a[5m]) / on (query) sum(b) unless topk(3, c offset 5m)")] == [*"abc"]
+    assert "connectors_lag_record" not in exported
+    with pytest.raises(ValueError, match="parenthesis"):
+        parsed("rate(connectors_rows_total[5m]")
+
+
+def test_every_metric_that_is_exported_is_on_the_dashboard(exported: dict[str, set[str]]) -> None:
+    shown = {selector.name for expression in OF_PANELS for selector in selectors(expression)}
+    assert shown == set(exported)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_a_rule_says_how_bad_it_is_what_is_seen_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert set(rule) == {"alert", "expr", "for", "labels", "annotations"}
+    assert re.fullmatch(r"\d+[smh]", rule["for"])
+    assert rule["labels"]["severity"] in {"warning", "critical"}
+    assert set(rule["annotations"]) == {"summary", "description"}
+    for label in re.findall(r"\$labels\.(\w+)", json.dumps(rule["annotations"])):
+        assert label in {"query", "source"}
+
+
+def test_the_files_name_each_other(exported: dict[str, set[str]]) -> None:
+    assert [DOCKER / "prometheus" / name for name in PROMETHEUS["rule_files"]] == [
+        DOCKER / "prometheus" / "alerts.yaml"
+    ]
+    targets = [
+        target for job in PROMETHEUS["scrape_configs"] for each in job["static_configs"] for target in each["targets"]
+    ]
+    assert "spark:9464" in targets
+    provisioned = DOCKER / "grafana" / "provisioning"
+    [source] = yaml.safe_load((provisioned / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    assert {panel["datasource"]["uid"] for panel in PANELS} == {source["uid"]}
+    [provider] = yaml.safe_load((provisioned / "dashboards" / "streams.yaml").read_text())["providers"]
+    assert any(mount.endswith(f":{provider['options']['path']}:ro") for mount in SERVICES["grafana"]["volumes"])
+    [variable] = DASHBOARD["templating"]["list"]
+    assert re.fullmatch(r"label_values\((\w+), query\)", variable["query"])[1] in exported  # type: ignore[index]
+
+
+def test_panels_have_their_own_ids_and_places() -> None:
+    assert len({panel["id"] for panel in PANELS}) == len(PANELS)
+    cells = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in PANELS)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert all(x < 24 for x, _ in cells), "Grafana has 24 columns"

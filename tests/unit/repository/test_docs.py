@@ -1,0 +1,174 @@
+"""The documentation and the code name the same things: nothing public without a page, nothing on a page that is not."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import connectors
+from connectors.cli.main import app
+from connectors.core.options.declaration import declared_options
+from connectors.protobuf.confluent.registry import RegistryOptions
+from connectors.protobuf.options import ProtobufOptions
+from tests.support import docs_facts
+from tests.support.docs_facts import OPTIONS, ROOT, Page, pages, public_names, violations
+from tools.reference_commands import Command, commands
+from tools.reference_python import PUBLIC_MODULES, TESTING_MODULES
+
+REFERENCE = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs/reference").glob("*.md")}
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.path))
+def test_a_page_names_nothing_that_does_not_exist(page: Page) -> None:
+    assert not violations(page)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("```python\nx = (\n```", "is no Python"),
+        ("```python\nfrom connectors import start\n```", "connectors promises no start"),
+        ("```python\nfrom connectors.spool.ledger.ledger import Ledger\n```", "imported and not public"),
+        ("```python\nfrom pyspark.sql import Sparkling\n```", "pyspark.sql has no Sparkling"),
+        ('```python\na.readStream.format("pubsub").option("spool", "/x").load()\n```', "no option spool of"),
+        ('```python\na.writeStream.format("kinesis").option("consumerMode", "efo")\n```', "no option consumerMode"),
+        ('```python\na.read.format("kafka_py").options(startingOffset="latest")\n```', "no option startingOffset"),
+        ("```sh\nconnectors spool mend /data\n```", "no such command"),
+        ("```sh\nconnectors spool verify \\\n  /data --fast\n```", "no flag --fast"),
+        ("Say `connectors docter`.", "no such command"),
+        ("Say `connectors doctor --format pubsub -o spool=/x`.", "no option spool"),
+        ("`./dev deploy`", "no such verb"),
+        ("`./dev chaos weather`", "no file for it"),
+        ("`python -m connectors.testing.pubsubs`", "no such module"),
+        ("[see](reference/nothing.md)", "which is not there"),
+        ("# One\n[see](#two)", "no such heading"),
+        ("# One\n[see][two]\n\n[two]: #two", "no such heading"),
+        ("![a plot](plot.svg)", "which is not there"),
+        ("[see](reference/\nnothing.md)", "a link without its target"),
+        ("[see][nothing]", "a link without its target"),
+        ("`map` and map<key:string,value:binary>", "key:string,value:binary became a link"),
+        ("array[key] is a link.\n\n[key]: https://example.org", "[key]: makes links"),
+        ("Give --options <file>.", "<file> is a tag"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |\n\n| 3 | 4 |", "docs/page.md:5: a row that is in no table"),
+        ("| a | b |\n|---|\n| 1 | 2 |", "docs/page.md:1: a row that is in no table"),
+        ("| a | b |\n|---|---|\n| `1|2` | 3 |", "docs/page.md:3: a row of 3 cells in a table of 2 columns"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |\nText.", "docs/page.md:4: a row of 1 cells"),
+        ("`docs/nothing.md`", "no file docs/nothing.md"),
+        ("`test_nothing_at_all.py`", "no test"),
+        ("`connectors.spool.statistics`", "no name"),
+        ("`SPOOL_ON_FIRE`", "no error"),
+        ("`spoolLokation=/x`", "no option, column or parameter spoolLokation"),
+        ("`publishTimeStamp`", "no option, column or parameter publishTimeStamp"),
+    ],
+)
+def test_a_name_that_does_not_exist_is_found(text: str, found: str) -> None:
+    assert [line for line in violations(Page(Path("docs/page.md"), text)) if found in line]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```python\na.readStream.format("pubsub").option("SpoolLocation".lower(), "/x")\n```',
+        '```python\na.writeStream.format("parquet").option("compression", "zstd")\n```',
+        '```python\na.readStream.format("kafka_py").option("kafka.security.protocol", "SSL")\n```',
+        '`connectors spool`, `connectors spool verify "$SPOOL" --json` and `./dev --lowest test`',
+        "[see](#two-and-more) [there](how-to/doctor.md#what-it-looks-at)\n\n## Two, and `more`!",
+        "| a | b |\n|---|---|\n| `map<a:b>`\\|2 | <https://example.org> |\n\n[c](https://a.b) array[1][2]\n<!-- x -->",
+        "`connectors.spool.stats(...)`, `SPOOL_OTHER`, `availableNowQuiet=1s`, `foreachBatch`, `docs/how-to/*.md`",
+    ],
+)
+def test_a_name_that_exists_is_passed(text: str) -> None:
+    assert not violations(Page(Path("docs/page.md"), text))
+
+
+def test_every_page_is_linked_from_the_front_page_once() -> None:
+    """Its links are the menu of the site."""
+    docs = ROOT / "docs"
+    linked = re.findall(r"\]\(([^)#:]+\.md)\)", (docs / "index.md").read_text(encoding="utf-8"))
+    found = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md")} - {"index.md"}
+    assert sorted(linked) == sorted(found)
+
+
+def test_every_package_that_promises_names_is_public() -> None:
+    """Packages export by `__init__`; those of connectors promise nothing there."""
+    packages = [each.name for each in pkgutil.walk_packages(connectors.__path__, "connectors.") if each.ispkg]
+    exporting = {name for name in packages if getattr(importlib.import_module(name), "__all__", ())}
+    assert exporting <= set(PUBLIC_MODULES)
+
+
+def test_a_server_of_connectors_testing_is_public_or_a_part_of_one() -> None:
+    here = Path(connectors.__file__).parent / "testing"
+    names = {f"connectors.testing.{path.stem}" for path in here.glob("[!_]*.py")}
+    text = "\n".join(path.read_text(encoding="utf-8") for path in Path(connectors.__file__).parent.rglob("*.py"))
+    imported = set(re.findall(r"^\s*from (connectors\.testing\.\w+) import", text, re.MULTILINE))
+    assert names - set(TESTING_MODULES) <= imported
+
+
+@pytest.mark.parametrize(("module", "name"), public_names())
+def test_a_public_name_has_a_section_in_the_reference(module: str, name: str) -> None:
+    page = REFERENCE["testing.md" if module in TESTING_MODULES else "python.md"]
+    (section,) = re.findall(rf"^## `{re.escape(module)}`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    (text,) = re.findall(rf"^### `{re.escape(name)}`\n(.*?)(?=^### |\Z)", section, re.MULTILINE | re.DOTALL)
+    assert text.strip()
+
+
+def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
+    pages_of = {"kafka_py": "kafka.md"}
+    missing = [
+        (format_name, verb, option.name)
+        for (format_name, verb), kind in OPTIONS.items()
+        for option in declared_options(kind).values()
+        if f"\n### `{option.name}`\n" not in REFERENCE[pages_of.get(format_name, f"{format_name}.md")]
+    ]
+    missing += [
+        ("protobuf", kind.__name__, option.name)
+        for kind in (ProtobufOptions, RegistryOptions)
+        for option in declared_options(kind).values()
+        if f"\n### `{option.name}`\n" not in REFERENCE["protobuf.md"]
+    ]
+    assert not missing
+
+
+def test_every_class_of_options_is_known_to_these_tests() -> None:
+    known = {*OPTIONS.values(), ProtobufOptions, RegistryOptions}
+    for each in pkgutil.walk_packages(connectors.__path__, "connectors."):
+        if each.name.endswith("options") and not each.name.startswith("connectors.core"):
+            module = importlib.import_module(each.name)
+            for kind in vars(module).values():
+                if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__") and declared_options(kind):
+                    assert any(issubclass(one, kind) for one in known), kind
+
+
+@pytest.mark.parametrize("command", commands(), ids=lambda command: command.words)
+def test_a_command_has_a_section_with_what_its_help_shows(command: Command) -> None:
+    shown = CliRunner().invoke(app, [*command.words.split()[1:], "--help"], env={"COLUMNS": "300", "TERM": "dumb"})
+    assert shown.exit_code == 0
+    page = REFERENCE["command-line.md"]
+    (section,) = re.findall(rf"^## `{command.words}`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    flags = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", shown.output)) - {"--help"}
+    assert {flag for flag in flags if f"`{flag}" not in section} == set()
+    assert {flag for flag in re.findall(r"`(--[\w-]+)", section) if flag not in shown.output} == set()
+
+
+def test_the_commands_are_those_that_the_help_lists() -> None:
+    groups = {" ".join(command.words.split()[1:-1]) for command in commands()}
+    listed = set()
+    for group in groups:
+        text = CliRunner().invoke(app, [*group.split(), "--help"], env={"COLUMNS": "300", "TERM": "dumb"}).output
+        names = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
+        listed |= {" ".join(["connectors", *group.split(), name]) for name in names}
+    assert {name for name in listed if name.split()[-1] not in groups} == {command.words for command in commands()}
+
+
+def test_every_verb_of_dev_that_the_usage_lists_is_one() -> None:
+    script = (ROOT / "dev").read_text(encoding="utf-8")
+    usage, _, code = script.partition("environment:")
+    verbs = set(re.findall(r"^  ([a-z]+)(?: |$)", usage.partition("usage:")[2], re.MULTILINE))
+    cases = set(re.findall(r"^    ([a-z]+)\)", code[code.index("case $verb in") :], re.MULTILINE))
+    assert verbs == cases
+    assert docs_facts.pages()

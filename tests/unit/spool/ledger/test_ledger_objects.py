@@ -1,0 +1,394 @@
+"""The ledger's tests that need no folder, again over an object store; and what only an object store can do to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from connectors.cli.spool import spool_commands
+from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.errors import SpoolFencedError
+from connectors.core.failpoints import set_failpoints
+from connectors.spool.admin.doctor import check_object_spool
+from connectors.spool.ledger.fencing import while_newest
+from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import decode, encode
+from connectors.spool.store import object_client
+from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.testing.object_store.model import Request
+from connectors.testing.object_store.server import ObjectStoreServer
+from tests.support.fetch_waiting import wait_for
+from tests.support.spool_writing import KEY_ID, SECRET, SOURCES, ObjectSpool
+from tests.unit.spool.ledger.test_ledger import (  # noqa: F401 - collected here with another fixture
+    commit_batches,
+    numbers,
+    test_a_crash_while_segments_are_freed_forgets_no_id,
+    test_a_plan_is_the_same_after_a_restart_and_after_later_admissions,
+    test_a_record_whose_answer_was_lost_is_recognised_as_ones_own,
+    test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon,
+    test_a_writer_that_was_taken_over_writes_and_deletes_nothing_more,
+    test_any_cut_of_a_batch_gives_the_same_rows,
+    test_copies_are_struck_out_within_a_segment_across_segments_and_after_a_restart,
+    test_every_durable_segment_is_admitted_once,
+    test_ids_outlive_their_segments_and_a_restart,
+    test_positions_keep_their_rows_over_restarts_whatever_the_names_of_the_segments,
+    test_retention_keeps_rows_for_so_long_after_their_commit_whenever_they_were_published,
+    test_seals_of_a_claimant_that_died_are_finished_by_the_next_one,
+)
+
+QUICK = {"init_backoff": timedelta(milliseconds=1), "max_backoff": timedelta(milliseconds=2), "base": 2}
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectStoreServer]:
+    with ObjectStoreServer() as running:
+        yield running
+
+
+@pytest.fixture
+def spool(server: ObjectStoreServer) -> ObjectSpool:
+    return ObjectSpool(server=server)
+
+
+def test_ages_of_files_before_the_start_cost_two_lists_a_folder(
+    spool: ObjectSpool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, late = spool.open("first"), [0.0]
+    for number in range(5):
+        spool.write([str(number)])
+        ledger.admit()
+        ledger.commit(number + 1)
+    ledger = spool.open("second")
+    settings = UpkeepSettings(free_segments=1, retention=3600.0)
+    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    asked: list[str] = []
+    look = ledger.store.written
+    monkeypatch.setattr(ledger.store, "written", lambda folder: asked.append(folder) or look(folder))
+    for late[0] in (0.0, 1800.0, 3500.0):
+        upkeep.step()
+        assert ledger.state.oldest == 0
+    assert asked == [f"ledger/{ledger.claim.epoch}", "inbox/f0"]
+    late[0] = 3700.0
+    upkeep.step()
+    assert ledger.state.oldest == 3
+
+
+def life(spool: ObjectSpool) -> list[str]:
+    """All that a ledger does, in two starts, with small numbers; the ids that come out."""
+    found: list[str] = []
+    for start in range(2):
+        ledger = spool.open(f"start{start}")
+        upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, merge=2))
+        for _ in range(5):
+            head = ledger.state.head
+            spool.write([*numbers(head, head + 3), "1"], fetcher=f"f{start}")
+            ledger.admit()
+            found += [text for part in spool.read(head, ledger.state.head) for _, text in part]
+            ledger.commit(ledger.state.head)
+            upkeep.step()
+            upkeep.merge()
+    return found
+
+
+def test_a_lost_answer_at_every_put_of_a_run_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(object_client._RETRIES, "backoff", QUICK)
+    with ObjectStoreServer() as server:
+        wanted = life(ObjectSpool(server=server))
+        puts = server.counts["PUT"]
+    assert len(wanted) == len(set(wanted))
+    assert puts > 40
+    with ObjectStoreServer() as server:
+        # One put follows another: the first try of each is done and not answered, the second one is answered.
+        for place in range(0, 10 * puts, 2):
+            server.lose_answers("PUT", after=place)
+        assert life(ObjectSpool(server=server)) == wanted
+        assert server.counts["PUT"] == 2 * puts
+
+
+def test_an_earlier_fetcher_can_publish_nothing_once_the_next_one_may_start(spool: ObjectSpool) -> None:
+    ledger = spool.open()
+    spool.write(["1"], fetcher="old")
+    late = spool.store.writer("inbox/old/1.arrow")
+    late.write(b"late")
+    assert not ledger.earlier_fetchers_done()
+    ledger.admit()
+    assert ledger.earlier_fetchers_done()
+    with pytest.raises(FileNotFoundError):
+        late.publish()
+    assert ledger.admit() == 0
+    spool.open()
+    assert spool.all_ids() == ["1"]
+
+
+def test_fetchers_are_forgotten_when_all_their_segments_are_freed(spool: ObjectSpool) -> None:
+    ledger = spool.open()
+    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1))
+    spool.write(["a"], fetcher="gone")
+    commit_batches(spool, upkeep, 6)
+    for _ in range(2):
+        upkeep._next_look = 0.0
+        upkeep.step()
+    assert set(ledger.state.fetchers) == {"f0"}
+    late = spool.store.writer("inbox/gone/1.arrow")
+    with pytest.raises(FileNotFoundError):
+        late.publish()
+    spool.open()
+
+
+def test_a_spool_in_another_bucket_is_a_moved_one(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    spool.open()
+    for path, data in list(server.objects.items()):
+        server.objects[path.replace("spools/", "copies/", 1)] = data
+    moved = ObjectSpool(server=server, root="s3://copies/of/tests")
+    with pytest.raises(Exception, match="SPOOL_MOVED"):
+        moved.open()
+
+
+# Two writers.
+
+ACTIONS: dict[str, Callable[[Ledger], object]] = {
+    "commit": lambda ledger: ledger.commit(ledger.state.head),
+    "admit": lambda ledger: ledger.admit(),
+    "free": lambda ledger: Upkeep(ledger, UpkeepSettings(free_segments=1)).step(),
+}
+
+
+def busy(server: ObjectStoreServer) -> ObjectSpool:
+    """A spool in which every action has something to do."""
+    spool = ObjectSpool(server=server)
+    ledger = spool.open("aa")
+    for number in range(4):
+        spool.write([f"{number}-a", f"{number}-b"])
+        ledger.admit()
+        ledger.commit(ledger.state.head)
+    spool.write(["not committed"])
+    ledger.admit()
+    spool.write(["not admitted"])
+    return spool
+
+
+def can_write(ledger: Ledger) -> bool:
+    try:
+        ledger.commit(ledger.state.committed + 1)
+    except SpoolFencedError:
+        return False
+    return True
+
+
+def act_and_be_taken_over(action: str, at: int | None) -> int:
+    """Take a writer over before one of the requests of an action; None for a run without that. The requests seen."""
+    with ObjectStoreServer() as server:
+        old, new = busy(server).ledger, ObjectSpool(server=server)
+        assert old is not None
+        seen: list[Request] = []
+        files: dict[str, bytes] = {}
+
+        def interrupt(request: Request) -> None:
+            seen.append(request)
+            if len(seen) - 1 == at:
+                server.interrupt = None
+                new.open("bb").admit()
+                files.update(new.files())
+
+        server.interrupt = interrupt
+        fenced = False
+        try:
+            with while_newest(old.store, old.claim):
+                ACTIONS[action](old)
+        except SpoolFencedError:
+            fenced = True
+        server.interrupt = None
+        if at is None:
+            return len(seen)
+        recorded = any(each.method == "PUT" and "/ledger/" in each.key for each in seen[:at])
+        assert fenced or recorded, seen[at]
+        after = new.files()
+        changed = {name for name in files.keys() | after.keys() if files.get(name) != after.get(name)}
+        # A record that stood before the takeover says what may go; a run of ids that no record names is no part of it.
+        assert recorded or all(name.startswith("ids/") for name in changed), changed
+        assert not can_write(old)
+        assert new.ledger is not None
+        assert can_write(new.ledger)
+        later = ObjectSpool(server=server)
+        later.open("cc").admit()
+        wanted = [*(f"{number}-{letter}" for number in range(4) for letter in "ab"), "not committed", "not admitted"]
+        found = later.all_ids()
+        assert found == wanted[-len(found) :]
+        return len(seen)
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_writer_paused_before_any_request_and_taken_over_changes_nothing_more(action: str) -> None:
+    requests = act_and_be_taken_over(action, None)
+    assert requests > 0
+    for at in range(requests):
+        assert act_and_be_taken_over(action, at) == at + 1
+
+
+# The lease.
+
+
+def test_a_second_query_is_refused_while_the_first_one_lives(spool: ObjectSpool) -> None:
+    first = spool.lease()
+    first.acquire()
+    before = spool.files()
+    with pytest.raises(Exception, match=r"SPOOL_IN_USE.*reader process \d+.*takeOver"):
+        spool.lease().acquire()
+    assert spool.files() == before
+    first.check()
+    first.release()
+
+
+def test_a_lease_that_was_given_back_is_taken_at_once(spool: ObjectSpool) -> None:
+    for _ in range(3):
+        lease = spool.lease()
+        lease.acquire()
+        lease.release()
+
+
+def elsewhere(server: ObjectStoreServer) -> None:
+    """Make the lease look like that of another machine."""
+    path = "spools/of/tests/lease"
+    value = decode(server.objects[path], path)
+    value["holder"]["machine"] = "another boot"
+    server.objects[path] = encode(value)
+
+
+def test_the_lease_of_a_machine_that_is_gone_is_taken_when_it_expires(
+    spool: ObjectSpool, server: ObjectStoreServer
+) -> None:
+    spool.lease(renew=3600).acquire()
+    elsewhere(server)
+    lease = spool.lease(expire=0.3, poll=0.02)
+    lease.acquire()
+    lease.release()
+
+
+def test_the_lease_of_a_machine_that_renews_it_is_refused(spool: ObjectSpool) -> None:
+    holder = spool.lease(renew=0.1)
+    holder._holder = type(holder._holder).from_json({**holder._holder.to_json(), "machine": "another boot"})
+    holder.acquire()
+    with pytest.raises(Exception, match="SPOOL_IN_USE"):
+        spool.lease(expire=60, poll=0.02).acquire()
+    holder.release()
+
+
+def test_taking_over_stops_the_query_that_had_the_spool(spool: ObjectSpool) -> None:
+    first = spool.lease(renew=0.02)
+    first.acquire()
+    second = spool.lease(take_over=True)
+    second.acquire()
+    assert first._thread is not None
+    first._thread.join(10)
+    with pytest.raises(SpoolFencedError, match="SPOOL_FENCED"):
+        first.check()
+    first.release()
+    second.check()
+    with pytest.raises(Exception, match="SPOOL_IN_USE"):
+        spool.lease().acquire()
+    second.release()
+
+
+def test_a_lease_outlives_lost_answers_and_its_own_deletion(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    lease = spool.lease(renew=3600)
+    server.lose_answers("PUT", after=2)
+    lease.acquire()
+    for _ in range(3):
+        server.lose_answers("PUT")
+        lease._count += 1
+        lease._version = lease._store.replace_version("lease", lease._bytes(), lease._version)
+        assert lease._version is not None
+    del server.objects["spools/of/tests/lease"]
+    assert lease._recover()
+    lease.check()
+    lease.release()
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["version", "no version"])
+def test_a_lease_that_was_deleted_and_put_by_another_query_first_is_lost(
+    spool: ObjectSpool, server: ObjectStoreServer, tmp_path: Path, known: bool
+) -> None:
+    lease, path = spool.lease(renew=3600, poll=0.01), "spools/of/tests/lease"
+    lease.acquire()
+    other = encode(decode(server.objects.pop(path), path) | {"nonce": "another"})
+    if not known:
+        lease._version = None
+    set_failpoints(f"lease.before_put=pause:{tmp_path / 'here'}")
+    found: list[bool] = []
+    recovering = threading.Thread(target=lambda: found.append(lease._recover()))
+    try:
+        recovering.start()
+        wait_for((tmp_path / "here").exists)
+        server.objects[path] = other
+        (tmp_path / "here").unlink()
+        recovering.join(30)
+    finally:
+        set_failpoints("")
+    assert found == [False]
+    with pytest.raises(SpoolFencedError, match="SPOOL_FENCED"):
+        lease.check()
+    lease.release()
+    assert server.objects[path] == other
+
+
+def test_a_lease_is_renewed_again_when_the_store_has_refused_that_for_a_moment(
+    spool: ObjectSpool, server: ObjectStoreServer
+) -> None:
+    lease = spool.lease(renew=0.05)
+    lease.acquire()
+    server.refuse("PUT", 403, "AccessDenied", count=2)
+    for _ in range(5):
+        before = server.objects["spools/of/tests/lease"]
+        wait_for(lambda before=before: server.objects["spools/of/tests/lease"] != before)
+    lease.check()
+    server.refuse("PUT", 403, "AccessDenied", count=100)
+    lease.release()
+
+
+def test_the_doctor_sees_what_is_there_and_who_holds_it(spool: ObjectSpool, server: ObjectStoreServer) -> None:
+    def findings() -> dict[str, Finding]:
+        found = check_object_spool(spool.root, spool.access(), "pubsub", SOURCES, None)  # type: ignore[arg-type]
+        return {each.check: each for each in found}
+
+    assert {name: each.outcome for name, each in findings().items()} == dict.fromkeys(
+        ("writable", "held by", "content"), Outcome.OK
+    )
+    assert server.objects == {}
+    lease = spool.lease()
+    lease.acquire()
+    spool.open()
+    assert findings()["held by"].outcome is Outcome.WARNING
+    assert "0 rows" in str(findings()["content"])
+    lease.release()
+    server.conditional = False
+    assert findings()["writable"].outcome is Outcome.FAILURE
+    assert findings()["content"].outcome is Outcome.SKIPPED
+
+
+def test_the_command_line_looks_at_a_spool(spool: ObjectSpool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (
+        ("ENDPOINT_URL", spool.server.endpoint),
+        ("ACCESS_KEY_ID", KEY_ID),
+        ("SECRET_ACCESS_KEY", SECRET),
+    ):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    ledger = spool.open()
+    spool.write(["1", "2", "2"])
+    ledger.admit()
+    lease = spool.lease()
+    lease.acquire()
+    found = CliRunner().invoke(spool_commands, ["inspect", str(spool.root), "--json"])
+    assert found.exit_code == 0, found.output
+    seen = json.loads(found.output)
+    assert (seen["stats"]["rows"], seen["stats"]["duplicates"]) == (2, 1)
+    assert seen["holder"]["pid"] == os.getpid()
+    lease.release()
+    assert spool.open().state.head == 2

@@ -1,0 +1,367 @@
+"""A store on an object store keeps the rules of the local one, also when answers are lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from connectors.core.errors import ConnectorError, CredentialsError
+from connectors.core.options.kinds import Secret
+from connectors.spool.store import object_client
+from connectors.spool.store.base import StoreAccess, open_store
+from connectors.spool.store.lock_owner import Holder
+from connectors.spool.store.object_client import ObjectUrl
+from connectors.spool.store.object_store import ObjectStore
+from connectors.testing.object_store.server import ObjectStoreServer
+from tests.support.spool_writing import KEY_ID, SECRET, access_to
+
+ROOT = "s3://spools/a/b"
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectStoreServer]:
+    with ObjectStoreServer() as running:
+        yield running
+
+
+@pytest.fixture
+def store(server: ObjectStoreServer) -> ObjectStore:
+    return store_of(server)
+
+
+def store_of(server: ObjectStoreServer, owner: str = "ab") -> ObjectStore:
+    opened = open_store(ROOT, owner, access_to(server))
+    assert isinstance(opened, ObjectStore)
+    return opened
+
+
+def refused(store: ObjectStore) -> ConnectorError:
+    with pytest.raises(ConnectorError) as caught:
+        store.make_root()
+    assert SECRET not in str(caught.value)
+    assert KEY_ID not in str(caught.value)
+    assert caught.value.action
+    return caught.value
+
+
+# Names.
+
+
+def test_a_name_that_is_taken_keeps_its_object(store: ObjectStore) -> None:
+    assert store.put("ids/a", b"first")
+    assert not store.put("ids/a", b"second")
+    assert store.read("ids/a") == b"first"
+
+
+def test_what_is_absent_is_a_file_not_found(store: ObjectStore) -> None:
+    assert not store.exists("ids/a")
+    for read in (store.read, store.map, store.pieces):
+        with pytest.raises(FileNotFoundError):
+            read("ids/a")
+    store.delete("ids/a")
+
+
+def test_a_list_has_all_pages_and_nothing_of_other_folders(server: ObjectStoreServer, store: ObjectStore) -> None:
+    server.page = 7
+    for number in range(30):
+        store.put(f"ledger/1/{number}", b"x")
+    store.put("ledger/11/0", b"x")
+    store_of(server).put("ledger/1/deeper/name", b"x")
+    assert store.list("ledger/1") == sorted([*(str(number) for number in range(30)), "deeper"])
+    assert store.list("ledger/2") == []
+    assert server.counts["LIST"] == 6
+
+
+def test_two_spools_in_one_bucket_do_not_see_each_other(server: ObjectStoreServer, store: ObjectStore) -> None:
+    other = open_store("s3a://spools/a/", "ab", access_to(server))
+    store.put("ids/x", b"1")
+    assert other.list("ids") == []
+    assert other.put("ids/x", b"2")
+    assert store.read("ids/x") == b"1"
+
+
+# Answers that are lost, and stores that are busy.
+
+
+def test_a_put_whose_answer_was_lost_is_recognised_as_ones_own(server: ObjectStoreServer, store: ObjectStore) -> None:
+    server.lose_answers("PUT")
+    assert store.put("ledger/1/0", b"mine")
+    assert store.read("ledger/1/0") == b"mine"
+    assert not store.put("ledger/1/0", b"another's")
+
+
+def test_a_lost_answer_to_a_put_that_was_too_late_is_not_taken_for_ones_own(
+    server: ObjectStoreServer, store: ObjectStore
+) -> None:
+    store.put("ledger/1/0", b"another's")
+    server.lose_answers("PUT")
+    assert not store.put("ledger/1/0", b"mine")
+
+
+def test_a_conflict_of_two_puts_is_tried_again(server: ObjectStoreServer, store: ObjectStore) -> None:
+    server.refuse("PUT", 409, "ConditionalRequestConflict", count=3)
+    assert store.put("ledger/1/0", b"mine")
+
+
+def test_a_store_that_is_busy_is_asked_again(server: ObjectStoreServer, store: ObjectStore) -> None:
+    for kind in ("PUT", "GET", "HEAD", "LIST", "DELETE"):
+        server.refuse(kind, 503, "SlowDown", count=2)
+    assert store.put("ids/a", b"1")
+    assert store.exists("ids/a")
+    assert store.list("ids") == ["a"]
+    assert store.read("ids/a") == b"1"
+    store.delete("ids/a")
+    assert not store.exists("ids/a")
+
+
+def test_a_put_that_is_never_answered_is_an_error_and_is_recognised_later(
+    server: ObjectStoreServer, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(object_client._RETRIES, "max_retries", 1)
+    server.lose_answers("PUT", count=50)
+    with pytest.raises(TimeoutError):
+        store.put("ledger/1/0", b"mine")
+    server.heal()
+    assert store.put("ledger/1/0", b"mine")
+
+
+# Pieces.
+
+
+def test_pieces_of_an_object_are_those_of_the_whole(store: ObjectStore) -> None:
+    data = os.urandom(700_000)
+    store.put("inbox/f/0.arrow", data)
+    pieces = store.pieces("inbox/f/0.arrow")
+    assert len(pieces) == len(data)
+    for piece in (slice(0, 10), slice(1000, 500_000), slice(699_000, None), slice(450_000, 460_000), slice(5, 5)):
+        assert pieces[piece] == data[piece]
+
+
+def test_the_end_of_an_object_comes_with_one_request(server: ObjectStoreServer, store: ObjectStore) -> None:
+    store.put("inbox/f/0.arrow", b"x" * 1000)
+    before = server.counts.copy()
+    pieces = store.pieces("inbox/f/0.arrow")
+    assert (pieces[:10], pieces[990:]) == (b"x" * 10, b"x" * 10)
+    assert server.counts - before == {"GET": 1}
+
+
+def test_a_large_object_is_mapped_from_a_file(store: ObjectStore) -> None:
+    data = os.urandom(9 << 20)
+    store.put("ids/1-0", data)
+    assert store.map("ids/1-0") == data
+
+
+def test_an_empty_object_is_empty(store: ObjectStore) -> None:
+    store.put("ids/a", b"")
+    assert store.read("ids/a") == b""
+
+
+# Folders of fetchers.
+
+
+def test_nothing_is_published_after_a_name_was_closed(server: ObjectStoreServer, store: ObjectStore) -> None:
+    fetcher = store_of(server, "f")
+    fetcher.make_folder("inbox/f")
+    late = fetcher.writer("inbox/f/0.arrow")
+    late.write(b"late")
+    assert store.close_folder("inbox/f", "inbox/f/0.arrow")
+    with pytest.raises(FileNotFoundError):
+        late.publish()
+    for reader in (store, store_of(server)):
+        assert not reader.exists("inbox/f/0.arrow")
+        assert reader.list("inbox/f") == []
+        with pytest.raises(FileNotFoundError):
+            reader.pieces("inbox/f/0.arrow")
+
+
+def test_a_folder_with_a_file_at_the_next_name_is_not_closed(store: ObjectStore) -> None:
+    store.make_folder("inbox/f")
+    store.put("inbox/f/0.arrow", b"rows")
+    assert not store.close_folder("inbox/f", "inbox/f/0.arrow")
+    assert store.close_folder("inbox/f", "inbox/f/1.arrow")
+    assert store.list("inbox/f") == ["0.arrow"]
+
+
+def test_closing_survives_a_lost_answer_and_a_second_call(server: ObjectStoreServer, store: ObjectStore) -> None:
+    store.make_folder("inbox/f")
+    server.lose_answers("PUT")
+    assert store.close_folder("inbox/f", "inbox/f/0.arrow")
+    assert store_of(server).close_folder("inbox/f", "inbox/f/0.arrow")
+
+
+def test_a_folder_is_in_the_inbox_until_it_is_removed_and_only_an_empty_one_is(
+    server: ObjectStoreServer, store: ObjectStore
+) -> None:
+    store.make_folder("inbox/f")
+    store.put("inbox/f/0.arrow", b"rows")
+    assert store.list("inbox") == ["f"]
+    store.remove_unlocked_folder("inbox/f")
+    assert store.list("inbox") == ["f"]
+    store.delete("inbox/f/0.arrow")
+    store.close_folder("inbox/f", "inbox/f/1.arrow")
+    store.remove_unlocked_folder("inbox/f")
+    assert store.list("inbox") == []
+    assert not store_of(server).exists("inbox/f/1.arrow")
+
+
+def test_a_folder_is_held_as_long_as_its_process_lives(server: ObjectStoreServer, store: ObjectStore) -> None:
+    code = (
+        "import sys, json\nfrom connectors.spool.store.lock_owner import Holder\n"
+        "print(json.dumps(Holder.this_process().to_json()), flush=True)\nsys.stdin.read()"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert child.stdin is not None
+    assert child.stdout is not None
+    server.objects["spools/a/b/folders/inbox/f"] = child.stdout.readline().strip()
+    assert store.is_locked("inbox/f")
+    assert not store.close_folder("inbox/f", "inbox/f/0.arrow")
+    store.remove_unlocked_folder("inbox/f")
+    assert store.list("inbox") == ["f"]
+    child.stdin.close()
+    child.wait()
+    child.stdout.close()
+    assert not store.is_locked("inbox/f")
+    assert store.close_folder("inbox/f", "inbox/f/0.arrow")
+
+
+def test_a_holder_of_another_machine_is_not_taken_for_a_process_of_this_one() -> None:
+    here = Holder.this_process(os.getppid())
+    assert here.lives
+    assert here.jvm_lives
+    elsewhere = replace(here, machine="another boot")
+    assert not elsewhere.lives
+    assert not elsewhere.jvm_lives
+
+
+# What a store must be.
+
+
+def test_a_store_that_can_be_used_is_left_as_it_was(server: ObjectStoreServer, store: ObjectStore) -> None:
+    store.make_root()
+    assert server.objects == {}
+
+
+def test_a_store_that_ignores_the_condition_of_a_put_is_refused(server: ObjectStoreServer, store: ObjectStore) -> None:
+    server.conditional = False
+    assert refused(store).code == "SPOOL_STORE_NOT_CONDITIONAL"
+
+
+def test_a_bucket_that_is_not_there_is_named() -> None:
+    with ObjectStoreServer(buckets=["others"]) as server:
+        error = refused(store_of(server))
+    assert error.code == "SPOOL_BUCKET_NOT_FOUND"
+    assert "spools" in str(error)
+
+
+def test_a_key_that_is_refused_says_so_and_is_not_shown() -> None:
+    with ObjectStoreServer(access_key="another") as server:
+        assert refused(store_of(server)).code == "SPOOL_ACCESS_DENIED"
+
+
+def test_a_store_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(object_client._RETRIES, "max_retries", 0)
+    with ObjectStoreServer() as server:
+        access = access_to(server)
+    store = open_store(ROOT, "ab", access)
+    assert isinstance(store, ObjectStore)
+    error = refused(store)
+    assert error.code == "SPOOL_STORE_NO_ANSWER"
+    assert error.transient
+
+
+@pytest.fixture
+def nothing_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No credentials in the environment, and only one attempt."""
+    for name in [each for each in os.environ if each.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setitem(object_client._RETRIES, "max_retries", 0)
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_where_no_credentials_are_given_and_the_machine_has_none_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ObjectStoreServer() as server, ObjectStoreServer(buckets=["no-role"]) as machine:
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine.endpoint)
+        store = open_store(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None))
+        assert isinstance(store, ObjectStore)
+        error = refused(store)
+        assert server.counts.total() == 0
+    assert (error.code, error.transient) == ("SPOOL_CREDENTIALS_MISSING", False)
+    assert "spoolKeyId and spoolSecret" in error.action
+
+
+@pytest.mark.usefixtures("nothing_given")
+def test_a_machine_that_cannot_tell_its_credentials_now_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its metadata service is asked too often, or it is asked for newer ones while a query runs."""
+    with ObjectStoreServer() as server, ObjectStoreServer() as machine:
+        machine.refuse("PUT", 503, "SlowDown")
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", machine.endpoint)
+        store = open_store(ROOT, "ab", StoreAccess(server.endpoint, "eu-west-1", None, None, None, None))
+        assert isinstance(store, ObjectStore)
+        assert refused(store).code == "SPOOL_STORE_NO_ANSWER"
+
+
+def test_a_machine_that_had_credentials_is_not_said_to_have_none(store: ObjectStore) -> None:
+    store.make_root()
+    asked = store.client._exceptions.GenericError(
+        "Error performing PUT http://169.254.169.254/latest/api/token in 2ms - Server returned non-2xx status code: 403"
+    )
+    with pytest.raises(OSError, match="does not answer"):
+        store.client._failed(asked, "x")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "advice"),
+    [
+        ("gs", "http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token", "CREDENTIALS"),
+        ("az", "http://169.254.169.254/metadata/identity/oauth2/token?api-version=2019-08-01", "spoolKeyId"),
+    ],
+)
+def test_the_credentials_of_each_cloud_are_named(kind: str, said: str, advice: str) -> None:
+    """By what obstore was seen to say where there are none."""
+    client = object_client.ObjectClient(ObjectUrl(kind, "spools", "a", "account"), StoreAccess())
+    error = client._exceptions.GenericError(f"Error performing token request: Error performing GET {said} in 2ms")
+    with pytest.raises(CredentialsError, match="SPOOL_CREDENTIALS_MISSING") as caught:
+        client._failed(error, "x")
+    assert advice in caught.value.action
+
+
+def test_access_keeps_its_secrets_to_itself_and_travels_by_pipe() -> None:
+    access = StoreAccess("https://store.example", "eu", KEY_ID, None, None, None)
+    assert KEY_ID not in repr(access)
+    with ObjectStoreServer() as server:
+        access = access_to(server)
+    assert SECRET not in repr(access)
+    assert StoreAccess.from_json(access.to_json()) == access
+
+
+@pytest.mark.parametrize(
+    ("root", "access"),
+    [
+        ("az://data/x", StoreAccess(key_id="account", secret=Secret("a2V5"))),
+        ("abfss://data@account.dfs.core.windows.net/x", StoreAccess(secret=Secret("a2V5"))),
+    ],
+)
+def test_an_azure_container_is_reached_by_either_url(root: str, access: StoreAccess) -> None:
+    store = open_store(root, "ab", access)
+    assert isinstance(store, ObjectStore)
+    assert "account" in str(store.client._bucket)
+
+
+@pytest.mark.parametrize(
+    ("root", "access"),
+    [
+        ("gs://bucket/x", StoreAccess(credentials_file="/nowhere/key.json")),
+        ("az://data/x", StoreAccess(key_id="account", secret=Secret("s3cr3t, and no base64"))),
+    ],
+)
+def test_access_that_a_cloud_does_not_take_is_named_and_not_shown(root: str, access: StoreAccess) -> None:
+    store = open_store(root, "ab", access)
+    assert isinstance(store, ObjectStore)
+    error = refused(store)
+    assert error.code == "SPOOL_STORE_MISCONFIGURED"
+    assert "s3cr3t" not in str(error)

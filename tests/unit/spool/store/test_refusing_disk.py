@@ -1,0 +1,136 @@
+"""A disk that refuses what a spool needs: no hard links, no locks, files of another user. Each is told by name."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from connectors.core.errors import SpoolError
+from connectors.core.offsets import SENTINEL
+from connectors.spool.admin.stats import stats
+from connectors.spool.store.disk import Disk
+from connectors.spool.stream.batch import KeptRange, plan_kept_rows
+from connectors.spool.stream.planning import plan
+from connectors.spool.stream.reader import read_slices
+from tests.support.power_loss_rig import on_disk
+from tests.support.spool_streams import open_stream
+from tests.support.spool_writing import SOURCES, HandSpool, fill
+
+NOBODY = 65534
+
+
+class NoLinks(Disk):
+    """The disk of a file system without hard links; the errors are as `os.link` raises them."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def link(self, source: str, source_folder: int, name: str, folder: int) -> None:  # noqa: ARG002 - as of the base
+        raise OSError(self._number, os.strerror(self._number), source, None, name)
+
+
+@pytest.fixture
+def spool() -> Iterator[HandSpool]:
+    """A spool that other users can come to: pytest's folders let nobody through."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        made = HandSpool(Path(folder, "spool"))
+        fill(made)
+        with open_stream(made.root):
+            pass
+        yield made
+
+
+@contextlib.contextmanager
+def refused(path: Path, root: Path) -> Iterator[None]:
+    """All of a spool belongs to the user of the query, but for one file or folder of another user."""
+    if os.geteuid() != 0:
+        mode = path.stat().st_mode
+        path.chmod(0)
+        try:
+            yield
+        finally:
+            path.chmod(mode)
+        return
+    for each in (root, *root.rglob("*")):
+        owner = 0 if each == path or path in each.parents else NOBODY
+        os.chown(each, owner, owner)
+    os.setegid(NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+
+
+def start(root: Path) -> None:
+    with open_stream(root) as stream:
+        stream.latest_offset(SENTINEL, 10)
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV])
+def test_a_file_system_without_hard_links_is_refused_with_what_to_do(number: int, tmp_path: Path) -> None:
+    with on_disk(NoLinks(number)), pytest.raises(SpoolError, match=r"^\[SPOOL_NOT_WRITABLE\].*hard links") as caught:
+        start(tmp_path / "spool")
+    assert caught.value.where == f"{tmp_path}/spool/spool.json"
+    assert "one file system that has hard links and locks" in caught.value.action
+
+
+def test_an_error_of_a_real_link_names_both_files_in_full(tmp_path: Path) -> None:
+    spool = HandSpool(tmp_path / "spool")
+    spool.open()
+    with (
+        pytest.raises(FileNotFoundError) as caught,
+        spool.store.folder("tmp") as source,
+        spool.store.folder("epochs") as target,
+    ):
+        Disk().link("gone", source, "9", target)
+    assert caught.value.filename == f"{spool.root}/tmp/gone"
+    assert caught.value.filename2 == f"{spool.root}/epochs/9"
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused_with_what_to_do(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_file: int, _how: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(SpoolError, match=rf"^\[SPOOL_NOT_WRITABLE\].*no locks.*{tmp_path}/spool/lock.*hard links"):
+        start(tmp_path / "spool")
+
+
+@pytest.mark.parametrize("name", ["spool.json", "lock", "epochs", "ledger", "ids", "inbox/f1", "tmp", ""])
+def test_a_start_on_a_spool_with_files_of_another_user_names_the_file_and_the_way_on(
+    name: str, spool: HandSpool
+) -> None:
+    path = spool.root / name
+    code = "SPOOL_NOT_WRITABLE" if name or os.geteuid() != 0 else "SPOOL_FOREIGN_OWNER"
+    with refused(path, spool.root), pytest.raises(SpoolError, match=rf"^\[{code}\]") as caught:
+        start(spool.root)
+    assert caught.value.where.startswith(str(path))
+    assert "user" in caught.value.action
+
+
+def test_those_who_only_read_name_the_file_of_another_user_and_the_way_on(spool: HandSpool) -> None:
+    ledger = spool.ledger
+    assert ledger is not None
+    (slices,) = plan(ledger.state, 0, 2, ledger.kept_sizes)
+    wanted = KeptRange("earliest", "latest", 1 << 20, 4)
+    for path in (spool.root / "ledger", spool.root):
+        with refused(path, spool.root):
+            with pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{path}.*chown"):
+                stats(str(spool.root))
+            with pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{path}.*chown"):
+                plan_kept_rows(str(spool.root), "pubsub", SOURCES, wanted)
+    with refused(spool.root, spool.root), pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{spool.root}"):
+        list(read_slices(str(spool.root), slices))
