@@ -7,11 +7,13 @@ fresh interpreter and look at what came with them.
 from __future__ import annotations
 
 import ast
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -29,9 +31,29 @@ LAYERS: dict[str, set[str] | None] = {
     "protobuf": {"core", "protobuf"},
     "doctor": {"core", "doctor"},
     "testing": None,
-    "demo": None,
+    "cli": None,
 }
+# The rooms of a connector, from those that know most of the others to those that know none; a room may import its own
+# modules and those of rooms further down. Rooms on one line do not know each other.
+CONNECTOR_ROOMS = (
+    ("datasource", "doctor", "fast_path_check"),
+    ("fan_out",),
+    ("source", "sink"),
+    ("client",),
+    ("options",),
+    ("lag",),
+    ("shards",),
+    ("cached_ranges",),
+    ("offsets", "schema"),
+)
+# librdkafka itself says which settings it knows, so that one error names all that are refused.
+EXCEPTED_ARROWS = {("connectors/kafka/options/client.py", "connectors.kafka.client.librdkafka")}
+SPOOL_ROOMS = tuple(
+    (room,) for room in ("admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
+)
+FOLDER_ENTRIES = 12
 MODULE_LINES = 400
+FUNCTION_LINES = 50
 
 
 @dataclass(frozen=True)
@@ -126,12 +148,108 @@ def layers(tree: Path) -> list[str]:
     return bad
 
 
+def _height(rooms: tuple[tuple[str, ...], ...], room: str) -> int | None:
+    return next((len(rooms) - number for number, names in enumerate(rooms) if room in names), None)
+
+
+def arrows(tree: Path) -> list[str]:
+    """Imports between the rooms of a connector, and of the spool, point one way; source and sink are strangers."""
+    bad = []
+    for package in ("spool", *connectors_of(tree)):
+        rooms = SPOOL_ROOMS if package == "spool" else CONNECTOR_ROOMS
+        for path in sources(tree, f"connectors/{package}"):
+            own = path.relative_to(tree / "connectors" / package).with_suffix("").parts[0]
+            for imported in imports(tree, path):
+                first, second, room, *_ = *imported.name.split("."), "", "", ""
+                if (first, second) != ("connectors", package) or room == own:
+                    continue
+                mine, other = _height(rooms, own), _height(rooms, room)
+                inside = str(path.relative_to(tree))
+                excepted = any(
+                    inside == file and is_within(imported.name, (module,)) for file, module in EXCEPTED_ARROWS
+                )
+                if mine is not None and other is not None and other >= mine and not excepted:
+                    bad.append(f"{inside}:{imported.line}: {own} imports {imported.name}")
+    return bad
+
+
+def _import_graph(tree: Path) -> dict[str, set[str]]:
+    """The modules of the pack, and which others each imports, anywhere in it, also for types only."""
+    paths = {module_name(tree, path): path for path in sources(tree, "connectors")}
+    graph: dict[str, set[str]] = {}
+    for name, path in paths.items():
+        found = {imported.name for imported in imports(tree, path)} & set(paths)
+        # `from package import module` names both; the package itself is meant only where nothing else is.
+        graph[name] = {each for each in found if not any(other.startswith(f"{each}.") for other in found)} - {name}
+    return graph
+
+
+def no_circles(tree: Path) -> list[str]:
+    """No module imports itself through others, not even inside of functions or for types."""
+    graph, done, bad = _import_graph(tree), set[str](), []
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in path:
+            bad.append(" -> ".join((*path[path.index(name) :], name)))
+        elif name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+    return bad
+
+
+def small_folders(tree: Path) -> list[str]:
+    """A folder of the pack has at most 12 entries, besides ``__init__.py``, ``__main__.py`` and ``py.typed``."""
+    left_out = {"__init__.py", "__main__.py", "__pycache__", "py.typed"}
+    folders = sorted({path.parent for path in sources(tree, "connectors")})
+    counts = {folder: sum(entry.name not in left_out for entry in folder.iterdir()) for folder in folders}
+    return [
+        f"{folder.relative_to(tree)}: {count} entries" for folder, count in counts.items() if count > FOLDER_ENTRIES
+    ]
+
+
+def code_lines(path: Path) -> set[int]:
+    """The numbers of the lines that hold code: no blank lines, docstrings or comments."""
+    no_code = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
+        if token.type not in no_code:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    for node in ast.walk(parse(path)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str())):
+                lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def short_modules(tree: Path) -> list[str]:
+    """A module of the pack has at most 400 lines of code."""
+    lengths = {path: len(code_lines(path)) for path in sources(tree, "connectors")}
+    return [f"{path.relative_to(tree)}: {n} lines of code" for path, n in lengths.items() if n > MODULE_LINES]
+
+
+def short_functions(tree: Path) -> list[str]:
+    """A function of the pack has at most 50 lines of code."""
+    bad = []
+    for path in sources(tree, "connectors"):
+        lines = code_lines(path)
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = len(lines.intersection(range(node.lineno, (node.end_lineno or node.lineno) + 1)))
+                if length > FUNCTION_LINES:
+                    bad.append(f"{path.relative_to(tree)}:{node.lineno}: {node.name} has {length} lines of code")
+    return bad
+
+
 def sdks_only_in_client(tree: Path) -> list[str]:
-    """A vendor's SDK is imported by the `client.py` of a connector and by `connectors/testing`, nowhere else."""
+    """A vendor's SDK is imported by the package `client` of a connector and by `connectors/testing`, nowhere else."""
     bad = []
     for path in sources(tree, "connectors"):
         inside = path.relative_to(tree).parts
-        if inside[1] == "testing" or (inside[1] in connectors_of(tree) and inside[2:] == ("client.py",)):
+        if inside[1] == "testing" or (inside[1] in connectors_of(tree) and inside[2] == "client"):
             continue
         used = [imported for imported in imports(tree, path) if is_within(imported.name, SDKS)]
         bad += [f"{path.relative_to(tree)}:{imported.line}: imports {imported.name}" for imported in used]
@@ -139,21 +257,15 @@ def sdks_only_in_client(tree: Path) -> list[str]:
 
 
 def command_line_only_in_cli(tree: Path) -> list[str]:
-    """Typer and rich are imported by `cli.py` and its parts only, prometheus by `observe` only."""
+    """Typer and rich are imported by `connectors.cli` only, prometheus by `connectors.observe` only."""
     bad = []
     for path in sources(tree, "connectors"):
         inside = path.relative_to(tree).parts
-        elsewhere = COMMAND_LINE if not inside[1].endswith("cli.py") else ()
+        elsewhere = COMMAND_LINE if inside[1] != "cli" else ()
         elsewhere += ("prometheus_client",) if inside[1] != "observe" else ()
         used = [imported for imported in imports(tree, path) if is_within(imported.name, elsewhere)]
         bad += [f"{path.relative_to(tree)}:{imported.line}: imports {imported.name}" for imported in used]
     return bad
-
-
-def short_modules(tree: Path) -> list[str]:
-    """A module of the pack has at most 400 lines."""
-    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources(tree, "connectors")}
-    return [f"{path.relative_to(tree)}: {n} lines" for path, n in lengths.items() if n > MODULE_LINES]
 
 
 def _catches_all(kind: ast.expr | None) -> bool:
@@ -242,9 +354,13 @@ def no_registry_hosts(tree: Path) -> list[str]:
 
 STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     layers,
+    arrows,
+    no_circles,
+    small_folders,
+    short_modules,
+    short_functions,
     sdks_only_in_client,
     command_line_only_in_cli,
-    short_modules,
     nothing_swallowed,
     no_mocks,
     no_machine_paths,
@@ -283,13 +399,12 @@ def _reached_functions(module: ast.Module, names: set[str]) -> Iterator[ast.AST]
 def executor_modules(tree: Path, connector: str) -> list[str]:
     """The modules of the pack that `read()` and `write()` of a connector load in a Spark worker.
 
-    A worker imports the reader's and the writer's module to unpickle its task, with all that they import at the top.
+    A worker imports the module of readers and writers to unpickle its task, with all that it imports at the top.
     Then come the imports inside of `read` and `write` and of every function that these mention, by name, in any
     module reached so far: rather a function too many than one too few.
     """
     names = {"read", "write"}
-    roots = (f"connectors.{connector}.{module}" for module in ("reader", "writer"))
-    reached = {name for name in roots if module_path(tree, name)}
+    reached = {name for name in [f"connectors.{connector}.datasource"] if module_path(tree, name)}
     while True:
         before = len(names), len(reached)
         for name in sorted(reached):
@@ -310,7 +425,9 @@ def executor_modules(tree: Path, connector: str) -> list[str]:
 def sdks_imported_lazily(tree: Path) -> list[str]:
     """Importing the pack, or any module of a connector that Spark imports, loads no SDK."""
     modules = ["connectors"]
-    modules += [f"connectors.{name}.{part}" for name in connectors_of(tree) for part in ("options", "reader", "writer")]
+    modules += [
+        f"connectors.{name}.{part}" for name in connectors_of(tree) for part in ("options.source", "datasource")
+    ]
     modules = [name for name in modules if module_path(tree, name)]
     return [f"{modules}: {name}" for name in sorted(loaded_by(tree, modules)) if is_within(name, SDKS)]
 

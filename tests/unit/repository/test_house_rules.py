@@ -39,8 +39,10 @@ def test_tree_keeps(rule: Rule) -> None:
 def test_every_connector_is_known_and_has_its_modules() -> None:
     assert rules.connectors_of(ROOT) == CONNECTORS
     for connector in CONNECTORS:
-        for part in ("options", "client", "reader"):
-            assert (ROOT / "connectors" / connector / f"{part}.py").is_file()
+        for room in ("options", "client", "source", "sink"):
+            assert (ROOT / "connectors" / connector / room / "__init__.py").is_file()
+        for module in ("datasource", "doctor", "schema"):
+            assert (ROOT / "connectors" / connector / f"{module}.py").is_file()
 
 
 def test_a_partition_reader_reaches_the_spool() -> None:
@@ -56,7 +58,8 @@ def test_exported_names_are_locked() -> None:
     assert {name for name in present if not name.startswith("_")} == {"TYPE_CHECKING", "annotations", "register"}
 
 
-LONG = "\n" * (rules.MODULE_LINES + 1)
+LONG = "x = 1\n" * (rules.MODULE_LINES + 1)
+LONG_FUNCTION = "def f():\n" + "    x = 1\n" * rules.FUNCTION_LINES
 SWALLOW = "try:\n    go()\nexcept {}:\n    {}\n"
 LOOP = "while True:\n    try:\n        go()\n    except:\n        continue\n"
 DYNAMIC = "import importlib\nimportlib.import_module('connectors.pubsub.client.client')\n"
@@ -69,6 +72,13 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.layers, "connectors/kafka/datasource.py", "from connectors.testing import servers\n"),
     (rules.layers, "connectors/core/arrow.py", "from connectors.spool.store.local import put\n"),
     (rules.layers, "connectors/spool/store/local.py", DYNAMIC),
+    (rules.arrows, "connectors/kafka/source/reader.py", "from connectors.kafka.sink import writer\n"),
+    (rules.arrows, "connectors/kafka/client/admin.py", "from connectors.kafka.source.batch import plan\n"),
+    (rules.arrows, "connectors/kafka/offsets.py", "def f():\n    from connectors.kafka.options import source\n"),
+    (rules.arrows, "connectors/kinesis/source/batch.py", "from connectors.kinesis.fan_out.fetcher import f\n"),
+    (rules.arrows, "connectors/spool/store/disk.py", "from connectors.spool.ledger.records import decode\n"),
+    (rules.no_circles, "connectors/core/retry.py", "from connectors.core import pool\n"),
+    (rules.small_folders, "connectors/core/many/m12.py", "x = 1\n"),
     (rules.sdks_only_in_client, "connectors/core/arrow.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/core/client.py", "import grpc\n"),
     (rules.sdks_only_in_client, "connectors/cli/main.py", "import boto3\n"),
@@ -79,6 +89,7 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
     (rules.command_line_only_in_cli, "connectors/core/cli.py", "import typer\n"),
     (rules.command_line_only_in_cli, "connectors/cli/main.py", "import prometheus_client\n"),
     (rules.short_modules, "connectors/core/arrow.py", LONG),
+    (rules.short_functions, "connectors/core/arrow.py", LONG_FUNCTION),
     (rules.nothing_swallowed, "connectors/core/arrow.py", SWALLOW.format("Exception", "pass")),
     (rules.nothing_swallowed, "connectors/core/arrow.py", SWALLOW.format("(OSError, BaseException) as e", "'why'")),
     (rules.nothing_swallowed, "tests/test_x.py", LOOP),
@@ -104,6 +115,8 @@ VIOLATIONS: list[tuple[Rule, str, str]] = [
 def test_violation_is_found(rule: Rule, path: str, text: str, tmp_path: Path) -> None:
     fake = {"pydantic.py": "", "prometheus_client.py": "", "pyarrow.py": "", "grpc.py": "", "google/auth.py": ""}
     base = {"connectors/pubsub/client/client.py": "", "connectors/kafka/client/factory.py": "import grpc\n"}
+    base |= {f"connectors/core/many/m{number}.py": "" for number in range(rules.FOLDER_ENTRIES)}
+    base |= {"connectors/core/pool.py": "def f():\n    from connectors.core import retry\n"}
     tree = plant(tmp_path, fake | base)
     assert rule(tree) == []
     plant(tree, {path: text})
