@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from pyspark.errors import PySparkException
 
 from connectors.core.errors import ConnectorError
+from connectors.core.formats import Connector
 from connectors.core.options.kinds import option_texts
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.observe.supervise import judge
-from connectors.spool.fetching.external_runner import OutsideFetchers, fetch_in_task, fetching_of
+from connectors.spool.fetching.external_runner import external_connector, external_plans, fetch_in_task
 from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def fetch_on_executors(
     Raises:
         OptionError: the format is unknown or has no fetchers.
     """
-    fetching = ExecutorFetching(spark, fetching_of(source), options, fetchers, query)
+    fetching = ExecutorFetching(spark, external_connector(source), options, fetchers, query)
     fetching.start()
     return fetching
 
@@ -85,7 +86,7 @@ class ExecutorFetching:
     def __init__(
         self,
         spark: SparkSession,
-        connector: OutsideFetchers,
+        connector: Connector,
         options: Mapping[str, Any],
         fetchers: int | None,
         query: StreamingQuery | None,
@@ -165,7 +166,7 @@ class ExecutorFetching:
 
     def _run(self) -> None:
         try:
-            plans = self._connector.outside_plans(self._options, os.environ, self._fetchers)
+            plans = external_plans(self._connector, self._options, os.environ, self._fetchers)
             if _is_classic(self._spark):
                 # Not by a tag: in Spark Classic it means another one in each thread.
                 self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 
-from connectors.core.formats import installed_options
+from connectors.core.extras import not_installed
+from connectors.core.formats import CONNECTORS
 from connectors.core.options.declaration import secret_options
 
 if TYPE_CHECKING:
@@ -45,7 +46,9 @@ def prepare_session(spark: SparkSession) -> None:
 
 def secrets_pattern() -> str:
     """Return the pattern, of Java, that matches the names of all secret options and nothing else."""
-    return f"(?i:^(?:{'|'.join(re.escape(name) for name in sorted(secret_options(*installed_options())))})$)"
+    installed = [each for each in CONNECTORS if not not_installed(each.needs)]
+    secret = secret_options(*(cls for each in installed for cls in each.option_classes().values()))
+    return f"(?i:^(?:{'|'.join(re.escape(name) for name in sorted(secret))})$)"
 
 
 def _hide_secrets(spark: SparkSession) -> None:

@@ -18,8 +18,9 @@ from connectors.cli.options import OPTIONS_FILE, read_options
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import OptionError
 from connectors.core.extras import not_installed
+from connectors.core.formats import connector_of
 from connectors.core.options.declaration import Option, secret_options
-from connectors.doctor import diagnose, known_formats
+from connectors.doctor import diagnose
 
 __all__ = ["doctor"]
 
@@ -79,8 +80,10 @@ def doctor(
 
 def _secrets(source: str | None) -> dict[str, Option]:
     """Return the secret options of a format; none where its packages are not installed, which the doctor will say."""
-    checks = known_formats().get(source or "")
-    return {} if checks is None or not_installed(checks.PACKAGES) else secret_options(*checks.option_classes())
+    connector = connector_of(source or "")
+    if connector is None or not_installed(connector.needs):
+        return {}
+    return secret_options(*connector.option_classes().values())
 
 
 def _print(screen: Console, finding: Finding, *, new_area: bool) -> None:

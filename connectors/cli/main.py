@@ -139,7 +139,3 @@ def main() -> None:
             sys.stdout.flush()
         except BrokenPipeError:  # who reads it, such as head, has ended: what is left would be a trace at the exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-if __name__ == "__main__":
-    main()

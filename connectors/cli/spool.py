@@ -181,7 +181,7 @@ def wipe_command(
 def _stake(root: str) -> str:
     """What is lost with a spool, as far as it can be read."""
     from connectors.spool.admin.stats import stats  # noqa: PLC0415 - see _spool_at
-    from connectors.spool.store.base import open_store  # noqa: PLC0415 - see _spool_at
+    from connectors.spool.store import open_store  # noqa: PLC0415 - see _spool_at
 
     try:
         found = stats(root)

@@ -1,58 +1,115 @@
-"""The data sources that `connectors.register` makes known to Spark.
-
-Finds what each connector brings by the name of its module, so that no layer below knows the connectors.
-"""
+"""The connectors of this pack: one table says what each is made of, so that no layer below imports one by name."""
 
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSource
-
-import connectors
 from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["data_source", "data_sources", "installed_options", "missing_source", "modules_named"]
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+__all__ = ["CONNECTORS", "Connector", "connector_of", "data_source", "data_sources", "missing_source"]
 
 
-_SOURCES: Final = {"kafka": "KafkaDataSource", "kinesis": "KinesisDataSource", "pubsub": "PubSubDataSource"}
-"""The folder of a connector, which is also the name of its extra, and the class in its module ``reader``."""
+@dataclass(frozen=True, slots=True)
+class Connector:
+    """A connector; nothing of it is imported before it is asked for.
+
+    Attributes:
+        package: its package below ``connectors``, which is also the name of its extra.
+        needs: the modules that this extra brings and that it cannot do without.
+        source: its data source, as ``MODULE:CLASS`` below its package; so are the others.
+        options: where its options are declared, by what has them: ``the source`` and ``the sink``.
+        lag: its function ``source_lag(start, end, latest)``, for `connectors.observe`; empty where it has none.
+        deletion: its function ``delete_subscription(name, options)``; empty where it has none.
+        external_fetch: its function ``external_plans``, for fetchers outside of a query; empty where it has none.
+    """
+
+    package: str
+    needs: tuple[str, ...]
+    source: str
+    options: dict[str, str] = field(hash=False)
+    lag: str = ""
+    deletion: str = ""
+    external_fetch: str = ""
+
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+        name: str = importlib.import_module(f"connectors.{self.package}").FORMAT
+        return name
+
+    def module(self, name: str) -> ModuleType:
+        """Import one of its modules."""
+        return importlib.import_module(f"connectors.{self.package}.{name}")
+
+    def load(self, part: str) -> Any:
+        """Import a part that the table names as ``MODULE:NAME``."""
+        module, _, name = part.partition(":")
+        return getattr(self.module(module), name)
+
+    def option_classes(self) -> dict[str, type]:
+        """Import where its options are declared, by what has them; needs its extra."""
+        return {owner: self.load(part) for owner, part in self.options.items()}
+
+
+CONNECTORS: Final = (
+    Connector(
+        "kafka",
+        ("confluent_kafka", "numpy"),
+        "datasource:KafkaDataSource",
+        {"the source": "options.source:KafkaReadOptions", "the sink": "options.sink:KafkaWriteOptions"},
+        lag="lag:source_lag",
+    ),
+    Connector(
+        "kinesis",
+        ("boto3", "botocore", "h2", "msgspec", "numpy", "xxhash"),
+        "datasource:KinesisDataSource",
+        {"the source": "options.source:KinesisReadOptions", "the sink": "options.sink:KinesisWriteOptions"},
+        lag="lag:source_lag",
+    ),
+    Connector(
+        "pubsub",
+        ("grpc", "grpc_status", "google.auth", "google.protobuf", "numpy", "xxhash"),
+        "datasource:PubSubDataSource",
+        {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
+        deletion="client.deletion:delete_subscription",
+        external_fetch="source.external_fetch:external_plans",
+    ),
+)
+
+
+def connector_of(source_format: str) -> Connector | None:
+    """Return the connector of a format; None if there is none."""
+    return next((each for each in CONNECTORS if each.format == source_format), None)
 
 
 def data_sources() -> Iterator[type[DataSource]]:
-    """The source of each connector, as `data_source` gives it.
-
-    So whoever uses one format has to install what that one needs, and no more.
-    """
-    return map(data_source, _SOURCES)
+    """Return the source of each connector; whoever uses one format installs what that one needs, and no more."""
+    return (data_source(each.package) for each in CONNECTORS)
 
 
-def data_source(connector: str) -> type[DataSource]:
-    """The source of a connector; where its packages are not installed, one that says so when it is used.
+def data_source(package: str) -> type[DataSource]:
+    """Return the source of a connector; where its packages are not installed, one that says so when it is used.
 
     Args:
-        connector: its folder.
+        package: of the connector, below ``connectors``.
     """
-    checks = importlib.import_module(f"connectors.{connector}.checks")
-    if missing := not_installed(checks.PACKAGES):
-        return missing_source(checks.FORMAT, missing, connector)
-    source: type[DataSource] = getattr(importlib.import_module(f"connectors.{connector}.reader"), _SOURCES[connector])
+    [connector] = [each for each in CONNECTORS if each.package == package]
+    if missing := not_installed(connector.needs):
+        return missing_source(connector.format, missing, package)
+    source: type[DataSource] = connector.load(connector.source)
     return source
 
 
-def installed_options() -> list[type]:
-    """Return where the options of the formats are declared, of those whose packages are installed."""
-    checks = [importlib.import_module(f"connectors.{connector}.checks") for connector in _SOURCES]
-    return [cls for each in checks if not not_installed(each.PACKAGES) for cls in each.option_classes()]
-
-
 def missing_source(source_format: str, missing: list[str], extra: str) -> type[DataSource]:
-    """A source by name only, which raises that these modules, which an extra brings, are not installed."""
+    """Return a source by name only, which raises that these modules, which an extra brings, are not installed."""
+    from pyspark.sql.datasource import DataSource  # noqa: PLC0415 - processes without Spark read this table
 
     class MissingSource(DataSource):
         """Stands for a source whose packages are not installed."""
@@ -66,16 +123,3 @@ def missing_source(source_format: str, missing: list[str], extra: str) -> type[D
             return source_format
 
     return MissingSource
-
-
-def modules_named(part: str) -> Iterator[ModuleType]:
-    """The module of this name in each connector that has one, imported; connectors say ``FORMAT`` in it.
-
-    Looked for as a file first: other packages are not even imported.
-    """
-    for folder in connectors.__path__:
-        for package in pkgutil.iter_modules([folder]):
-            if Path(folder, package.name, f"{part}.py").is_file():
-                module = importlib.import_module(f"{connectors.__name__}.{package.name}.{part}")
-                if hasattr(module, "FORMAT"):
-                    yield module

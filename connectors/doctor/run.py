@@ -1,27 +1,16 @@
-"""All checks in their order: this machine, then the source that was named.
-
-The checks of a source are the module ``checks`` in its own folder, found by that name: see
-`connectors.core.diagnostics.steps.SourceChecks`.
-"""
+"""All checks in their order: this machine, then the source that was named."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
 
-from connectors.core.diagnostics.steps import Finding, SourceChecks
+from connectors.core.diagnostics.steps import Finding, Steps, packages
 from connectors.core.errors import OptionError
-from connectors.core.formats import modules_named
+from connectors.core.formats import CONNECTORS, Connector, connector_of
 from connectors.doctor.environment import check_environment
 
-__all__ = ["diagnose", "known_formats"]
-
-
-def known_formats() -> dict[str, SourceChecks]:
-    """The formats that have checks, with these."""
-    found = (cast("SourceChecks", module) for module in modules_named("checks"))
-    return {checks.FORMAT: checks for checks in found}
+__all__ = ["check_source", "diagnose"]
 
 
 def diagnose(
@@ -38,20 +27,39 @@ def diagnose(
     Raises:
         OptionError: the format is unknown.
     """
-    formats = known_formats()
-    if source is not None and source not in formats:
+    connector = None if source is None else connector_of(source)
+    if source is not None and connector is None:
         raise OptionError(
             "FORMAT_UNKNOWN",
             f"The doctor knows no format {source!r}",
             "--format",
-            f"Give one of {', '.join(sorted(formats))}.",
+            f"Give one of {', '.join(sorted(each.format for each in CONNECTORS))}.",
         )
-    return _diagnose(formats.get(source or ""), options, environ, checkpoint)
+    return _diagnose(connector, options, environ, checkpoint)
+
+
+def check_source(
+    connector: Connector, options: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None
+) -> Iterator[Finding]:
+    """Look at the packages of a connector, then at what a stream with these options needs.
+
+    Changes nothing, and takes no message.
+
+    Args:
+        connector: of the source.
+        options: of the source, as they are given to Spark.
+        environ: the environment of the driver.
+        checkpoint: the folder of the query's checkpoint, if there is one.
+    """
+    steps = Steps(connector.format)
+    yield packages(steps, connector.package, connector.needs)
+    if not steps.failed:
+        yield from connector.module("doctor").diagnose(options, environ, checkpoint, steps)
 
 
 def _diagnose(
-    checks: SourceChecks | None, options: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None
+    connector: Connector | None, options: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None
 ) -> Iterator[Finding]:
     yield from check_environment(environ)
-    if checks is not None:
-        yield from checks.check(options, environ, checkpoint)
+    if connector is not None:
+        yield from check_source(connector, options, environ, checkpoint)

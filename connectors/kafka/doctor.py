@@ -1,7 +1,4 @@
-"""What ``connectors doctor --format kafka_py`` looks at, when the packages of the connector are there.
-
-The checks of ``connectors doctor --format kafka_py``; see `connectors.core.diagnostics.steps.SourceChecks`.
-"""
+"""The checks of ``connectors doctor --format kafka_py``, where the packages of the connector are installed."""
 
 from __future__ import annotations
 
@@ -16,36 +13,16 @@ from typing import Any, Final
 
 from connectors.core.diagnostics.checkpoint import look_at_checkpoint
 from connectors.core.diagnostics.network import connect, look_up, split_address, tls_handshake
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps, packages
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
+from connectors.kafka import FORMAT
 from connectors.kafka.client.factory import KafkaLookup, check_settings
 from connectors.kafka.offsets import Group, Offsets, TopicPartition, describe, read_offset
 from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.source.starting_offsets import resolve
 
-__all__ = ["FORMAT", "PACKAGES", "check", "diagnose", "option_classes"]
-
-
-FORMAT: Final = "kafka_py"
-
-PACKAGES: Final = ("confluent_kafka", "numpy")
-
-
-def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
-    """Look at packages, options, network, log-in, what is read, and where the query would begin."""
-    steps = Steps(FORMAT)
-    yield packages(steps, "kafka", PACKAGES)
-    if not steps.failed:
-        yield from diagnose(raw, environ, checkpoint, steps)
-
-
-def option_classes() -> tuple[type, ...]:
-    """Return where the options of source and sink are declared."""
-    from connectors.kafka.options.sink import KafkaWriteOptions  # noqa: PLC0415 - as above
-    from connectors.kafka.options.source import KafkaReadOptions  # noqa: PLC0415 - imports these packages
-
-    return KafkaReadOptions, KafkaWriteOptions
+__all__ = ["diagnose"]
 
 
 _PORT: Final = 9092

@@ -11,15 +11,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.offsets import read_offset
 
-__all__ = ["FORMAT", "LagSummary", "offsets_behind", "source_lag", "summarize"]
-
-FORMAT: Final = "kafka_py"
-"""The kind of source whose offsets `source_lag` reads, for `connectors.observe`."""
+__all__ = ["LagSummary", "offsets_behind", "source_lag", "summarize"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""What ``connectors doctor --format kinesis`` looks at, when the packages of the connector are there.
-
-The checks of ``connectors doctor --format kinesis``; see `connectors.core.diagnostics.steps.SourceChecks`.
-"""
+"""The checks of ``connectors doctor --format kinesis``, where the packages of the connector are installed."""
 
 from __future__ import annotations
 
@@ -16,8 +13,9 @@ from urllib.parse import urlsplit
 
 from connectors.core.diagnostics.checkpoint import look_at_checkpoint
 from connectors.core.diagnostics.network import clock_difference, connect, look_up, tls_handshake
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps, packages
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
+from connectors.kinesis import FORMAT
 from connectors.kinesis.client.client import KinesisClient, patiently
 from connectors.kinesis.fan_out.consumers import registered_consumer
 from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState, read_offset
@@ -28,28 +26,7 @@ from connectors.kinesis.source.iterators import ShardLook, check_kept, report_lo
 from connectors.kinesis.source.micro_batch import check_named, same_stream
 from connectors.kinesis.source.shard_monitor import ShardWatch
 
-__all__ = ["FORMAT", "PACKAGES", "check", "diagnose", "option_classes"]
-
-
-FORMAT: Final = "kinesis"
-
-PACKAGES: Final = ("boto3", "botocore", "h2", "msgspec", "numpy", "xxhash")
-
-
-def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
-    """Look at packages, options, credentials, network, log-in, what is read, and where the query would begin."""
-    steps = Steps(FORMAT)
-    yield packages(steps, "kinesis", PACKAGES)
-    if not steps.failed:
-        yield from diagnose(raw, environ, checkpoint, steps)
-
-
-def option_classes() -> tuple[type, ...]:
-    """Return where the options of source and sink are declared."""
-    from connectors.kinesis.options.sink import KinesisWriteOptions  # noqa: PLC0415 - as above
-    from connectors.kinesis.options.source import KinesisReadOptions  # noqa: PLC0415 - imports these packages
-
-    return KinesisReadOptions, KinesisWriteOptions
+__all__ = ["diagnose"]
 
 
 _RETRIES: Final = 2

@@ -1,4 +1,4 @@
-"""How far a stream is behind its shards, from the offsets in Spark's progress reports; see `connectors.core.datasource`.
+"""How far a stream is behind its shards, from the offsets in Spark's progress reports.
 
 Sequence numbers have gaps, so they say whether records lie ahead and not how many. The times of arrival say how far a
 shard is behind: what ``MillisBehindLatest`` is in the answers of the service.
@@ -13,10 +13,8 @@ from connectors.core.errors import OffsetError
 from connectors.kinesis.offsets import NEW, ShardState, Streams, StreamState, read_offset
 from connectors.kinesis.shards import is_behind
 
-__all__ = ["FORMAT", "source_lag"]
+__all__ = ["source_lag"]
 
-FORMAT: Final = "kinesis"
-"""The kind of source whose offsets `source_lag` reads, for `connectors.observe`."""
 
 _NOTHING: Final = StreamState(0)
 

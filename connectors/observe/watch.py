@@ -29,7 +29,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.core.formats import modules_named
+from connectors.core.formats import CONNECTORS
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import LagHistory, Measurement, SourceLag, measure, spool_lag
 
@@ -281,8 +281,9 @@ class Observer:
 
     def _delete(self, subscription: str) -> None:
         try:
-            for module in modules_named("deletion"):
-                module.delete_subscription(subscription, self._deletion_options)
+            for connector in CONNECTORS:
+                if connector.deletion:
+                    connector.load(connector.deletion)(subscription, self._deletion_options)
         except ConnectorError as error:
             _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s", error)
             self._write({"v": 1, "event": "subscription_kept", "time_ms": _now_ms(), "subscription": subscription})
@@ -316,8 +317,8 @@ class _Listener(StreamingQueryListener):
 
 
 def _source_kinds() -> dict[str, SourceLag]:
-    """How each connector's offsets are read: the function ``source_lag`` of its module ``lag``, where it has one."""
-    return {module.FORMAT: module.source_lag for module in modules_named("lag")}
+    """How each connector reads its offsets, where it can."""
+    return {each.format: each.load(each.lag) for each in CONNECTORS if each.lag}
 
 
 def _now_ms() -> int:

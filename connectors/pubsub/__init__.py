@@ -1,4 +1,10 @@
-"""Google Cloud Pub/Sub as a source of Spark streams.
+"""Google Cloud Pub/Sub as a source and a sink of Spark.
 
-Read the modules in this order: ``options``, ``client``, ``reader``, then what only they need.
+Spark builds the classes of the module ``datasource``. On the driver ``source.micro_batch`` and ``source.batch`` plan;
+in tasks ``source`` reads and ``sink`` writes. Only ``client`` calls the service.
 """
+
+from typing import Final
+
+FORMAT: Final = "pubsub"
+"""The name of the format."""

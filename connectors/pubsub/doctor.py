@@ -1,7 +1,4 @@
-"""What ``connectors doctor --format pubsub`` looks at, when the packages of the connector are there.
-
-The checks of ``connectors doctor --format pubsub``; see `connectors.core.diagnostics.steps.SourceChecks`.
-"""
+"""The checks of ``connectors doctor --format pubsub``, where the packages of the connector are installed."""
 
 from __future__ import annotations
 
@@ -13,43 +10,19 @@ from typing import Final
 import pyarrow as pa
 
 from connectors.core.diagnostics.network import clock_difference, connect, look_up, split_address, tls_handshake
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps, packages
+from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
 from connectors.core.extras import install_advice, ptars_obstacle
 from connectors.core.retry import RetryPolicy
-from connectors.pubsub.client.client import PubSubClient
+from connectors.pubsub import FORMAT
+from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
 from connectors.pubsub.client.errors import topic_deleted
 from connectors.pubsub.client.wire import modify_ack_deadline_requests
 from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
-from connectors.pubsub.source.subscription import SubscriptionInfo, require_readable
+from connectors.pubsub.source.subscription import require_readable
 from connectors.spool.admin.doctor import check_object_spool, check_spool
 
-__all__ = ["FORMAT", "PACKAGES", "check", "diagnose", "option_classes"]
-
-
-FORMAT: Final = "pubsub"
-
-PACKAGES: Final = ("grpc", "grpc_status", "google.auth", "google.protobuf", "numpy", "xxhash")
-
-
-def check(raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
-    """Look at packages, options, network, log-in, what is read, and where the query would begin."""
-    steps = Steps(FORMAT)
-    yield packages(steps, "pubsub", PACKAGES)
-    if not steps.failed and (obstacle := ptars_obstacle()):
-        yield Finding.warning(
-            FORMAT, "fast decoder", f"{obstacle}; fetchers are slower", install_advice("fast"), "FAST_DECODER_NOT_USED"
-        )
-    if not steps.failed:
-        yield from diagnose(raw, environ, checkpoint, steps)
-
-
-def option_classes() -> tuple[type, ...]:
-    """Return where the options of source and sink are declared."""
-    from connectors.pubsub.options.sink import PubSubWriteOptions  # noqa: PLC0415 - as above
-    from connectors.pubsub.options.source import PubSubReadOptions  # noqa: PLC0415 - imports these packages
-
-    return PubSubReadOptions, PubSubWriteOptions
+__all__ = ["diagnose"]
 
 
 _PATIENCE: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=1.0, deadline_seconds=5.0)
@@ -65,6 +38,10 @@ def diagnose(
     raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None, steps: Steps
 ) -> Iterator[Finding]:
     """Look at options, network, log-in, subscription and spool; takes no message."""
+    if obstacle := ptars_obstacle():
+        yield Finding.warning(
+            FORMAT, "fast decoder", f"{obstacle}; fetchers are slower", install_advice("fast"), "FAST_DECODER_NOT_USED"
+        )
     parsed: list[PubSubReadOptions] = []
     yield steps.step("options", lambda: _options(raw, environ, parsed))
     if not parsed:

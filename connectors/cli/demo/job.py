@@ -1,4 +1,6 @@
-"""The query of the demonstration, as a process of its own, so that it can be killed: ``python -m connectors.cli.demo.job``.
+"""The query of the demonstration, in a process of its own, so that it can be killed.
+
+``python -m connectors.cli.demo.job`` runs it.
 
 It reads its plan as one line of JSON from standard input and streams until the stop file appears; when its input ends,
 the demonstration is gone, and so is it. Its sink keeps one file a batch, named by the batch id and replaced by a

@@ -1,21 +1,15 @@
-"""What a check of ``connectors doctor`` has found: the words that the checks of all connectors share.
-
-A connector's own checks are its module ``checks.py``; `connectors.doctor` finds it by that name. See `SourceChecks`.
-That module can be imported without the connector's extra: what needs it comes after the check of its packages.
-"""
+"""What a check of ``connectors doctor`` has found: the words that the checks of all connectors share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Protocol
 
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import not_installed, packages_missing
 
-__all__ = ["Finding", "Outcome", "SourceChecks", "Steps", "packages"]
+__all__ = ["Finding", "Outcome", "Steps", "packages"]
 
 
 class Outcome(StrEnum):
@@ -126,24 +120,3 @@ def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
         return f"those of the extra {extra} are installed"
 
     return steps.step("packages", look)
-
-
-class SourceChecks(Protocol):
-    """What the module ``checks.py`` of a connector has."""
-
-    FORMAT: str
-    """The name of its format."""
-    PACKAGES: tuple[str, ...]
-    """The modules that its extra brings and that it cannot do without."""
-
-    def check(self, raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None) -> Iterator[Finding]:
-        """Look at everything that a stream with these options needs; changes nothing, and takes no message.
-
-        Args:
-            raw: options, as a user gives them to Spark.
-            environ: the environment of the driver.
-            checkpoint: the folder of the query's checkpoint, if it was given.
-        """
-
-    def option_classes(self) -> tuple[type, ...]:
-        """Return where the options of source and sink are declared; imports `PACKAGES`."""

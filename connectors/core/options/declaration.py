@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
+from connectors.core.formats import connector_of
 from connectors.core.options.kinds import SECRET, Kind, Secret, option_text
 from connectors.core.options.secrets import resolve_secret
 
@@ -195,7 +196,6 @@ def parse_options(
     raw: Mapping[str, str],
     environ: Mapping[str, str],
     connector: str,
-    elsewhere: Callable[[], Mapping[str, type]] = dict,
 ) -> C:
     """Read what Spark hands over as the options of a source or sink.
 
@@ -204,8 +204,6 @@ def parse_options(
         raw: names in any case to texts; a value of None counts as not given.
         environ: the environment that ``env:NAME`` secrets are read from.
         connector: name of the connector, for errors.
-        elsewhere: gives the declarations that the option may be meant for, by what has them, such as ``the sink``;
-            called only for the error of an unknown option.
 
     Returns:
         An instance of ``cls``; numbers are plain, sizes in bytes, durations in seconds, secrets `Secret`.
@@ -215,7 +213,7 @@ def parse_options(
             names with different values, or a secret that cannot be read.
     """
     options = declared_options(cls)
-    given = _given_texts(options, raw, connector, elsewhere)
+    given = _given_texts(cls, raw, connector)
     for name, text in given.items():
         if options[name].kind is SECRET:
             declared = options[name]
@@ -273,10 +271,9 @@ def _names(options: Mapping[str, Option]) -> dict[str, str]:
     return {name.lower(): field for field, declared in options.items() for name in (declared.name, *declared.aliases)}
 
 
-def _given_texts(
-    options: Mapping[str, Option], raw: Mapping[str, str], connector: str, elsewhere: Callable[[], Mapping[str, type]]
-) -> dict[str, str]:
+def _given_texts(cls: type, raw: Mapping[str, str], connector: str) -> dict[str, str]:
     """Field name to stripped text, with aliases resolved; refuses what is unknown or contradicts itself."""
+    options = declared_options(cls)
     names = _names(options)
     texts: dict[str, str] = {}
     keys: dict[str, str] = {}
@@ -286,7 +283,7 @@ def _given_texts(
             continue
         field = names.get(lowered)
         if field is None:
-            raise _unknown(options, key, connector, elsewhere())
+            raise _unknown(cls, key, connector)
         text = option_text(key, value, connector)
         if texts.setdefault(field, text) != text:
             declared = options[field]
@@ -307,7 +304,9 @@ def _user_name(declared: Option, lowered: str) -> str:
     return next(name for name in (declared.name, *declared.aliases) if name.lower() == lowered)
 
 
-def _unknown(options: Mapping[str, Option], key: str, connector: str, elsewhere: Mapping[str, type]) -> OptionError:
+def _unknown(cls: type, key: str, connector: str) -> OptionError:
+    options, known = declared_options(cls), connector_of(connector)
+    elsewhere = {owner: each for owner, each in (known.option_classes() if known else {}).items() if each is not cls}
     for declared in options.values():
         if key.lower() in (name.lower() for name in declared.instead_of):
             return OptionError(

@@ -12,9 +12,8 @@ from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.kafka.offsets import CONNECTOR, illegal
-from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.client import ClientSettings, KafkaClientOptions, split_client_options
 from connectors.kafka.options.producer import check_transactional, producer_settings
-from connectors.kafka.options.source import KafkaClientOptions, split_client_options
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
 
@@ -131,13 +130,6 @@ class KafkaWriteOptions(KafkaClientOptions):
         return self.guarantee is Guarantee.EXACTLY_ONCE
 
 
-def _source_options() -> dict[str, type]:
-    """Where an option may belong that is unknown here."""
-    from connectors.kafka.options.source import KafkaReadOptions  # noqa: PLC0415 - for an error only, and they import each other
-
-    return {"the source": KafkaReadOptions}
-
-
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
     """Parse and check the options of a sink; reads nothing but the arguments.
 
@@ -153,7 +145,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
     own, client = split_client_options(
         KafkaWriteOptions, {key: value for key, value in raw.items() if key.lower() not in _ENGINE_KEYS}
     )
-    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR, _source_options)
+    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR)
     if not options.bootstrap_servers:
         raise OptionError(
             "OPTION_MISSING",

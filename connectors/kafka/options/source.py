@@ -15,8 +15,8 @@ from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from connectors.core.options.declaration import declared_options, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, INTEGER, SECRET, STRING, Kind, Secret, choice, option_text
+from connectors.core.options.declaration import option, parse_options
+from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka.offsets import (
     CONNECTOR,
     Earliest,
@@ -27,10 +27,16 @@ from connectors.kafka.offsets import (
     illegal,
     parse_position,
 )
-from connectors.kafka.options.client import PREFIX, ClientSettings, reader_settings
+from connectors.kafka.options.client import (
+    TEXT,
+    ClientSettings,
+    KafkaClientOptions,
+    reader_settings,
+    split_client_options,
+)
 from connectors.kafka.options.subscription import Strategy, parse_strategy
 
-__all__ = ["CONNECTOR", "KafkaClientOptions", "KafkaReadOptions", "NoMatch", "parse_read_options"]
+__all__ = ["CONNECTOR", "KafkaReadOptions", "NoMatch", "parse_read_options"]
 
 _log = logging.getLogger(__name__)
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
@@ -69,78 +75,9 @@ def _parse_spark_time(text: str) -> float:
     return int(match[1]) * _SECONDS[match[2] or "ms"]
 
 
-def _parse_any(text: str) -> str:
-    return text
-
-
-TEXT: Final = Kind("string", "a text", str, _parse_any)
 SPARK_TIME: Final = Kind(
     "duration", "a time such as 500ms, 5s, 15m or 2h; a plain number is ms", float, _parse_spark_time
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaClientOptions:
-    """What is needed to reach Kafka; everything else that begins with ``kafka.`` goes to the client as it is."""
-
-    bootstrap_servers: str | None = option(
-        "kafka.bootstrap.servers",
-        TEXT,
-        "Brokers to begin with: host:port, separated by commas. Required.",
-        default=None,
-    )
-    sasl_password: Secret | None = option(
-        "kafka.sasl.password", SECRET, "The password of SASL PLAIN and SCRAM.", default=None
-    )
-    sasl_jaas_config: Secret | None = option(
-        "kafka.sasl.jaas.config",
-        SECRET,
-        "The log-in of a JVM client: PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule are understood.",
-        default=None,
-        multiline=True,
-    )
-    oauthbearer_client_secret: Secret | None = option(
-        "kafka.sasl.oauthbearer.client.secret",
-        SECRET,
-        "The secret of an OIDC client.",
-        default=None,
-        aliases=("kafka.sasl.oauthbearer.client.credentials.client.secret",),
-    )
-    oauthbearer_assertion_key_pem: Secret | None = option(
-        "kafka.sasl.oauthbearer.assertion.private.key.pem",
-        SECRET,
-        "The private key that signs assertions of an OIDC client, as PEM text.",
-        default=None,
-        multiline=True,
-    )
-    oauthbearer_assertion_key_password: Secret | None = option(
-        "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
-        SECRET,
-        "The password of that key.",
-        default=None,
-    )
-    ssl_key_pem: Secret | None = option(
-        "kafka.ssl.key.pem",
-        SECRET,
-        "The client's private key, as PEM text.",
-        default=None,
-        multiline=True,
-        aliases=("kafka.ssl.keystore.key",),
-    )
-    ssl_key_password: Secret | None = option(
-        "kafka.ssl.key.password", SECRET, "The password of the client's private key.", default=None
-    )
-    ssl_keystore_password: Secret | None = option(
-        "kafka.ssl.keystore.password", SECRET, "The password of a PKCS#12 key store.", default=None
-    )
-    token_provider: str | None = option(
-        "tokenProvider",
-        STRING,
-        "For SASL OAUTHBEARER, such as MSK IAM: module:Class. The class is made without arguments, on the driver and "
-        "in each worker; its method token() returns the token and the time it expires, in seconds since 1970, and "
-        "after these, if it likes, the principal and a dict of extensions.",
-        default=None,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,13 +243,6 @@ class KafkaReadOptions(KafkaClientOptions):
         return self.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
 
 
-def _sink_options() -> dict[str, type]:
-    """Where an option may belong that is unknown here."""
-    from connectors.kafka.options.sink import KafkaWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
-
-    return {"the sink": KafkaWriteOptions}
-
-
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KafkaReadOptions:
@@ -327,7 +257,7 @@ def parse_read_options(
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
     own, client = split_client_options(KafkaReadOptions, raw)
-    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR, _sink_options)
+    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR)
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
     )
@@ -373,24 +303,3 @@ def _check_stream(options: KafkaReadOptions) -> None:
             f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})",
             "Lower minOffsetsPerTrigger, or raise maxOffsetsPerTrigger.",
         )
-
-
-def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Raw options, parted into those that a class declares or that are no client's, and the client's.
-
-    Returns:
-        The first, and the second without ``kafka.``, with keys in lower case.
-
-    Raises:
-        OptionError: a name or a value holds a NUL.
-    """
-    declared = {name.lower() for each in declared_options(cls).values() for name in (each.name, *each.aliases)}
-    own: dict[str, str] = {}
-    client: dict[str, str] = {}
-    for key, value in raw.items():
-        lowered = key.lower()
-        if lowered.startswith(PREFIX) and lowered not in declared:
-            client[lowered.removeprefix(PREFIX)] = option_text(key, value, CONNECTOR)  # stripped as by the JVM's client
-        else:
-            own[key] = value
-    return own, client

@@ -72,13 +72,6 @@ class KinesisWriteOptions(KinesisClientOptions):
         return self.stream_name or self.stream_arn
 
 
-def _source_options() -> dict[str, type]:
-    """Where an option may belong that is unknown here."""
-    from connectors.kinesis.options.source import KinesisReadOptions  # noqa: PLC0415 - for an error only, and they import each other
-
-    return {"the source": KinesisReadOptions}
-
-
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
     """Parse and check the options of a sink; reads nothing but the arguments.
 
@@ -89,7 +82,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> K
     Raises:
         OptionError: an option is unknown, illegal, or in conflict with another.
     """
-    options = parse_options(KinesisWriteOptions, raw, environ, CONNECTOR, _source_options)
+    options = parse_options(KinesisWriteOptions, raw, environ, CONNECTOR)
     if options.stream_name is not None and options.stream_arn is not None:
         raise OptionError(
             "OPTION_CONFLICT", "Both streamName and streamARN are given", CONNECTOR, "Give one of them, or neither."

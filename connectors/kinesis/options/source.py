@@ -224,13 +224,6 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     """Derived: where a batch read ends."""
 
 
-def _sink_options() -> dict[str, type]:
-    """Where an option may belong that is unknown here."""
-    from connectors.kinesis.options.sink import KinesisWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
-
-    return {"the sink": KinesisWriteOptions}
-
-
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KinesisReadOptions:
@@ -244,7 +237,7 @@ def parse_read_options(
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
-    options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, CONNECTOR, _sink_options)
+    options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, CONNECTOR)
     streams = _streams(options)
     options = resolve_client(options, environ, streams[0])
     default = TRIM if streaming is False else LATEST

@@ -12,9 +12,7 @@ from connectors.pubsub.client.errors import RpcCall
 from connectors.pubsub.client.messages import wire_message
 from connectors.pubsub.options.client import PubSubConnectionOptions, Transport, connection_transport
 
-__all__ = ["FORMAT", "delete_subscription"]
-
-FORMAT: Final = "pubsub"
+__all__ = ["delete_subscription"]
 
 _METHOD: Final = "DeleteSubscription"
 

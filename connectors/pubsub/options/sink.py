@@ -98,13 +98,6 @@ class PubSubWriteOptions(PubSubConnectionOptions):
         return None if self.topic_id is None else full_path(self.project_id, "topics", self.topic_id)
 
 
-def _source_options() -> dict[str, type]:
-    """Where an option may belong that is unknown here."""
-    from connectors.pubsub.options.source import PubSubReadOptions  # noqa: PLC0415 - for an error only, and they import each other
-
-    return {"the source": PubSubReadOptions}
-
-
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubWriteOptions:
     """Parse and check the options of a sink; reads nothing but the arguments.
 
@@ -116,7 +109,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> P
         OptionError: an option is unknown, missing, illegal, or in conflict with another.
     """
     given = {key: value for key, value in raw.items() if key.lower() != _ASYNC_PROGRESS}
-    options = parse_options(PubSubWriteOptions, given, environ, _CONNECTOR, _source_options)
+    options = parse_options(PubSubWriteOptions, given, environ, _CONNECTOR)
     asynchronous = next((value for key, value in raw.items() if key.lower() == _ASYNC_PROGRESS), "false")
     if options.id_attribute and str(asynchronous).lower() == "true":
         raise conflict(

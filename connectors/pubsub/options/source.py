@@ -1,4 +1,4 @@
-"""The options of the ``pubsub`` reader: of a stream (see `connectors.pubsub.options.stream`), of a batch, and of the rows."""
+"""Options of the ``pubsub`` source; those of a stream alone are in `connectors.pubsub.options.stream`."""
 
 from __future__ import annotations
 
@@ -163,13 +163,6 @@ class PubSubReadOptions(PubSubStreamOptions):
         )
 
 
-def _sink_options() -> dict[str, type]:
-    """Where an option may belong that is unknown here."""
-    from connectors.pubsub.options.sink import PubSubWriteOptions  # noqa: PLC0415 - for an error only, and they import each other
-
-    return {"the sink": PubSubWriteOptions}
-
-
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> PubSubReadOptions:
@@ -183,7 +176,7 @@ def parse_read_options(
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
-    options = parse_options(PubSubReadOptions, raw, environ, _CONNECTOR, _sink_options)
+    options = parse_options(PubSubReadOptions, raw, environ, _CONNECTOR)
     given = {key.lower() for key in raw if raw.get(key) is not None}
     if streaming:
         _check_stream(options, given)

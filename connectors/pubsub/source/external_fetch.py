@@ -8,23 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError, SourceGoneError
+from connectors.pubsub import FORMAT
 from connectors.pubsub.options.source import FetchMode, PubSubReadOptions, parse_read_options
 from connectors.pubsub.source.micro_batch import fetch_plan, fetcher_count, look_at
 from connectors.spool.fetching.external_runner import wait_for_spool
 from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
-    from connectors.pubsub.source.subscription import SubscriptionInfo
+    from connectors.pubsub.client.client import SubscriptionInfo
 
-__all__ = ["FORMAT", "OPTIONS", "outside_plans"]
-
-FORMAT: Final = "pubsub"
-OPTIONS: Final = PubSubReadOptions
+__all__ = ["external_plans"]
 
 _LOOK_SECONDS: Final = 1.0
 
 
-def outside_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
+def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
     """The plans of the fetchers, one for each subscription; waits until the query has made the spool.
 
     Args:

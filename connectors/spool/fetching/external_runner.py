@@ -2,8 +2,6 @@
 
 They are the fetchers that a reader starts, in the same processes. What the reader else sees to is found in the spool:
 whether it lives and what it allows (`connectors.spool.fetching.driver_watch`), and whether a fetcher may start.
-
-Finds the part of a connector that knows its fetchers, for those who run them outside of a query.
 """
 
 from __future__ import annotations
@@ -13,10 +11,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
-from connectors.core.formats import modules_named
+from connectors.core.formats import CONNECTORS, Connector
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.driver_watch import NO_READER
 from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
@@ -24,9 +22,10 @@ from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.identity import SpoolIdentity, check_identity, read_identity
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.segments.segment import segment_name
-from connectors.spool.store.base import Store, StoreAccess, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = ["OutsideFetchers", "fetch_in_task", "fetching_of", "run_fetchers", "wait_for_spool"]
+__all__ = ["external_connector", "external_plans", "fetch_in_task", "run_fetchers", "wait_for_spool"]
 
 
 _log = logging.getLogger(__name__)
@@ -173,32 +172,33 @@ def _may_start(plan: FetchPlan, store: Store, beside: set[str]) -> bool:
     )
 
 
-class OutsideFetchers(Protocol):
-    """What the module ``outside`` of a connector holds whose fetchers can run outside of the query."""
-
-    FORMAT: str
-    """The name of the format."""
-    OPTIONS: type
-    """Where its options are declared."""
-
-    def outside_plans(
-        self, raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None
-    ) -> list[FetchPlan]:
-        """What fetchers are told, for each source of the spool; waits until there is a spool."""
-
-
-def fetching_of(source: str) -> OutsideFetchers:
-    """The part of a connector that knows its fetchers.
+def external_connector(source_format: str) -> Connector:
+    """Return the connector of a format whose fetchers can run outside of a query.
 
     Raises:
-        OptionError: there is no such format, or it has no fetchers that run outside of a query.
+        OptionError: there is no such format, or its fetchers cannot.
     """
-    found = {module.FORMAT: cast("OutsideFetchers", module) for module in modules_named("outside")}
-    if source not in found:
+    found = {each.format: each for each in CONNECTORS if each.external_fetch}
+    if source_format not in found:
         raise OptionError(
             "FORMAT_UNKNOWN",
-            f"There are no fetchers of a format {source!r} to run outside of a query",
+            f"There are no fetchers of a format {source_format!r} to run outside of a query",
             "fetch",
             f"Give one of {', '.join(sorted(found))}.",
         )
-    return found[source]
+    return found[source_format]
+
+
+def external_plans(
+    connector: Connector, raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None
+) -> list[FetchPlan]:
+    """Return the plans of a connector's fetchers, for each source of the spool; waits until there is a spool.
+
+    Args:
+        connector: of `external_connector`.
+        raw: the options of the query.
+        environ: the environment that secrets may come from.
+        fetchers: how many there are of each source, in all places together; None for what the options say.
+    """
+    plans: list[FetchPlan] = connector.load(connector.external_fetch)(raw, environ, fetchers)
+    return plans

@@ -10,11 +10,14 @@ import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
 from connectors.core.errors import ConnectorError
+from connectors.core.formats import CONNECTORS
+from connectors.doctor.run import check_source
 from connectors.kafka import doctor as diagnosis
-from connectors.kafka.doctor import check
 from connectors.testing.kafka.broker import USER
 from connectors.testing.servers.java import free_port
 from tests.support.kafka_rig import LOG_IN, KafkaRig
+
+[CONNECTOR] = [each for each in CONNECTORS if each.package == "kafka"]
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def kafka(guarded_kafka: KafkaRig) -> KafkaRig:
 
 def look(options: Mapping[str, str], checkpoint: Path | None = None) -> dict[str, Finding]:
     """The findings by check."""
-    return {each.check: each for each in check(options, {}, checkpoint)}
+    return {each.check: each for each in check_source(CONNECTOR, options, {}, checkpoint)}
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:

@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.formats import CONNECTORS
 from connectors.core.retry import RetryPolicy, retry
+from connectors.doctor.run import check_source
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.doctor import check
 from connectors.kinesis.fan_out.consumers import active_consumer
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 from connectors.testing.servers.java import free_port
 from tests.support.kinesis_rig import PATIENCE, KinesisRig
+
+[CONNECTOR] = [each for each in CONNECTORS if each.package == "kinesis"]
 
 HOUR = 3600.0
 SECRET = "canary-77"
@@ -44,7 +47,10 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def look(rig: KinesisRig, checkpoint: Path | None = None, **options: str | None) -> dict[str, Finding]:
     """The findings by check."""
     given = {**rig.options(), "awsSecretKey": SECRET, **options}
-    findings = {each.check: each for each in check({k: v for k, v in given.items() if v is not None}, {}, checkpoint)}
+    findings = {
+        each.check: each
+        for each in check_source(CONNECTOR, {k: v for k, v in given.items() if v is not None}, {}, checkpoint)
+    }
     assert SECRET not in str(findings)
     return findings
 

@@ -13,17 +13,20 @@ from pathlib import Path
 import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
-from connectors.pubsub.doctor import check
+from connectors.core.formats import CONNECTORS
+from connectors.doctor.run import check_source
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.servers.java import free_port
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
+
+[CONNECTOR] = [each for each in CONNECTORS if each.package == "pubsub"]
 
 WORKERS = 1
 
 
 def look(rig: PubSubRig, **changes: str) -> dict[str, Finding]:
     """The findings by check."""
-    return {each.check: each for each in check(rig.options(**changes), {}, None)}
+    return {each.check: each for each in check_source(CONNECTOR, rig.options(**changes), {}, None)}
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
@@ -167,7 +170,7 @@ def test_a_running_query_holds_the_spool_and_its_checkpoint_fits(rig: PubSubRig)
     rig.publish(5)
     with rig.query() as query:
         rig.run_until_all(query)
-        findings = {each.check: each for each in check(rig.options(), {}, rig.checkpoint)}
+        findings = {each.check: each for each in check_source(CONNECTOR, rig.options(), {}, rig.checkpoint)}
         assert bad(findings) == {"held by": "SPOOL_IN_USE"}
         assert "position 5 of 5" in findings["checkpoint"].found
     assert "nobody" in look(rig)["held by"].found

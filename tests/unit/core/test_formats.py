@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from connectors.core import formats
 from connectors.core.extras import TESTED_PTARS, extra_imports, install_advice, install_command, packages_missing
 
 ROOT = Path(__file__).parents[3]
@@ -73,7 +74,6 @@ def test_a_format_without_its_extra_says_so_and_the_others_work() -> None:
 @pytest.mark.parametrize(
     ("missing", "module", "where", "extra"),
     [
-        ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
         ("numpy", "connectors.kafka.datasource", "the format kafka_py", "kafka"),
         ("msgspec", "connectors.kinesis.datasource", "the format kinesis", "kinesis"),
         ("xxhash", "connectors.pubsub.datasource", "the format pubsub", "pubsub"),
@@ -158,8 +158,9 @@ def test_without_ptars_the_protobuf_functions_behave_as_with_it() -> None:
 def test_the_doctor_warns_that_fetchers_are_slower_without_ptars() -> None:
     code = """
 from itertools import islice
-from connectors.pubsub.doctor import check
-for found in islice(check({}, {}, None), 2):
+from connectors.core.formats import connector_of
+from connectors.doctor.run import check_source
+for found in islice(check_source(connector_of("pubsub"), {}, {}, None), 2):
     print(found.check, found.outcome, found.code, found.mend)
 """
     assert run(code, "ptars") == [
@@ -175,12 +176,12 @@ def test_the_extra_fast_brings_a_tested_ptars() -> None:
 
 @pytest.mark.parametrize("connector", CONNECTORS)
 def test_what_a_format_needs_is_what_its_extra_brings(connector: str) -> None:
-    checks = importlib.import_module(f"connectors.{connector}.checks")
-    assert CONNECTORS[connector] == checks.FORMAT
+    [known] = [each for each in formats.CONNECTORS if each.package == connector]
+    assert CONNECTORS[connector] == known.format
     brought = {re.split(r"[<>=]", line)[0] for line in EXTRAS[connector]}
     homes = packages_distributions()
     homes |= {"google.auth": ["google-auth"], "google.protobuf": ["protobuf"]}
-    needed = {homes[module][0] for module in checks.PACKAGES}
+    needed = {homes[module][0] for module in known.needs}
     with_others = {"google-cloud-pubsub", "google-api-core"}  # which bring grpcio-status
     optional = {"h11"}  # only the server for tests needs it
     assert needed - {"botocore", "grpcio-status"} == brought - with_others - optional

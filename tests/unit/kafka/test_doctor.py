@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 
 from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.formats import CONNECTORS
 from connectors.core.options.kinds import Secret
+from connectors.doctor.run import check_source
 from connectors.kafka import doctor as diagnosis
-from connectors.kafka.doctor import check
 from connectors.kafka.options.client import ClientSettings
 from connectors.testing.kafka.mock import MockKafka
+
+[CONNECTOR] = [each for each in CONNECTORS if each.package == "kafka"]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,7 @@ def mock() -> Iterator[MockKafka]:
 
 def look(mock: MockKafka, checkpoint: Path) -> Finding:
     options = {"kafka.bootstrap.servers": mock.endpoint, "subscribe": "t"}
-    return next(each for each in check(options, {}, checkpoint) if each.check == "checkpoint")
+    return next(each for each in check_source(CONNECTOR, options, {}, checkpoint) if each.check == "checkpoint")
 
 
 def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(mock: MockKafka, tmp_path: Path) -> None:

@@ -1,0 +1,5 @@
+"""Run the command line: ``python -m connectors.cli``."""
+
+from connectors.cli.main import main
+
+main()
