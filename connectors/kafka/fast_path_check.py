@@ -1,115 +1,25 @@
-"""Decide whether records go to and from librdkafka directly: a process of its own tries that first.
-
-The fast path (`connectors.kafka.source.native_records`, `connectors.kafka.sink.native_writer`) hands addresses to librdkafka and to Arrow. A
-version of either that behaves differently could end a worker; here it ends the process of the check, and the worker
-takes the plain path. The check takes about a second, so a passed one is noted for all processes of this user on this
-machine, by the versions and files that it holds for.
-"""
+"""The check behind `connectors.kafka.client.fast_path`: write and read records on the fast path, on a mock cluster."""
 
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import stat
-import subprocess
-import sys
-import tempfile
-from functools import cache
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from connectors.core.worker import NO_FAST_PATH, fast_path_is_off
-from connectors.kafka.client.librdkafka import client_extension, library, new_client
+from connectors.kafka.client.librdkafka import library, new_client
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink import native_writer as native_sink
+from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import Columns
-from connectors.kafka.source import native_records as native
+from connectors.kafka.source.native_records import NativeSource
 
-__all__ = ["check_fast_path", "native_reason", "run_check", "verdict_file"]
+__all__ = ["check_fast_path"]
 
-_log = logging.getLogger(__name__)
-
-_PROGRAM: Final = "from connectors.kafka.fast_path_check import check_fast_path; check_fast_path()"
-_CHECK_SECONDS: Final = 30.0
 _READ_SECONDS: Final = 10.0
 _TOPIC: Final = "fast-path"
 _VALUES: Final = (b"", None, b"short", b"x" * 12, b"y" * 13, bytes(range(256)) * 40)
-
-
-@cache
-def native_reason() -> str:
-    """Return why the fast path cannot be taken in this process; empty if it can."""
-    if fast_path_is_off():
-        return f"{NO_FAST_PATH} is set"
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return "only Linux on x86-64 is tried"
-    try:
-        verdict = verdict_file(_versions())
-    except (OSError, AttributeError) as error:
-        return f"{type(error).__name__}: {error}"
-    if verdict is not None and verdict.exists():
-        return ""
-    reason = run_check([sys.executable, "-c", _PROGRAM])
-    if reason:
-        _log.warning("[KAFKA_FAST_PATH_OFF] The check of the fast path failed, so the plain one is taken: %s.", reason)
-    elif verdict is not None:
-        try:
-            verdict.touch(0o600)
-        except OSError as error:
-            _log.debug("The verdict cannot be noted: %s", error)
-    return reason
-
-
-def _versions() -> str:
-    """Return everything that a verdict holds for.
-
-    Raises:
-        OSError, AttributeError: this librdkafka lacks what the fast path calls.
-    """
-    files = (client_extension(), Path(pa.lib.__file__), Path(native.__file__), Path(native_sink.__file__))
-    states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.exists()]
-    return repr((sys.version, np.__version__, pa.__version__, library().rd_kafka_version(), states))
-
-
-def verdict_file(versions: str) -> Path | None:
-    """Return the file whose existence says that a check has passed; None without a folder that only this user can use.
-
-    Args:
-        versions: everything that the verdict holds for.
-    """
-    folder = Path(tempfile.gettempdir()) / f"pyspark-stream-connectors-{os.geteuid()}"
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return None
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-    return folder / f"kafka-{hashlib.sha256(versions.encode()).hexdigest()[:32]}" if private else None
-
-
-def run_check(command: list[str], seconds: float = _CHECK_SECONDS) -> str:
-    """Run a check in a process of its own; return why it failed, empty if it passed.
-
-    Args:
-        command: the program.
-        seconds: how long it may take.
-    """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    try:
-        ended = subprocess.run(command, env=environment, capture_output=True, timeout=seconds, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{type(error).__name__}: the check did not end in time, or could not be started"
-    if ended.returncode == 0:
-        return ""
-    lines = ended.stderr.decode(errors="replace").strip().splitlines()
-    return f"the check ended with {ended.returncode}" + (f": {lines[-1][:200]}" if lines else "")
 
 
 def check_fast_path() -> None:
@@ -135,12 +45,12 @@ def check_fast_path() -> None:
         {name: pa.array(values, pa.binary()) for name, values in columns.items()}
         | {"partition": pa.array(np.zeros(rows, np.int32))}
     )
-    sink = native_sink.NativeSink(settings)
+    sink = NativeSink(settings)
     sink.send(batch, Columns(_TOPIC, key=True, partition=True, headers=False, timestamp=False))
     sink.finish()
     sink.discard()
     own = {"group.id": "check", "enable.auto.commit": "false", "fetch.wait.max.ms": "5"}
-    source, where = native.NativeSource({**settings.revealed(), **own}), TopicPartition(_TOPIC, 0)
+    source, where = NativeSource({**settings.revealed(), **own}), TopicPartition(_TOPIC, 0)
     source.assign(where, 0)
     found = source.fetch(rows, _READ_SECONDS)
     read = found.batch([found], where, headers=True).to_pydict()

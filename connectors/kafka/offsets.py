@@ -42,6 +42,7 @@ __all__ = [
     "parse_json_offsets",
     "parse_position",
     "read_offset",
+    "refuse_nul",
     "resolved_start",
 ]
 
@@ -392,3 +393,19 @@ def _named(position: Specific, offset: int) -> list[str]:
     """The partitions and topics that have this offset."""
     found = [str(each) for each, value in sorted(position.offsets.items()) if value == offset]
     return found + [topic for topic, value in sorted(position.topics.items()) if value == offset]
+
+
+def refuse_nul(where: str, *texts: str) -> None:
+    """Refuse a text that C would cut at a NUL character, and with that take for another one.
+
+    Args:
+        where: what the text is; it is not shown, since it may be a secret.
+        *texts: go to the client.
+
+    Raises:
+        OptionError: one holds a NUL.
+    """
+    if any("\0" in text for text in texts):
+        shown = where.replace("\0", "\\0")
+        what = "A text holds a NUL character, at which the client would cut it"
+        raise OptionError("KAFKA_NUL", what, shown, "Correct it.")

@@ -170,10 +170,20 @@ class KinesisStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAv
     def _open(self) -> KinesisStream:
         """The stream of this process."""
         if self._stream is None:
-            from connectors.kinesis.source.micro_batch import KinesisStream  # noqa: PLC0415 - only the source process needs it
-
-            self._stream = KinesisStream(self._parse())
+            self._stream = open_stream(self._parse())
         return self._stream
+
+
+def open_stream(options: KinesisReadOptions) -> KinesisStream:
+    """Build the stream of a query; only the source process needs it."""
+    from connectors.kinesis.source.micro_batch import KinesisStream  # noqa: PLC0415 - tasks need none of it
+    from connectors.kinesis.source.shard_monitor import ShardWatch  # noqa: PLC0415 - as above
+
+    if not options.consumers:
+        return KinesisStream(options, ShardWatch(options))
+    from connectors.kinesis.fan_out.monitor import FanOutWatch  # noqa: PLC0415 - polling needs no spool
+
+    return KinesisStream(options, FanOutWatch(options))
 
 
 class KinesisBatchReader(SentToTasks, DataSourceReader):

@@ -38,10 +38,9 @@ from connectors.core.offsets import SENTINEL
 from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 with extra_imports("pubsub", "the format pubsub"):
-    from connectors.pubsub.schema import SchemaMode, schema_of
+    from connectors.pubsub.schema import SchemaMode, output, schema_of
     from connectors.pubsub.sink.rows import SINK, RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
-    from connectors.pubsub.source.records import output
     from connectors.spool.store.base import StoreAccess
     from connectors.spool.stream.planning import Slice
     from connectors.spool.stream.reader import read_slices

@@ -15,18 +15,17 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
+from connectors.kafka.options.jaas import NO_KERBEROS
 
 __all__ = [
     "ENDED",
     "LOG_IN",
-    "NO_KERBEROS",
     "LastWord",
     "connector_error",
     "error_name",
     "gone",
     "named_error",
     "record_place",
-    "refuse_nul",
     "setting_refused",
 ]
 
@@ -38,7 +37,6 @@ _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
 LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
-NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
 _OF_TLS: Final = frozenset({"_SSL", "_TRANSPORT"})
 """An answer to a certificate comes in the handshake, or after it as the end of the connection (TLS 1.3)."""
 _NOT_RENEWED: Final = "Failed to acquire SASL OAUTHBEARER token"
@@ -155,22 +153,6 @@ class LastWord:
             return self._last
         what = f"{problem.what}; the client said last: {self._text}"
         return type(problem)(problem.code, what, problem.where, problem.action)
-
-
-def refuse_nul(where: str, *texts: str) -> None:
-    """Refuse a text that C would cut at a NUL character, and with that take for another one.
-
-    Args:
-        where: what the text is; it is not shown, since it may be a secret.
-        *texts: go to the client.
-
-    Raises:
-        OptionError: one holds a NUL.
-    """
-    if any("\0" in text for text in texts):
-        shown = where.replace("\0", "\\0")
-        what = "A text holds a NUL character, at which the client would cut it"
-        raise OptionError("KAFKA_NUL", what, shown, "Correct it.")
 
 
 def record_place(topic: str, partition: int | None) -> str:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.kafka.client.errors import LastWord, connector_error, error_name, gone, refuse_nul, setting_refused
+from connectors.kafka.client.errors import LastWord, connector_error, error_name, gone, setting_refused
 from connectors.kafka.client.librdkafka import LOGGER
 from connectors.kafka.client.oauth import TokenCallback
-from connectors.kafka.offsets import Offsets, TopicPartition, describe
+from connectors.kafka.offsets import Offsets, TopicPartition, describe, refuse_nul
 from connectors.kafka.options.subscription import Assign, Strategy, Subscribe
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connectors.core.errors import OptionError
-from connectors.kafka.client.errors import refuse_nul
+from connectors.kafka.offsets import refuse_nul
 
 __all__ = [
     "LOGGER",

@@ -8,7 +8,8 @@ import re
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
-from connectors.kafka.client.errors import LOG_IN, error_name, refuse_nul, setting_refused
+from connectors.kafka.client.errors import LOG_IN, error_name, setting_refused
+from connectors.kafka.offsets import refuse_nul
 
 __all__ = ["TokenCallback"]
 

@@ -11,21 +11,28 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict
-from connectors.core.options.kinds import Secret
-from connectors.kafka.client.errors import refuse_nul
+from connectors.core.options.declaration import conflict, declared_options, option
+from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, option_text
 from connectors.kafka.client.librdkafka import unknown_settings
-from connectors.kafka.offsets import CONNECTOR, illegal
+from connectors.kafka.offsets import CONNECTOR, illegal, refuse_nul
 from connectors.kafka.options.jaas import UNSECURED, check_token_endpoint, log_in, login_handler
 from connectors.kafka.options.jvm_compat import broker_addresses, is_number, nearest_value, pem_lines, whole_number
 
-if TYPE_CHECKING:
-    from connectors.kafka.options.source import KafkaClientOptions
-
-__all__ = ["PREFIX", "ClientSettings", "Refusal", "check_names", "common_settings", "is_true", "reader_settings"]
+__all__ = [
+    "PREFIX",
+    "TEXT",
+    "ClientSettings",
+    "KafkaClientOptions",
+    "Refusal",
+    "check_names",
+    "common_settings",
+    "is_true",
+    "reader_settings",
+    "split_client_options",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -170,6 +177,98 @@ _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
 
 
+def _parse_any(text: str) -> str:
+    return text
+
+
+TEXT: Final = Kind("string", "a text", str, _parse_any)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaClientOptions:
+    """What is needed to reach Kafka; everything else that begins with ``kafka.`` goes to the client as it is."""
+
+    bootstrap_servers: str | None = option(
+        "kafka.bootstrap.servers",
+        TEXT,
+        "Brokers to begin with: host:port, separated by commas. Required.",
+        default=None,
+    )
+    sasl_password: Secret | None = option(
+        "kafka.sasl.password", SECRET, "The password of SASL PLAIN and SCRAM.", default=None
+    )
+    sasl_jaas_config: Secret | None = option(
+        "kafka.sasl.jaas.config",
+        SECRET,
+        "The log-in of a JVM client: PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule are understood.",
+        default=None,
+        multiline=True,
+    )
+    oauthbearer_client_secret: Secret | None = option(
+        "kafka.sasl.oauthbearer.client.secret",
+        SECRET,
+        "The secret of an OIDC client.",
+        default=None,
+        aliases=("kafka.sasl.oauthbearer.client.credentials.client.secret",),
+    )
+    oauthbearer_assertion_key_pem: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.pem",
+        SECRET,
+        "The private key that signs assertions of an OIDC client, as PEM text.",
+        default=None,
+        multiline=True,
+    )
+    oauthbearer_assertion_key_password: Secret | None = option(
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase",
+        SECRET,
+        "The password of that key.",
+        default=None,
+    )
+    ssl_key_pem: Secret | None = option(
+        "kafka.ssl.key.pem",
+        SECRET,
+        "The client's private key, as PEM text.",
+        default=None,
+        multiline=True,
+        aliases=("kafka.ssl.keystore.key",),
+    )
+    ssl_key_password: Secret | None = option(
+        "kafka.ssl.key.password", SECRET, "The password of the client's private key.", default=None
+    )
+    ssl_keystore_password: Secret | None = option(
+        "kafka.ssl.keystore.password", SECRET, "The password of a PKCS#12 key store.", default=None
+    )
+    token_provider: str | None = option(
+        "tokenProvider",
+        STRING,
+        "For SASL OAUTHBEARER, such as MSK IAM: module:Class. The class is made without arguments, on the driver and "
+        "in each worker; its method token() returns the token and the time it expires, in seconds since 1970, and "
+        "after these, if it likes, the principal and a dict of extensions.",
+        default=None,
+    )
+
+
+def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Raw options, parted into those that a class declares or that are no client's, and the client's.
+
+    Returns:
+        The first, and the second without ``kafka.``, with keys in lower case.
+
+    Raises:
+        OptionError: a name or a value holds a NUL.
+    """
+    declared = {name.lower() for each in declared_options(cls).values() for name in (each.name, *each.aliases)}
+    own: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for key, value in raw.items():
+        lowered = key.lower()
+        if lowered.startswith(PREFIX) and lowered not in declared:
+            client[lowered.removeprefix(PREFIX)] = option_text(key, value, CONNECTOR)  # stripped as by the JVM's client
+        else:
+            own[key] = value
+    return own, client
+
+
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
     """Settings of librdkafka. Pickles with its secrets; shows none.
@@ -260,17 +359,7 @@ def common_settings(
     Raises:
         OptionError: settings are refused; it names all of them.
     """
-    plain = {"bootstrap.servers": broker_addresses(options.bootstrap_servers or "")}
-    secrets = {
-        "sasl.password": options.sasl_password,
-        "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,
-        "sasl.oauthbearer.assertion.private.key.pem": options.oauthbearer_assertion_key_pem,
-        "sasl.oauthbearer.assertion.private.key.passphrase": options.oauthbearer_assertion_key_password,
-        "ssl.key.pem": options.ssl_key_pem,
-        "ssl.key.password": options.ssl_key_password,
-        "ssl.keystore.password": options.ssl_keystore_password,
-    }
-    secret = {name: value for name, value in secrets.items() if value is not None}
+    plain, secret = {"bootstrap.servers": broker_addresses(options.bootstrap_servers or "")}, _secrets(options)
     given = _without_ignored(given, _IGNORED | (dict(ignored) if ignored else {}))
     stores, others = _split_stores(given)
     problems = [*refused]
@@ -309,6 +398,19 @@ def common_settings(
     for name, text in [*plain.items(), *((name, value.reveal()) for name, value in secret.items())]:
         refuse_nul(f"kafka.{name}", text)  # also one that an escape in sasl.jaas.config or a file had
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+
+
+def _secrets(options: KafkaClientOptions) -> dict[str, Secret]:
+    secrets = {
+        "sasl.password": options.sasl_password,
+        "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,
+        "sasl.oauthbearer.assertion.private.key.pem": options.oauthbearer_assertion_key_pem,
+        "sasl.oauthbearer.assertion.private.key.passphrase": options.oauthbearer_assertion_key_password,
+        "ssl.key.pem": options.ssl_key_pem,
+        "ssl.key.password": options.ssl_key_password,
+        "ssl.keystore.password": options.ssl_keystore_password,
+    }
+    return {name: value for name, value in secrets.items() if value is not None}
 
 
 def _without_ignored(given: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:

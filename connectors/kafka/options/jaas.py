@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from connectors.core.options.kinds import Secret
-from connectors.kafka.client.errors import NO_KERBEROS
 from connectors.kafka.offsets import illegal
 
-__all__ = ["UNSECURED", "check_token_endpoint", "log_in", "login_handler"]
+__all__ = ["NO_KERBEROS", "UNSECURED", "check_token_endpoint", "log_in", "login_handler"]
 
 UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 _SHORT: Final = 200
@@ -231,3 +230,6 @@ def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: d
         plain.setdefault("sasl.oauthbearer.extensions", ",".join(extensions))
     if "clientSecret" in values and "sasl.oauthbearer.client.secret" not in secret:
         secret["sasl.oauthbearer.client.secret"] = Secret(_uncut("clientSecret", values))
+
+
+NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."

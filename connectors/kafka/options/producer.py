@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from connectors.kafka.offsets import illegal
 from connectors.kafka.options.client import ClientSettings, check_names, common_settings, is_true
 from connectors.kafka.options.jvm_compat import nearest_value, whole_number
-from connectors.kafka.sink.batching import LINGER_SETTINGS, TIMEOUT_SETTINGS
 
 if TYPE_CHECKING:
-    from connectors.kafka.options.source import KafkaClientOptions
+    from connectors.kafka.options.client import KafkaClientOptions
 
-__all__ = ["check_transactional", "producer_settings"]
+__all__ = ["LINGER_SETTINGS", "TIMEOUT_SETTINGS", "check_transactional", "producer_settings"]
 
 _log = logging.getLogger(__name__)
 
@@ -240,3 +239,11 @@ def _kilobytes(buffer_memory: str) -> int:
             "Give a whole number of bytes without a unit, such as 67108864.",
         )
     return max(1, int(buffer_memory) // 1024)
+
+
+LINGER_SETTINGS: Final = ("linger.ms", "queue.buffering.max.ms")
+"""One setting by two names."""
+
+
+TIMEOUT_SETTINGS: Final = ("delivery.timeout.ms", "message.timeout.ms")
+"""One setting by two names."""

@@ -16,12 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-__all__ = ["LINGER_SETTINGS", "TIMEOUT_SETTINGS", "Pace", "pace_of"]
+from connectors.kafka.options.producer import LINGER_SETTINGS, TIMEOUT_SETTINGS
 
-LINGER_SETTINGS: Final = ("linger.ms", "queue.buffering.max.ms")
-"""One setting by two names."""
-TIMEOUT_SETTINGS: Final = ("delivery.timeout.ms", "message.timeout.ms")
-"""One setting by two names."""
+__all__ = ["Pace", "pace_of"]
+
 
 _LINGER_MS: Final = 200.0
 _BATCHES: Final = 3

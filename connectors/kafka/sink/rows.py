@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kafka.client.errors import refuse_nul
+from connectors.kafka.offsets import refuse_nul
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -14,7 +14,7 @@ from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.pool import Kept
 from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer
-from connectors.kafka.fast_path_check import native_reason
+from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import Columns, Record, records
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from connectors.kafka.fast_path_check import native_reason
+from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.native_records import NativeSource

@@ -23,9 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client.errors import LastWord, named_error, refuse_nul
+from connectors.kafka.client.errors import LastWord, named_error
 from connectors.kafka.client.librdkafka import give_back, library, new_client, partition_at, problem_callback
-from connectors.kafka.offsets import LATEST, TopicPartition
+from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
 from connectors.kafka.source.records import (
     SCHEMA,
     SCHEMA_WITH_HEADERS,

@@ -1,11 +1,7 @@
-"""The plain way to read: one object of confluent-kafka for each record. It can do everything, and is the reference.
+"""What a consumer has fetched, and the plain way to read it, with one Python object of confluent-kafka for each record.
 
-What a consumer has fetched: records of one partition, and events beside them; the seam between the two ways to read.
-
-`connectors.kafka.source.records` has one Python object a record and can do everything; `connectors.kafka.source.native_records` has none and is
-several times faster. They are held against each other by tests.
-
-Records as Arrow columns: the plain path, with one Python object a record.
+It can do everything and is the reference; `connectors.kafka.source.native_records` has no object for a record and is
+several times faster. Tests hold them against each other.
 """
 
 from __future__ import annotations

@@ -53,11 +53,12 @@ class KinesisStream:
 
     Args:
         options: the parsed options.
+        monitor: knows the shards and their latest records; ended by `stop`.
     """
 
-    def __init__(self, options: KinesisReadOptions) -> None:
+    def __init__(self, options: KinesisReadOptions, monitor: ShardWatch) -> None:
         self._options = options
-        self._watch = _watch(options)
+        self._watch = monitor
         self._resolved: Streams | None = None
         self._called = False
         self._checked: set[tuple[ShardKey, ShardState]] = set()
@@ -308,14 +309,6 @@ class KinesisStream:
     def stop(self) -> None:
         """End the threads."""
         self._watch.stop()
-
-
-def _watch(options: KinesisReadOptions) -> ShardWatch:
-    if not options.consumers:
-        return ShardWatch(options)
-    from connectors.kinesis.fan_out.monitor import FanOutWatch  # noqa: PLC0415 - polling needs no spool
-
-    return FanOutWatch(options)
 
 
 def same_stream(state: StreamState, listing: Listing) -> None:

@@ -13,27 +13,82 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import CredentialsError
 from connectors.core.retry import RetryPolicy, retry
-from connectors.pubsub.client.errors import AckFailures, RpcCall, ack_failures, connector_error
+from connectors.pubsub.client.errors import AckFailures, RpcCall, ack_failures, connector_error, topic_deleted
 from connectors.pubsub.client.messages import wire_message
 from connectors.pubsub.options.credentials import ServiceAccount, read_key_file, unusable
-from connectors.pubsub.source.subscription import SubscriptionInfo
 
 if TYPE_CHECKING:
     import grpc
 
     from connectors.pubsub.options.client import Transport
 
-__all__ = ["ADMIN_RETRY", "PubSubClient", "PublishCall", "PullStream", "duration", "subscription_info"]
+__all__ = [
+    "ADMIN_RETRY",
+    "PubSubClient",
+    "PublishCall",
+    "PullStream",
+    "SubscriptionInfo",
+    "duration",
+    "subscription_info",
+]
 
 
 # What the service uses for a subscription that names no retention:
 # https://docs.cloud.google.com/pubsub/docs/subscription-properties
 _DEFAULT_RETENTION_SECONDS: Final = 7 * 86400.0
+
+
+_DELETED_TOPIC: Final = "_deleted-topic_"
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionInfo:
+    """What the service tells about a subscription.
+
+    Attributes:
+        name: its full path.
+        topic: full path of its topic, or ``_deleted-topic_``.
+        ack_deadline_seconds: its default deadline.
+        retention_seconds: how long it keeps messages that are not acked.
+        topic_retention_seconds: how long its topic keeps messages, where the service says so here.
+        message_ordering: whether messages with an ordering key come in order.
+        exactly_once_delivery: whether the feature of that name is on.
+        detached: whether it was detached from its topic.
+        delivery: ``pull``, or where it delivers to by itself.
+        filter: its filter, or an empty text.
+        dead_letter_topic: full path of its dead-letter topic, or an empty text.
+    """
+
+    name: str
+    topic: str
+    ack_deadline_seconds: int
+    retention_seconds: float
+    topic_retention_seconds: float | None = None
+    message_ordering: bool = False
+    exactly_once_delivery: bool = False
+    detached: bool = False
+    delivery: str = "pull"
+    filter: str = ""
+    dead_letter_topic: str = ""
+
+    @property
+    def topic_is_deleted(self) -> bool:
+        """Whether nothing is published to it any more; what it holds can still be read."""
+        return self.topic == _DELETED_TOPIC
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is said to a user who reads it: that nothing new will come, if that is so."""
+        if not self.topic_is_deleted:
+            return ()
+        error = topic_deleted(self.name)
+        return (f"{error} What the subscription still holds is read first; then the query stops.",)
 
 
 def duration(message: Any, field: str) -> float | None:

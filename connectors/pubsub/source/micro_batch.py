@@ -23,8 +23,9 @@ from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
 from connectors.spool.stream.seek import carry_out_seek
 
 if TYPE_CHECKING:
+    from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
-    from connectors.pubsub.source.subscription import SubscriptionInfo, SubscriptionState
+    from connectors.pubsub.source.subscription import SubscriptionState
     from connectors.spool.ledger.identity import SpoolIdentity
     from connectors.spool.ledger.ledger import Ledger
 

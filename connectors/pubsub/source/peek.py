@@ -36,9 +36,9 @@ from connectors.spool.store.local import LocalStore
 from connectors.spool.store.lock_owner import Holder
 
 if TYPE_CHECKING:
+    from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.leases import Received
-    from connectors.pubsub.source.subscription import SubscriptionInfo
     from connectors.spool.ledger.ledger import Ledger
 
 __all__ = ["PubSubPeek", "peek"]

@@ -10,7 +10,6 @@ From the columns of a segment to those that Spark gets, by schema mode; runs in 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -20,11 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
-from connectors.pubsub.schema import SchemaMode
 from connectors.spool.segments.id_keys import OtherIds
-from connectors.spool.stream.reader import KeptRows
 
-__all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble", "other_ids", "output"]
+__all__ = ["ROWS_SCHEMA", "Columns", "ReceivedMessages", "assemble", "other_ids"]
 
 
 ROWS_SCHEMA = pa.schema(
@@ -185,47 +182,3 @@ def _has_duplicates(counts: npt.NDArray[np.int32], keys: pa.Array) -> bool:
     pairs = rows * len(encoded.dictionary) + codes
     pairs.sort()
     return bool((pairs[1:] == pairs[:-1]).any())
-
-
-_MICROSECONDS_A_MILLISECOND = 1000
-
-
-def output(kept: KeptRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
-    """The batch as Spark gets it.
-
-    Args:
-        kept: rows of a spool.
-        subscriptions: full names of its sources.
-        mode: which columns to give.
-    """
-    return _databricks(kept.rows) if mode is SchemaMode.DATABRICKS else _native(kept, subscriptions)
-
-
-def _native(kept: KeptRows, subscriptions: tuple[str, ...]) -> pa.RecordBatch:
-    """The columns of the segment, then the subscription and the position."""
-    rows = len(kept.rows)
-    columns = [
-        *kept.rows.columns,
-        pa.repeat(pa.scalar(subscriptions[kept.source], pa.string()), rows),
-        pa.array(np.arange(kept.position, kept.position + rows, dtype=np.int64)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=[*kept.rows.schema.names, "subscription", "offset"])
-
-
-def _databricks(rows: pa.RecordBatch) -> pa.RecordBatch:
-    published = rows.column("publishTimestamp").cast(pa.int64())
-    missing = published.is_null().to_numpy(zero_copy_only=False)
-    milliseconds = published.fill_null(0).to_numpy() // _MICROSECONDS_A_MILLISECOND
-    attributes = [
-        json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":"))
-        for pairs in rows.column("attributes").to_pylist()
-    ]
-    return pa.RecordBatch.from_arrays(
-        [
-            rows.column("messageId"),
-            rows.column("payload"),
-            pa.array(attributes, pa.string()),
-            pa.array(milliseconds, mask=missing),
-        ],
-        names=["messageId", "payload", "attributes", "publishTimestampInMillis"],
-    )

@@ -6,62 +6,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
-from connectors.pubsub.client.errors import topic_deleted
+from connectors.pubsub.client.client import SubscriptionInfo
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import PubSubClient
     from connectors.pubsub.options.stream import PubSubStreamOptions
 
-__all__ = ["DedupHorizon", "SubscriptionInfo", "SubscriptionState", "ensure_subscription", "require_readable"]
+__all__ = ["DedupHorizon", "SubscriptionState", "ensure_subscription", "require_readable"]
 
 LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
 """The longest retention that Pub/Sub offers, for subscriptions and for topics."""
-
-_DELETED_TOPIC: Final = "_deleted-topic_"
-
-
-@dataclass(frozen=True, slots=True)
-class SubscriptionInfo:
-    """What the service tells about a subscription.
-
-    Attributes:
-        name: its full path.
-        topic: full path of its topic, or ``_deleted-topic_``.
-        ack_deadline_seconds: its default deadline.
-        retention_seconds: how long it keeps messages that are not acked.
-        topic_retention_seconds: how long its topic keeps messages, where the service says so here.
-        message_ordering: whether messages with an ordering key come in order.
-        exactly_once_delivery: whether the feature of that name is on.
-        detached: whether it was detached from its topic.
-        delivery: ``pull``, or where it delivers to by itself.
-        filter: its filter, or an empty text.
-        dead_letter_topic: full path of its dead-letter topic, or an empty text.
-    """
-
-    name: str
-    topic: str
-    ack_deadline_seconds: int
-    retention_seconds: float
-    topic_retention_seconds: float | None = None
-    message_ordering: bool = False
-    exactly_once_delivery: bool = False
-    detached: bool = False
-    delivery: str = "pull"
-    filter: str = ""
-    dead_letter_topic: str = ""
-
-    @property
-    def topic_is_deleted(self) -> bool:
-        """Whether nothing is published to it any more; what it holds can still be read."""
-        return self.topic == _DELETED_TOPIC
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What is said to a user who reads it: that nothing new will come, if that is so."""
-        if not self.topic_is_deleted:
-            return ()
-        error = topic_deleted(self.name)
-        return (f"{error} What the subscription still holds is read first; then the query stops.",)
 
 
 @dataclass(frozen=True, slots=True)

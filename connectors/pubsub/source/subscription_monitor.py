@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
+from connectors.pubsub.client.client import SubscriptionInfo
 from connectors.pubsub.client.errors import topic_deleted
 from connectors.pubsub.source.streaming_pull import Service
-from connectors.pubsub.source.subscription import SubscriptionInfo, require_readable
+from connectors.pubsub.source.subscription import require_readable
 from connectors.spool.fetching.target import FetchContext
 
 __all__ = ["SubscriptionWatch"]

@@ -12,7 +12,8 @@ from connectors.spool.ledger.lease import lease_holder
 from connectors.spool.ledger.quarantine import read_notes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
-from connectors.spool.store.base import Store, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store
 from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["FetcherFolder", "Inspection", "Lost", "inspect"]

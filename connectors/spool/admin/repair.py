@@ -23,7 +23,8 @@ from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER, can_be_quarant
 from connectors.spool.ledger.recovery import read_state, take_over
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.segment import SegmentReader
-from connectors.spool.store.base import Store, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store
 from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore
 
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]

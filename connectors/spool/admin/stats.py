@@ -24,7 +24,8 @@ from connectors.spool.ledger.state import (
 )
 from connectors.spool.options import location_text
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader, Sizes, segment_name
-from connectors.spool.store.base import Store, StoreAccess, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import bytes_between
 
 __all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]

@@ -27,7 +27,8 @@ from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.id_runs import IdRun, RunEntry, run_name
 from connectors.spool.segments.segment import SegmentReader
-from connectors.spool.store.base import Store, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 from connectors.spool.store.object_store import ObjectStore
 

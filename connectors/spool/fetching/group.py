@@ -22,7 +22,7 @@ from typing import Any
 from connectors.core.errors import ConnectorError
 from connectors.spool.fetching.child import FetcherChild, FetcherStatus
 from connectors.spool.fetching.target import FetchPlan
-from connectors.spool.store.base import open_store
+from connectors.spool.store import open_store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
 __all__ = ["FetcherGroup", "FetcherGroups"]

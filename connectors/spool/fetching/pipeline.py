@@ -25,7 +25,8 @@ from connectors.spool.fetching.target import FetchPlan, FetchTarget
 from connectors.spool.ledger.identity import check_identity
 from connectors.spool.segments.id_keys import keys_of, no_keys
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter, segment_name
-from connectors.spool.store.base import FolderHold, StoreAccess, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import FolderHold, StoreAccess
 from connectors.spool.store.disk_space import spare_the_reserve
 
 __all__ = ["FetcherEndedError", "FetcherFolder", "Pipeline", "PipelineObserver"]

@@ -1,4 +1,4 @@
-"""The process a fetcher runs in: ``python -m connectors.spool.fetching.process``, started by `connectors.spool.fetching.group`.
+"""The process a fetcher runs in; `connectors.spool.fetching.group` starts it.
 
 It knows no connector. Its first line of standard input is a JSON object with the plan, the later ones are
 ``{"allow": bytes}``, ``{"order": [name, value]}`` and ``{"stop": true}``; the end of input means that the parent is

@@ -1,8 +1,8 @@
 """What a connector's fetcher and the process it runs in agree on.
 
 A *target* is the part that knows the service: it receives, decodes, acknowledges. The process around it
-(`connectors.spool.fetching.process`) keeps the order, writes segments and decides when something is durable. Between the
-two, what was received travels as *deliveries* and *tokens*, which only the target can read:
+(`connectors.spool.fetching.process`) keeps the order, writes segments and decides when something is durable. Between
+the two, what was received travels as *deliveries* and *tokens*, which only the target can read:
 
     service --response--> target --put(delivery)--> intake --decode(deliveries)--> block (rows, token)
                                                                |

@@ -1,8 +1,8 @@
 """Id runs: sorted, immutable files of the keys of admitted ids (rule R8).
 
-A run is a sealed file (see `connectors.spool.segments.sealed_file`): sections ``numbers`` (little-endian uint64, ascending over all
-of them), then sections ``hashes`` (16 bytes each, ascending), so that each part is one array in mapped memory and a
-look-up is a binary search. A run costs 8 bytes a number and 16 bytes a hash.
+A run is a sealed file (see `connectors.spool.segments.sealed_file`): sections ``numbers`` (little-endian uint64,
+ascending over all of them), then sections ``hashes`` (16 bytes each, ascending), so that each part is one array in
+mapped memory and a look-up is a binary search. A run costs 8 bytes a number and 16 bytes a hash.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class IdRun:
     Attributes:
         entry: what the ledger holds of it.
         numbers, hashes: its ids.
-        number_guide, hash_guide: what finds them soon (see `connectors.spool.segments.sorted_search`), in memory of its own.
+        number_guide, hash_guide: what finds them soon (see `connectors.spool.segments.sorted_search`), in memory.
     """
 
     entry: RunEntry

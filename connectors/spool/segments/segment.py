@@ -1,12 +1,13 @@
 """Segments: immutable files of fetched rows (rules R1, R9 and R10).
 
-A segment is a sealed file (see `connectors.spool.segments.sealed_file`) that begins as an Arrow IPC stream, which any Arrow reader
-can open:
+A segment is a sealed file (see `connectors.spool.segments.sealed_file`) that begins as an Arrow IPC stream, which any
+Arrow reader can open:
 
     schema message | block | block | ... | end of stream | index | footer | tail
 
 * A *block* is one Arrow record batch message, some MB long.
-* The *index* is an Arrow IPC stream of one batch: for each row its key (see `connectors.spool.segments.id_keys`) and its bytes.
+* The *index* is an Arrow IPC stream of one batch: for each row its key (see `connectors.spool.segments.id_keys`) and
+  its bytes.
 
 Footer and index are checked when a segment is admitted, and each block when it is read.
 """

@@ -1,4 +1,4 @@
-"""What the spool asks of a store, and which store a location means.
+"""What the spool asks of a store.
 
 A store keeps named, immutable files that are either whole and durable, or absent. `LocalStore` keeps them in a folder,
 `ObjectStore` in a bucket; every module of the spool works with either.
@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from connectors.core.options.kinds import Secret
-from connectors.spool.store.local import LocalStore
 
-__all__ = ["FolderHold", "Pieces", "Store", "StoreAccess", "StoreWriting", "open_store"]
+__all__ = ["FolderHold", "Pieces", "Store", "StoreAccess", "StoreWriting"]
 
 
 class Pieces(Protocol):
@@ -191,19 +190,3 @@ class StoreAccess:
         """What `to_json` wrote."""
         secrets = {name: Secret(value[name]) for name in ("secret", "session_token") if value.get(name) is not None}
         return cls(**{**value, **secrets})
-
-
-def open_store(root: str, owner: str, access: StoreAccess | None = None) -> Store:
-    """The store that a location means; nothing is read or written yet.
-
-    Args:
-        root: an absolute path, or the URL of an object store.
-        owner: a name of this process life.
-        access: how to reach an object store.
-    """
-    if "://" not in root:
-        return LocalStore(root, owner)
-    # Local spools neither need obstore nor pay for its import.
-    from connectors.spool.store.object_store import ObjectStore  # noqa: PLC0415
-
-    return ObjectStore(root, owner, access or StoreAccess())

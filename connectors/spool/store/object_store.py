@@ -1,4 +1,4 @@
-"""A spool on an object store (rules R1, R2, R7 and R9): the store of `connectors.spool.store.base` over conditional puts.
+"""A spool on an object store, by conditional puts (rules R1, R2, R7 and R9).
 
 A put is atomic and durable when it is answered, so nothing is written to ``tmp/`` first: a file is gathered in memory
 and put at once, if its name is free.

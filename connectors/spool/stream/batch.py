@@ -15,7 +15,8 @@ from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_kept_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import Layout, LedgerState
-from connectors.spool.store.base import Store, StoreAccess, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import Slice, plan
 from connectors.spool.stream.reader import KeptRows, read_slices
 

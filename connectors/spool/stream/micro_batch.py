@@ -24,7 +24,8 @@ from connectors.spool.ledger.fencing import process_gone, spark_pid, while_newes
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.lease import WriterLock, writer_lock
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.store.base import StoreAccess, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves
 from connectors.spool.stream.background import Admission, StartFetching
 from connectors.spool.stream.compaction import UpkeepSettings

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from connectors.spool.errors import reading_errors
 from connectors.spool.segments.segment import SegmentReader
-from connectors.spool.store.base import Store, StoreAccess, open_store
+from connectors.spool.store import open_store
+from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import Slice
 
 __all__ = ["KeptRows", "read_slices"]

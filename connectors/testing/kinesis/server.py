@@ -6,7 +6,7 @@
         server.throttle("GetRecords", times=3)
         ...                                 # clients use server.url as endpoint, with any credentials
 
-``python -m connectors.testing.kinesis.server --port N`` runs it as a program, and `KinesisControl` reaches its knobs there.
+``python -m connectors.testing.kinesis --port N`` runs it as a program, and `KinesisControl` reaches its knobs there.
 `start_server_process` does both.
 
 It speaks the JSON protocol of Kinesis (version 2013-12-02) over HTTP/1.1 and HTTP/2 to boto3 and other clients, and
@@ -141,7 +141,7 @@ class KinesisServerProcess(KinesisControl):
     """
 
     def __init__(self, arguments: list[str]) -> None:
-        self.process = ServerProcess("connectors.testing.kinesis.server", ["--exit-with-parent", *arguments])
+        self.process = ServerProcess("connectors.testing.kinesis", ["--exit-with-parent", *arguments])
         super().__init__(self.process.endpoint)
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ def start_server_process(
 def main(arguments: list[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; the endpoint goes to standard output."""
     parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.kinesis.server",
+        prog="python -m connectors.testing.kinesis",
         description="A Kinesis server for tests, in memory, on 127.0.0.1.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
@@ -186,7 +186,3 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

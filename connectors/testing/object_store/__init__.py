@@ -1,1 +1,5 @@
-"""An S3 server for tests."""
+"""An S3 server for tests, in memory."""
+
+from connectors.testing.object_store.server import ObjectStoreServer
+
+__all__ = ["ObjectStoreServer"]

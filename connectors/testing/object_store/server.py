@@ -5,7 +5,7 @@
         ...                                 # clients use server.endpoint, path style, any bucket
 
 It honours ``If-None-Match: *`` and ``If-Match`` on puts, ranges on gets, and lists with prefix, delimiter and
-continuation tokens. Everything is in memory and is gone with it. ``python -m connectors.testing.object_store.server --port N``
+continuation tokens. Everything is in memory and is gone with it. ``python -m connectors.testing.object_store --port N``
 runs it as a program, without its knobs.
 """
 
@@ -221,7 +221,7 @@ def _handler(server: ObjectStoreServer) -> type[BaseHTTPRequestHandler]:
 def main(arguments: list[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; the endpoint goes to standard output."""
     parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.object_store.server",
+        prog="python -m connectors.testing.object_store",
         description="An S3 server for tests, in memory, on 127.0.0.1.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
@@ -236,7 +236,3 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{failure}\n")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,1 +1,12 @@
-"""A Pub/Sub server for tests."""
+"""A Pub/Sub server for tests, in memory, with knobs for faults."""
+
+from connectors.testing.pubsub.server import (
+    Event,
+    EventKind,
+    PubSubControl,
+    PubSubServer,
+    PubSubServerProcess,
+    start_server_process,
+)
+
+__all__ = ["Event", "EventKind", "PubSubControl", "PubSubServer", "PubSubServerProcess", "start_server_process"]

@@ -6,7 +6,7 @@
         server.lose_acks(fraction=0.1)
         ...                                 # clients use server.endpoint, without TLS
 
-``python -m connectors.testing.pubsub.server --port N`` runs it as a program, and `PubSubControl` reaches its knobs there.
+``python -m connectors.testing.pubsub --port N`` runs it as a program, and `PubSubControl` reaches its knobs there.
 `start_server_process` does both.
 
 Start Spark before the first server, or set ``GRPC_ENABLE_FORK_SUPPORT=0`` before gRPC is imported: in a process that
@@ -149,7 +149,7 @@ class PubSubServerProcess(PubSubControl):
     """
 
     def __init__(self, arguments: list[str]) -> None:
-        self.process = ServerProcess("connectors.testing.pubsub.server", ["--exit-with-parent", *arguments])
+        self.process = ServerProcess("connectors.testing.pubsub", ["--exit-with-parent", *arguments])
         super().__init__(self.process.endpoint)
 
     def close(self) -> None:
@@ -181,7 +181,7 @@ def start_server_process(
 def main(arguments: list[str] | None = None) -> int:
     """Run the server until SIGTERM or SIGINT; the seed goes to standard error, the endpoint to standard output."""
     parser = argparse.ArgumentParser(
-        prog="python -m connectors.testing.pubsub.server",
+        prog="python -m connectors.testing.pubsub",
         description="A Pub/Sub server for tests, in memory, on 127.0.0.1.",
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free port (default: 0)")
@@ -213,7 +213,3 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

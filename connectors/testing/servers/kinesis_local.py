@@ -6,8 +6,8 @@
     with KinesisLocal() as server:
         ...                                   # clients use server.url as endpoint, with any credentials
 
-``python -m connectors.testing.servers.kinesis_local`` runs it as a program. The package comes through npm; the server ends when
-its parent does, however that ends.
+``python -m connectors.testing.servers.kinesis_local`` runs it as a program. The package comes through npm; the
+server ends when its parent does, however that ends.
 
 It is right about polling, resharding and the sink. It throttles and trims nothing, boto3 cannot read its
 SubscribeToShard, and that never ends on a closed shard: for these, see `connectors.testing.kinesis.server`.

@@ -14,7 +14,7 @@ and the order of calls, the two logs and the rules of a restart are Spark's: tra
 driver to it. One batch costs about 2 ms beside what the source itself does.
 
 To kill the driver as well, as when Spark's JVM dies, run it as a process of its own: see `DriverProcess` in
-`connectors.testing.spark_protocol.program`, or ``python -m connectors.testing.spark_protocol.driver --help``.
+`connectors.testing.spark_protocol.program`, or ``python -m connectors.testing.spark_protocol --help``.
 """
 
 from __future__ import annotations
@@ -72,8 +72,3 @@ __all__ = [
     "offset_text",
     "resident_bytes",
 ]
-
-if __name__ == "__main__":
-    from connectors.testing.spark_protocol.program import main
-
-    main()

@@ -1,7 +1,7 @@
 """The protocol driver as a process of its own, so that a test can kill it as Spark's JVM is killed.
 
-``python -m connectors.testing.spark_protocol.driver SPEC`` runs one query. SPEC is the path of a JSON file with the arguments of
-`DriverProcess`. It writes one line of JSON for each event to its standard output:
+``python -m connectors.testing.spark_protocol SPEC`` runs one query. SPEC is the path of a JSON file with the
+arguments of `DriverProcess`. It writes one line of JSON for each event to its standard output:
 
     {"event": "started", "reader_pids": [..], "worker_pids": [..]}
     {"event": "batch", "batch_id": 0, "rows": 5, "digest": "..", "replayed": false}
@@ -86,7 +86,7 @@ class DriverProcess:
         self.log: deque[str] = deque(maxlen=1000)
         """The last lines of its standard error, the readers' and workers' included."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "connectors.testing.spark_protocol.driver", str(path)],
+            [sys.executable, "-m", "connectors.testing.spark_protocol", str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -210,7 +210,7 @@ def _run(specification: dict[str, Any]) -> None:
 def main() -> None:
     """Run what the only argument says, a path of a JSON file."""
     if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):  # noqa: PLR2004 - the program and one argument
-        sys.stderr.write(f"usage: python -m connectors.testing.spark_protocol.driver SPEC\n\n{__doc__}")
+        sys.stderr.write(f"usage: python -m connectors.testing.spark_protocol SPEC\n\n{__doc__}")
         raise SystemExit(2)
     on_parent_death(lambda: os._exit(_PARENT_GONE))
     _run(json.loads(Path(sys.argv[1]).read_text()))
