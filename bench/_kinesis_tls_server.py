@@ -13,7 +13,7 @@ from pathlib import Path
 
 import boto3
 
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ _LEAST_SHOWN = 0.005
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KINDS = (
     ("canned_pubsub", "server"),
-    ("connectors.testing.pubsub.server", "server"),
+    ("connectors.testing.pubsub", "server"),
     ("emulator", "server"),
     ("connectors.spool.fetching.process", "fetchers"),
     ("source_runner", "source process"),

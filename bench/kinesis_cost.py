@@ -26,9 +26,9 @@ from typing import Any
 from _common import Benchmark, parser
 
 from connectors.core.offsets import SENTINEL, is_sentinel
+from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.options.source import parse_read_options
-from connectors.kinesis.source.micro_batch import KinesisStream
-from connectors.testing.kinesis.server import KinesisControl, KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisControl, KinesisServerProcess, start_server_process
 
 SHARDS = (1, 10, 100, 1000)
 OPERATIONS = ("GetRecords", "GetShardIterator", "ListShards", "DescribeStreamSummary")
@@ -69,7 +69,7 @@ class Driver:
 
     def __init__(self, server: KinesisServerProcess, stream: str) -> None:
         options = parse_read_options({"streamName": stream, "endpointUrl": server.url} | KEYS, {}, streaming=True)
-        self._stream = KinesisStream(options)
+        self._stream = open_stream(options)
         self._start: dict[str, Any] = dict(SENTINEL)
         self.ask()
 

@@ -26,7 +26,7 @@ from _common import Benchmark, Side, parser
 from pyspark.sql import SparkSession
 
 from connectors import register
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.spark_protocol.driver import StreamingQuery
 
 RATE = 500

@@ -23,7 +23,7 @@ from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.batch import plan_batch
 from connectors.kinesis.source.reader import ReadSettings, read_range
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
 SIZES = (100, 1024)
 KEYS = {"awsAccessKey": "AKIATEST", "awsSecretKey": "test-secret"}

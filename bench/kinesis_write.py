@@ -18,7 +18,7 @@ from botocore.config import Config
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.kinesis.datasource import batch_writer
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
 ROWS = {100: 10_000, 1024: 5_000}
 SCHEMA = StructType([StructField("partitionKey", StringType()), StructField("data", BinaryType())])

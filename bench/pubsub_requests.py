@@ -18,8 +18,8 @@ from collections import Counter
 from pathlib import Path
 
 from connectors.pubsub.datasource import PubSubDataSource
-from connectors.testing.object_store.server import ObjectStoreServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.object_store import ObjectStoreServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import InProcessWorkers, StreamingQuery
 
 TOPIC = "projects/shop/topics/orders"

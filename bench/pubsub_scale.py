@@ -37,9 +37,8 @@ from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, file_system_of, fsync_milliseconds, parser
 
 from connectors.pubsub.options.client import Transport
-from connectors.pubsub.schema import SchemaMode
+from connectors.pubsub.schema import SchemaMode, output
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
-from connectors.pubsub.source.records import output
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity

@@ -40,8 +40,8 @@ from _program import Program
 from _pubsub_latency import TICK_SECONDS
 from pubsub_fetch import ENOUGH, ours, theirs
 
+from connectors.testing.pubsub import start_server_process
 from connectors.testing.pubsub.client import PubSubTestClient
-from connectors.testing.pubsub.server import start_server_process
 from connectors.testing.servers.pubsub_emulator import Emulator, find_emulator
 
 SIZE = 1024

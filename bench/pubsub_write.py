@@ -32,10 +32,7 @@ BATCH_ROWS = 10_000
 def publish(endpoint: str, topic: str, size: int, rows: int, keys: int) -> float:
     """Publish as a task does; messages per second."""
     from connectors.pubsub.options.sink import parse_write_options  # noqa: PLC0415 - as above
-    from connectors.pubsub.sink.rows import (
-        RowStamp,
-        SinkColumns,
-    )
+    from connectors.pubsub.sink.rows import RowStamp, SinkColumns  # noqa: PLC0415 - as above
     from connectors.pubsub.sink.writer import publish_batches  # noqa: PLC0415 - only the process that publishes needs it
 
     options = parse_write_options({"endpoint": endpoint, "topicId": topic}, {})

@@ -21,7 +21,7 @@ from pyspark.sql import functions as sf
 from connectors import register
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.testing.kafka.mock import MockKafka
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.protos import SOURCES, compile_set

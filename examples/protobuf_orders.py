@@ -18,7 +18,7 @@ from pyspark.sql import functions as sf
 
 from connectors import register
 from connectors.protobuf import from_protobuf, to_protobuf
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools.protos import SOURCES, compile_set

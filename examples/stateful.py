@@ -25,8 +25,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 from connectors import register
 from connectors.testing.kafka.mock import MockKafka
-from connectors.testing.kinesis.server import KinesisServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.kinesis import KinesisServer
+from connectors.testing.pubsub import PubSubServer
 
 TOPIC, SUBSCRIPTIONS = "projects/shop/topics/orders", "projects/shop/subscriptions/"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -71,9 +71,9 @@ class ServerScheduling(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(("tests/spark/", "spark/")):
             return "spark"
-        if "integration/test_kafka" in nodeid:
+        if "integration/kafka/" in nodeid:
             return "kafka"
-        if "kinesis_local" in nodeid:
+        if "kinesis_local" in nodeid or "kinesis/test_local" in nodeid:
             return "kinesis-local"
         return "emulator" if "emulator" in nodeid else nodeid
 

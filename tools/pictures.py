@@ -21,7 +21,7 @@ from typing import Any
 from connectors.observe.lag import LagHistory, measure, spool_lag
 from connectors.observe.spool_probe import SpoolWatch
 from connectors.pubsub.datasource import PubSubDataSource
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import FolderSink, StreamingQuery
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ def command(words: str, folder: Path, **changes: str) -> str:
     """The prompt and what a command of the pack prints in a folder of a user, with the paths of this machine cut."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYTHON"))}
     environ |= {"PYSPARK_PYTHON": sys.executable, "COLUMNS": _COLUMNS, "PYTHONPATH": str(folder), **changes}
-    called = [sys.executable, "-m", "connectors.cli.main", *words.replace("FOLDER", str(folder)).split()]
+    called = [sys.executable, "-m", "connectors.cli", *words.replace("FOLDER", str(folder)).split()]
     done = subprocess.run(called, cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     text = f"$ connectors {words}\n{done.stdout}{done.stderr}(exit code {done.returncode})\n"
     for path, name in ((folder, "FOLDER"), (Path(sys.prefix), "VENV"), (ROOT, "CLONE"), (Path.home(), "~")):

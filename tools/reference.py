@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from connectors.core.options.declaration import OptionRow, option_rows
+from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
-from connectors.kafka.options.source import KafkaClientOptions, KafkaReadOptions
+from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.kinesis.options.sink import KinesisWriteOptions

@@ -26,12 +26,12 @@ PUBLIC_MODULES = (
 """What a job imports, in the order of the page. Everything else may change without notice."""
 
 TESTING_MODULES = (
-    "connectors.testing.pubsub.server",
-    "connectors.testing.kinesis.server",
+    "connectors.testing.pubsub",
+    "connectors.testing.kinesis",
     "connectors.testing.kafka.mock",
     "connectors.testing.kafka.broker",
     "connectors.testing.schema_registry",
-    "connectors.testing.object_store.server",
+    "connectors.testing.object_store",
     "connectors.testing.servers.pubsub_emulator",
     "connectors.testing.servers.kinesis_local",
     "connectors.testing.spark_protocol.driver",

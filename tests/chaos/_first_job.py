@@ -14,7 +14,7 @@ from pathlib import Path
 
 import connectors
 from connectors import register
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 
 MESSAGES = 200
 _SECONDS = 120

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kinesis.server import KinesisControl
+from connectors.testing.kinesis import KinesisControl
 from tests.chaos import _processes
 from tests.chaos._kinesis_load import Load, keys_out_of_order
 from tests.chaos._sink import attempts, examine, rows_in_sink, rows_run, sink_rows

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from connectors.testing.kinesis.server import KinesisControl
+from connectors.testing.kinesis import KinesisControl
 
 _PORTION = 20
 _KEYS = 97

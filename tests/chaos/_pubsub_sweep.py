@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from connectors.pubsub.datasource import PubSubDataSource
-from connectors.testing.object_store.server import ObjectStoreServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.object_store import ObjectStoreServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import (
     Batch,
     DriverCrashedError,

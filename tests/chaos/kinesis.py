@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kinesis.server import start_server_process
+from connectors.testing.kinesis import start_server_process
 from connectors.testing.spark_protocol.driver import STEPS
 from tests.chaos._kinesis_kills import MODES, KillPlan, KillTrial
 from tests.chaos._record import Record

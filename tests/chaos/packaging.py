@@ -79,7 +79,7 @@ def materials(folder: Path, built: wheels.Built) -> dict[str, Any]:
 def install_and_use(folder: Path, built: wheels.Built, python: str, lock: str) -> dict[str, Any]:
     """An empty environment has what it needs after one install, and the first job does what the README says."""
     environment = wheels.Environment(folder, python, built, wheels.constraints_of(lock))
-    findings = json.loads(environment.run("-m", "connectors.cli.main", "doctor", "--json"))
+    findings = json.loads(environment.run("-m", "connectors.cli", "doctor", "--json"))
     found = environment.first_job()
     faults = [f"doctor: {each['found']}" for each in findings["findings"] if each["outcome"] == "failure"]
     faults += [f"{found[kind]} messages {kind}" for kind in ("lost", "doubled") if found[kind]]

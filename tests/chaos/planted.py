@@ -1,4 +1,4 @@
-"""``./dev chaos planted``: every planted bug is caught by the check that it names (see `tests.support.planted_bugs`)."""
+"""``./dev chaos planted``: every planted bug is caught by the check that it names; see `tests.support.planted_bugs`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.pubsub.server import PubSubServer, start_server_process
+from connectors.testing.pubsub import PubSubServer, start_server_process
 from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.chaos._pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
 from tests.chaos._pubsub_sweep import run_sweep

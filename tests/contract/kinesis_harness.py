@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from tests.contract.harness import SourceHarness
 from tests.support.kinesis_rig import FAST, SOURCE
 

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.testing.pubsub.server import PubSubServerProcess, start_server_process
+from connectors.testing.pubsub import PubSubServerProcess, start_server_process
 from tests.contract.harness import SourceHarness
 
 _numbers = itertools.count()

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from connectors.spool.admin.repair import quarantine_named
-from connectors.testing.kinesis.server import start_server_process
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.kinesis import start_server_process
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import DriverCrashedError, TaskWorkers
 from tests.support.kinesis_rig import KinesisRig, wait_until
 from tests.support.pubsub_rig import SUBSCRIPTION, PubSubRig

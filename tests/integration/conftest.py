@@ -16,8 +16,8 @@ import pytest
 from connectors.kafka.sink.writer import close_sinks
 from connectors.kafka.source.consumer_pool import close_readers
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
-from connectors.testing.kinesis.server import KinesisServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.kinesis import KinesisServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.servers.kinesis_local import KinesisLocal, find_kinesis_local
 from connectors.testing.servers.pubsub_emulator import Emulator, find_emulator
 from connectors.testing.spark_protocol.driver import TaskWorkers

@@ -17,8 +17,8 @@ from connectors.spool.admin.inspect import inspect
 from connectors.spool.admin.repair import adopt
 from connectors.spool.admin.verify import verify
 from connectors.spool.segments.segment import SegmentReader
-from connectors.spool.store.base import open_store
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.spool.store import open_store
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.golden.states_record import STATES
 from tests.support.pubsub_rig import PubSubRig

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from tests.unit.repository.test_autoload import NEIGHBOUR
 
 pytestmark = pytest.mark.long

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.servers.java import free_port
 from connectors.testing.servers.process import start_bound_process
 from tests.support import connect_client

@@ -15,7 +15,7 @@ MESSAGES = 10_000
 
 
 def run_program(*arguments: str) -> tuple[int, dict[str, int], str]:
-    command = [sys.executable, "-m", "connectors.cli.main", "demo", "--json", "--messages", str(MESSAGES), *arguments]
+    command = [sys.executable, "-m", "connectors.cli", "demo", "--json", "--messages", str(MESSAGES), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=280)
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), done.stderr

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.core.formats import missing_source
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.servers.java import free_port
 from tests.support.documents import blocks, environment, run
 from tools.protos import build
@@ -42,7 +42,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
 
 def test_a_format_whose_packages_are_missing_tells_the_driver_what_to_install(spark: SparkSession) -> None:
     spark.dataSource.register(missing_source("elsewhere", ["msgspec"], "kinesis"))
-    wanted = r"\[PACKAGES_MISSING\] not installed: msgspec .* pip install 'pyspark-stream-connectors\[kinesis\]'"
+    wanted = r"\[PACKAGES_MISSING\] not installed: msgspec .* Install the extra kinesis: pip install .*\[kinesis\]"
     with pytest.raises(AnalysisException, match=wanted):
         spark.readStream.format("elsewhere").load()
     with pytest.raises(AnalysisException, match=wanted):

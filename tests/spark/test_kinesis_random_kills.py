@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.kinesis.server import start_server_process
+from connectors.testing.kinesis import start_server_process
 from tests.chaos._kinesis_kills import MODES, KillPlan, KillTrial
 from tests.chaos._spark import SparkJobs
 

@@ -24,7 +24,7 @@ from connectors.observe import Observer, supervise, watch
 from connectors.observe.console import LineViews, MetricViews, QueryView
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import descendants
 
 TOPIC = "projects/shop/topics/orders"

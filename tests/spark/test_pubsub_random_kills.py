@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from tests.chaos._pubsub_kills import KillPlan, KillTrial
 from tests.chaos._spark import SparkJobs
 

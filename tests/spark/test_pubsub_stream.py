@@ -29,7 +29,7 @@ from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.executors import fetch_on_executors
 from connectors.spool import stats
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import descendants
 from tests.support.pubsub_calls import PubSubCalls
 

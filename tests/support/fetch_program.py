@@ -57,7 +57,7 @@ class FetchProgram:
                 [
                     sys.executable,
                     "-m",
-                    "connectors.cli.main",
+                    "connectors.cli",
                     "fetch",
                     "pubsub",
                     "--options",

@@ -17,7 +17,7 @@ from typing import Any
 
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
 

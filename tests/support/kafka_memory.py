@@ -1,4 +1,4 @@
-"""A worker that reads ranges and keeps nothing: ``python -m tests.support.kafka_memory``, with a `Reading` as JSON on stdin.
+"""A worker that reads ranges and keeps nothing; it takes a `Reading` as JSON on standard input.
 
 Prints its highest resident size in bytes, and how many records it has read. It imports what Spark's worker has.
 """

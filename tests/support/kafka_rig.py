@@ -82,7 +82,12 @@ class KafkaRig:
     def grow(self, name: str, partitions: int) -> None:
         """Give a topic more partitions."""
         self._done(self.admin.create_partitions([NewPartitions(name, partitions)]))
-        self._until(lambda: len(self.producer.list_topics(name).topics[name].partitions) == partitions)
+
+        def all_are_led() -> bool:
+            found = [each.list_topics(name).topics[name].partitions.values() for each in (self.producer, self.admin)]
+            return all(len(each) == partitions and all(one.leader >= 0 for one in each) for each in found)
+
+        self._until(all_are_led)
 
     def delete_records(self, name: str, before: int, partition: int = 0) -> None:
         """Take away the records before an offset, as retention does."""

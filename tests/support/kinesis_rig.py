@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from connectors.testing.kinesis.server import KinesisControl
+from connectors.testing.kinesis import KinesisControl
 from connectors.testing.spark_protocol.driver import BatchRead, FolderSink, InProcessWorkers, StreamingQuery
 
 SOURCE = "connectors.kinesis.datasource:KinesisDataSource"

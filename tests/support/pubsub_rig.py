@@ -12,7 +12,7 @@ from google.pubsub_v1.types import pubsub as types
 
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import SpoolStats, stats
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.spark_protocol.driver import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
 from tests.support.spool_writing import KEY_ID, SECRET, access_to

@@ -25,7 +25,7 @@ from connectors.spool.store.object_store import ObjectStore
 from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
 from connectors.spool.stream.planning import plan
 from connectors.spool.stream.reader import read_slices
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 
 SOURCES = ("projects/p/subscriptions/s",)
 SCHEMA = pa.schema([("id", pa.string()), ("payload", pa.binary())])

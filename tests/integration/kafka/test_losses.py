@@ -12,13 +12,11 @@ from confluent_kafka import KafkaException
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.offsets import SENTINEL
 from connectors.kafka.client.factory import KafkaLookup
-from connectors.kafka.datasource import _settings
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.options.subscription import Strategy
 from connectors.kafka.source.batch import Bounds, _plan
 from connectors.kafka.source.micro_batch import KafkaStream
-from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.splits import OffsetRange
 from tests.support.kafka_rig import PATIENCE, KafkaRig
 
@@ -209,46 +207,3 @@ def test_a_bounded_run_refuses_an_end_that_its_start_has_not_seen_whatever_may_b
     assert caught.value.code == code
     assert said.format(topic=topic) in caught.value.what
     assert [each.size for each in stream.partitions(SENTINEL, end)] == [5, 3]
-
-
-ROWS = 25_000
-FETCHED_AT_A_TIME = 100_000
-"""Bytes; with so little, most of the rows below are still at the broker when the first 10,000 have been read."""
-
-
-@pytest.mark.parametrize("native", ["true", "false"])
-@pytest.mark.parametrize("fail", ["true", "false"])
-def test_a_partition_that_is_deleted_while_a_task_reads_is_a_loss_or_ends_after_the_rows_so_far(
-    kafka: KafkaRig, fail: str, native: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    topic, other = kafka.topic(1), kafka.topic(1)
-    kafka.send(topic, ("x" * 100 for _ in range(ROWS)))
-    kafka.send(other, range(3))
-    settings = small_steps(kafka, fail, native)
-    reading = read_range(OffsetRange(topic, 0, 0, ROWS), settings)
-    offsets = next(reading).column("offset").to_pylist()
-    kafka.delete_topic(topic)
-    said = f"{topic}-0 does not exist any more"
-    if fail == "true":
-        with loss("COULD_NOT_READ_OFFSET_RANGE", rf"{said} \({topic}-0 offsets 0 to {ROWS}\)"):
-            list(reading)
-        return
-    for batch in reading:
-        offsets += batch.column("offset").to_pylist()
-    assert len(offsets) < ROWS, "else nothing was lost"
-    assert offsets == [*range(len(offsets))]
-    assert said in caplog.text
-    (batch,) = read_range(OffsetRange(other, 0, 0, 3), settings)
-    assert batch.column("offset").to_pylist() == [0, 1, 2]
-
-
-def small_steps(kafka: KafkaRig, fail: str, native: str) -> ReadSettings:
-    """How tasks read that fetch little ahead."""
-    raw = kafka.options(
-        kafka.name(),
-        failOnDataLoss=fail,
-        nativeReads=native,
-        kafka__fetch__message__max__bytes=str(FETCHED_AT_A_TIME),
-        kafka__queued__min__messages="1",
-    )
-    return _settings(parse_read_options(raw, {}, streaming=False), "run", streaming=False)

@@ -35,7 +35,7 @@ from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.sink.requests import put_results
 from connectors.kinesis.source.reader import ReadSettings, read_range
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 from tests.support.kinesis_rig import KinesisRig
 
 SHARD = "shardId-000000000000"

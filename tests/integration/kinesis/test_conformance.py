@@ -1,8 +1,8 @@
 """Our own Kinesis server and kinesis-local behave the same to boto3, wherever kinesis-local is right.
 
-Where it is not, our server follows the service, and tests/unit/testing/kinesis/test_server.py holds it: kinesis-local has no
-throttling and no cap of 500 records, trims nothing, refuses sequence numbers that are no record's, answers an iterator
-that makes no sense with status 500, scales to uneven ranges, and lists open shards by AT_TRIM_HORIZON.
+Where it is not, our server follows the service, and tests/unit/testing/kinesis/test_server.py holds it: kinesis-local
+has no throttling and no cap of 500 records, trims nothing, refuses sequence numbers that are no record's, answers an
+iterator that makes no sense with status 500, scales to uneven ranges, and lists open shards by AT_TRIM_HORIZON.
 """
 
 from __future__ import annotations

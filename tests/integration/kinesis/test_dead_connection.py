@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 from tests.support.kinesis_rig import PATIENCE, KinesisRig
 
 HTTP2 = b"PRI *"

@@ -20,7 +20,7 @@ import pytest
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import _settings
+from connectors.kinesis.datasource import _settings, open_stream
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
 from connectors.kinesis.fan_out.reader import read_part
 from connectors.kinesis.fan_out.spool_index import SpooledExtents, spool_id
@@ -33,8 +33,8 @@ from connectors.kinesis.source.scheduler import Job, Jobs
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT, SegmentReader
-from connectors.spool.store.base import open_store
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.spool.store import open_store
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.spark_protocol.driver import (
     DriverCrashedError,
     ReaderFailedError,
@@ -604,7 +604,7 @@ def _rows(efo: Efo, ranges: Sequence[ShardRange], **more: str) -> list[dict[str,
 def _planned(efo: Efo, start: dict[str, Any], end: dict[str, Any], **more: str) -> list[ShardRange]:
     """The ranges of a batch as a new source process plans them, from what is in the spool."""
     options = parse_read_options(efo.rig.options(**efo.options(**more)), {}, streaming=True)
-    stream = _streams.setdefault(efo.rig.stream, KinesisStream(options))
+    stream = _streams.setdefault(efo.rig.stream, open_stream(options))
     identity = spool_id(options.endpoint_url, options.region)
     fresh = SpooledExtents(str(efo.spool), identity, deaggregate=options.deaggregate is Deaggregate.AUTO)
     stream._watch._spool = fresh

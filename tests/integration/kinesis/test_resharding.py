@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from tests.chaos._kinesis_load import Load, keys_out_of_order
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
 

@@ -21,7 +21,7 @@ from connectors.kinesis.datasource import (
     forget_streams,
     stream_writer,
 )
-from connectors.testing.kinesis.server import KinesisServer, StoredRecord
+from connectors.testing.kinesis import KinesisServer, StoredRecord
 
 SHARD = "shardId-000000000000"
 MIB = 1 << 20

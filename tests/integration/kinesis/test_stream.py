@@ -19,14 +19,13 @@ import pytest
 from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import _settings
+from connectors.kinesis.datasource import _settings, open_stream
 from connectors.kinesis.offsets import END, TRIM, read_offset
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.batch import plan_batch
-from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.reader import read_range
-from connectors.testing.kinesis.server import KinesisServerProcess, start_server_process
+from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 from connectors.testing.spark_protocol.driver import STEPS, DriverCrashedError, ReaderFailedError, TaskFailedError
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
 
@@ -513,7 +512,7 @@ def test_19_records_trimmed_while_a_task_reads_stop_the_query(server: KinesisSer
     for _ in range(4):
         values += rig.put(2)
         server.jump(5 * HOUR)
-    stream = KinesisStream(options)
+    stream = open_stream(options)
     try:
         end = stream.latest_offset(dict(SENTINEL), everything=True)
         (part,) = stream.partitions(dict(SENTINEL), end)
@@ -815,7 +814,7 @@ def test_21_an_error_of_the_background_is_kept_for_who_plans_the_next_batch(
 ) -> None:
     rig = KinesisRig(server, tmp_path)
     rig.put(1)
-    stream = KinesisStream(parse_read_options(rig.options(), {}, streaming=True))
+    stream = open_stream(parse_read_options(rig.options(), {}, streaming=True))
     try:
         first = stream.latest_offset(dict(SENTINEL), everything=False)
         server.fail("GetRecords", "AccessDeniedException", None, stream=rig.stream)

@@ -17,7 +17,7 @@ from connectors.pubsub.options.client import Transport
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.store.local import LocalStore
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 
 SUBSCRIPTION = "projects/shop/subscriptions/orders"
 

@@ -41,7 +41,7 @@ from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import GOOGLE, Transport
 from connectors.pubsub.options.stream import PubSubStreamOptions, parse_stream_options
 from connectors.pubsub.source.subscription import ensure_subscription, require_readable
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 
 PROJECT = "projects/shop"
 TOPIC = f"{PROJECT}/topics/orders"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.object_store.server import ObjectStoreServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.object_store import ObjectStoreServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.external_rig import ExternalRig
 from tests.support.pubsub_rig import PubSubRig

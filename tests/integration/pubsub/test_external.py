@@ -19,9 +19,9 @@ from connectors.core.errors import SourceGoneError
 from connectors.pubsub.source.external_fetch import outside_plans
 from connectors.spool.fetching.external_runner import run_fetchers
 from connectors.spool.ledger.recovery import read_state
-from connectors.spool.store.base import open_store
-from connectors.testing.object_store.server import ObjectStoreServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.spool.store import open_store
+from connectors.testing.object_store import ObjectStoreServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.fetch_program import FetchProgram
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
@@ -244,7 +244,7 @@ def test_a_bounded_run_without_a_fetcher_says_so_and_does_not_end_as_if_all_had_
 
 def test_secrets_are_in_no_argument_and_refused_there(rig: PubSubRig) -> None:
     def run(*arguments: str) -> str:
-        command = [sys.executable, "-m", "connectors.cli.main", "fetch", "pubsub", *arguments]
+        command = [sys.executable, "-m", "connectors.cli", "fetch", "pubsub", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert done.returncode == 2
         assert "-----" not in done.stderr
@@ -261,7 +261,7 @@ def test_secrets_are_in_no_argument_and_refused_there(rig: PubSubRig) -> None:
     assert (
         "FORMAT_UNKNOWN"
         in subprocess.run(
-            [sys.executable, "-m", "connectors.cli.main", "fetch", "kafka_py"],
+            [sys.executable, "-m", "connectors.cli", "fetch", "kafka_py"],
             capture_output=True,
             text=True,
             check=False,

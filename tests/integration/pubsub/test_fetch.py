@@ -30,7 +30,7 @@ from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 from connectors.testing.clock import ServerClock
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from tests.support.fetch_targets import PATIENT
 from tests.support.fetch_waiting import only, wait_for
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.support.pubsub_growth import Footprint, footprints, grown
 from tests.support.pubsub_rig import PubSubRig

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.object_store.server import ObjectStoreServer
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.object_store import ObjectStoreServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.spool_writing import SECRET

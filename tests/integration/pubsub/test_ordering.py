@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig

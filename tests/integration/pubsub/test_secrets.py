@@ -13,7 +13,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.core.options.declaration import redacted_options
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.options.stream import PubSubStreamOptions
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
 

@@ -14,7 +14,7 @@ from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.warnings import CopyWatch
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderDiedError, ReaderFailedError, TaskWorkers
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.pubsub_rig import SUBSCRIPTION, PubSubRig

@@ -13,7 +13,7 @@ from connectors.core.errors import ConnectorError
 from connectors.pubsub.datasource import batch_writer
 from connectors.pubsub.sink import writer as publish
 from connectors.pubsub.sink.writer import close_clients
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from tests.support.pubsub_calls import PubSubCalls
 from tests.support.pubsub_task import SCHEMA, TaskPlan, run_process, run_task
 

@@ -10,7 +10,7 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.pubsub.options.stream import parse_stream_options
-from connectors.testing.pubsub.server import PubSubServer
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
 

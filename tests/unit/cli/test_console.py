@@ -55,7 +55,7 @@ def test_watch_prints_no_control_characters_of_a_file(event: str, name: str, tmp
 def test_a_terminal_that_has_not_all_letters_shows_a_question_mark(tmp_path: Path) -> None:
     lines = tmp_path / "lines.jsonl"
     lines.write_text(observed("naïve"))
-    command = [sys.executable, "-m", "connectors.cli.main", "watch", "--once", str(lines)]
+    command = [sys.executable, "-m", "connectors.cli", "watch", "--once", str(lines)]
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT, env=environ)
     assert "na?ve  running" in done.stdout

@@ -228,7 +228,7 @@ class Terminal:
 
     def __init__(self, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
-        command = [sys.executable, "-m", "connectors.cli.main", *arguments]
+        command = [sys.executable, "-m", "connectors.cli", *arguments]
         environ = {**os.environ, "TERM": "xterm", "COLUMNS": "300"}
         self.process = subprocess.Popen(
             command, stdin=theirs, stdout=theirs, stderr=theirs, env=environ, start_new_session=True
@@ -617,7 +617,7 @@ main()
     )
     assert done.returncode == 2
     assert done.stderr.startswith("[PACKAGES_MISSING] not installed: plotly (this command). ")
-    assert "pyspark-stream-connectors[report]" in done.stderr
+    assert "Install the extra report: pip install" in done.stderr
     assert not file.with_suffix(".html").exists()
 
 

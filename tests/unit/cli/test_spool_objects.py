@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
 from connectors.core.errors import SpoolFencedError
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import KEY_ID, SECRET, ObjectSpool, fill
 
 FIRST = "inbox/f0/0.arrow"

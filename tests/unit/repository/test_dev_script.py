@@ -48,7 +48,7 @@ case "$2" in
             echo "Installing collected packages: numpy"
             sleep "${{INSTALL_SECONDS:-0}}" ;;
     esac ;;
-    connectors.cli.main) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" \
+    connectors.cli) echo "$JAVA_HOME $PYSPARK_PYTHON $SPARK_LOCAL_IP ${{PYTHONPATH-unset}} ${{SPARK_HOME-unset}}" \
         "${{PYTHONDONTWRITEBYTECODE-unset}} $GRPC_ENABLE_FORK_SUPPORT" ;;
 esac
 """
@@ -217,7 +217,7 @@ class TestHelp:
         for arguments in (("demo", "--help"), ("bench", "fetch", "--help"), ("test", "-h"), ("servers", "--help")):
             ready.dev(*arguments)
         assert ready.calls("") == [
-            "python -m connectors.cli.main demo --help",
+            "python -m connectors.cli demo --help",
             "python bench/fetch.py --help",
             "python -m pytest -n 4 -h",
             "python -m connectors.testing.servers.pubsub_emulator --help",
@@ -309,7 +309,7 @@ class TestJava:
             "openjdk-17-jre-headless",
             "openjdk-21-jre-headless",
         ]
-        assert "--install-java" not in tree.calls("connectors.cli.main")[0]
+        assert "--install-java" not in tree.calls("connectors.cli")[0]
 
     def test_not_needed_for_check(self, tree: Tree) -> None:
         tree.program("python3", PYTHON)
@@ -329,7 +329,7 @@ class TestEnvironment:
             ready.dev("demo")
         assert len(ready.calls("requirements.lock")) == 1
         assert len(ready.calls("--editable")) == 1
-        assert len(ready.calls("connectors.cli.main")) == 3
+        assert len(ready.calls("connectors.cli")) == 3
 
     def test_a_log_has_a_line_for_each_package_with_how_many_there_are(self, ready: Tree) -> None:
         _, err = ready.dev("demo")
@@ -428,7 +428,7 @@ class TestEnvironment:
         _, err = ready.dev("demo", status=1, BROKEN="--editable")
         assert "could not be installed" in err
         ready.dev("demo")
-        assert len(ready.calls("connectors.cli.main")) == 1
+        assert len(ready.calls("connectors.cli")) == 1
 
     @pytest.mark.parametrize("flock", [True, False], ids=["flock", "no flock"])
     def test_killed_install_is_repaired(self, ready: Tree, flock: bool) -> None:
@@ -441,7 +441,7 @@ class TestEnvironment:
         process.communicate(timeout=60)
         ready.dev("demo")
         assert len(ready.calls("requirements.lock")) == 2
-        assert len(ready.calls("connectors.cli.main")) == 1
+        assert len(ready.calls("connectors.cli")) == 1
 
     @pytest.mark.parametrize("flock", [True, False], ids=["flock", "no flock"])
     def test_calls_at_once_install_once(self, ready: Tree, flock: bool) -> None:
@@ -453,7 +453,7 @@ class TestEnvironment:
             assert process.returncode == 0
         assert len(ready.calls("requirements.lock")) == 1
         assert len(ready.calls("--editable")) == 1
-        assert len(ready.calls("connectors.cli.main")) == 4
+        assert len(ready.calls("connectors.cli")) == 4
         assert not list(ready.root.glob(".venv.lock.*"))
 
 
@@ -463,7 +463,7 @@ class TestVerbs:
         out, _ = ready.dev("demo", "--json", PYTHONPATH="somewhere", SPARK_HOME="elsewhere", **image)
         python = ready.root / ".venv" / "bin" / "python"
         assert out == f"{ready.javas / 'jdk'} {python} 127.0.0.1 unset unset unset 0\n"
-        assert ready.calls("connectors.cli.main") == ["python -m connectors.cli.main demo --json"]
+        assert ready.calls("connectors.cli") == ["python -m connectors.cli demo --json"]
 
     def test_arguments_are_passed_on(self, ready: Tree) -> None:
         ready.dev("test", "-k", "a or b", "tests/unit")
@@ -507,12 +507,12 @@ class TestVerbs:
     "program",
     [
         "tools/protos.py {folder}",
-        "-m connectors.cli.main --help",
-        "-m connectors.cli.main --version",
-        "-m connectors.cli.main doctor",
-        "-m connectors.cli.main doctor --json",
-        "-m connectors.cli.main spool inspect {folder} --json",
-        "-m connectors.cli.main demo --endpoint localhost --json",
+        "-m connectors.cli --help",
+        "-m connectors.cli --version",
+        "-m connectors.cli doctor",
+        "-m connectors.cli doctor --json",
+        "-m connectors.cli spool inspect {folder} --json",
+        "-m connectors.cli demo --endpoint localhost --json",
     ],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])

@@ -34,7 +34,8 @@ def test_a_bug_that_its_check_does_not_see_is_reported(tmp_path: Path) -> None:
     first = (ROOT / "connectors/spool/__init__.py").read_text().splitlines()[0]
     harmless = tmp_path / "harmless.patch"
     harmless.write_text(
-        "Nothing changes.\n\nCaught-by: tests/unit/spool/store/test_local.py::test_a_name_that_is_taken_keeps_its_file\n\n"
+        "Nothing changes.\n\n"
+        "Caught-by: tests/unit/spool/store/test_local.py::test_a_name_that_is_taken_keeps_its_file\n\n"
         "--- a/connectors/spool/__init__.py\n+++ b/connectors/spool/__init__.py\n"
         f"@@ -1,1 +1,2 @@\n+# Nothing.\n {first}\n"
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from connectors.kafka.client.fast_path import native_reason, run_check, verdict_file
 from connectors.kafka.client.librdkafka import client_extension, library
-from connectors.kafka.fast_path_check import native_reason, run_check, verdict_file
 
 needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
 
@@ -24,7 +24,7 @@ print(len({line.split()[-1] for line in open("/proc/self/maps") if "librdkafka" 
 """
 WRITE_AND_READ = """
 import pyarrow as pa
-from connectors.kafka.fast_path_check import native_reason
+from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source.splits import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range

@@ -190,7 +190,7 @@ JAAS = 'PlainLoginModule required username="{}" password="{}";'
     ("given", "name"),
     [
         ({"client.id": "shop\0x"}, "client.id"),
-        ({"acks\0": "all"}, r"acks\0"),
+        ({"acks\0": "all"}, "acks"),
         ({"bootstrap.servers": "broker:1\0"}, "bootstrap.servers"),
         ({"group.id": "a\0b"}, "group.id"),
         ({"sasl.password": "hunter2\0x"}, "sasl.password"),
@@ -203,7 +203,7 @@ JAAS = 'PlainLoginModule required username="{}" password="{}";'
 def test_a_nul_in_a_setting_or_a_password_is_refused(
     parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], name: str
 ) -> None:
-    with pytest.raises(OptionError, match=r"KAFKA_NUL|cannot hold") as caught:
+    with pytest.raises(OptionError, match=r"NUL character|cannot hold") as caught:
         parse(given)
     assert f"kafka.{name}" in str(caught.value)
     assert "hunter2" not in str(caught.value)

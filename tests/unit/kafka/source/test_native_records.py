@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kafka.client import librdkafka as give_back
+from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.librdkafka import gives_back_lists
-from connectors.kafka.fast_path_check import native_reason
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink import writer as produce
 from connectors.kafka.sink.rows import Columns

@@ -14,8 +14,8 @@ from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.librdkafka import client_extension, library, new_client
-from connectors.kafka.fast_path_check import native_reason
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink

@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import SENTINEL
+from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import END, NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.source.iterators import ShardLook, first_record
-from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.rate_limits import Share, counted_end
 from connectors.kinesis.source.scheduler import Job, Jobs
 from connectors.kinesis.source.shard_monitor import Followed, ShardWatch
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 
 PATIENCE = 30.0
 
@@ -57,7 +57,7 @@ def walked() -> Iterator[KinesisServer]:
 
 def test_18_a_limit_is_counted_at_the_pace_of_a_shard(walked: KinesisServer) -> None:
     given = GIVEN | {"endpointUrl": walked.url, "minFetchPeriod": "60ms", "maxRecordsPerTrigger": "100"}
-    stream = KinesisStream(parse_read_options(given, {}, streaming=True))
+    stream = open_stream(parse_read_options(given, {}, streaming=True))
     stream.latest_offset(SENTINEL, everything=False)
     stream.stop()
     times = [call.monotonic_ns / 1e9 for call in walked.calls("GetRecords")]
@@ -188,7 +188,7 @@ def test_14_the_end_of_a_batch_is_found_as_often_as_takes_a_part_of_a_core() -> 
             "awsAccessKey": "AKIATEST",
             "awsSecretKey": "secret",
         }
-        stream = KinesisStream(parse_read_options(given | {"idleFetchPeriod": "10ms", "minFetchPeriod": "5ms"}, {}))
+        stream = open_stream(parse_read_options(given | {"idleFetchPeriod": "10ms", "minFetchPeriod": "5ms"}, {}))
         start = stream.latest_offset(SENTINEL, everything=False)
         start = {key: value for key, value in start.items() if key != "_start"}
         stream.latest_offset(start, everything=False)

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.arrow import arrow_schema
-from connectors.pubsub.schema import SchemaMode, schema_of
-from connectors.pubsub.source.records import ROWS_SCHEMA, output
+from connectors.pubsub.schema import SchemaMode, output, schema_of
+from connectors.pubsub.source.records import ROWS_SCHEMA
 from connectors.spool.stream.reader import KeptRows
 
 AWKWARD = {

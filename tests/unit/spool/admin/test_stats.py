@@ -10,7 +10,7 @@ import pytest
 from connectors.core.errors import OptionError, SpoolError
 from connectors.spool import SpoolRates, rates, stats
 from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_streams import open_stream
 from tests.support.spool_writing import HandSpool, ObjectSpool
 

@@ -20,7 +20,7 @@ from connectors.spool.store.local import LocalStore, StoreWriter
 from connectors.spool.store.lock_owner import Holder
 from connectors.spool.stream import compaction as upkeep
 from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import HandSpool, ObjectSpool
 
 FETCHER = "f0"

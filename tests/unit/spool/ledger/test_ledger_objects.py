@@ -23,8 +23,8 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import decode, encode
 from connectors.spool.store import object_client
 from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store.model import Request
-from connectors.testing.object_store.server import ObjectStoreServer
 from tests.support.fetch_waiting import wait_for
 from tests.support.spool_writing import KEY_ID, SECRET, SOURCES, ObjectSpool
 from tests.unit.spool.ledger.test_ledger import (  # noqa: F401 - collected here with another fixture

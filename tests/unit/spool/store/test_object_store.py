@@ -12,12 +12,12 @@ import pytest
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.options.kinds import Secret
-from connectors.spool.store import object_client
-from connectors.spool.store.base import StoreAccess, open_store
+from connectors.spool.store import object_client, open_store
+from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.lock_owner import Holder
 from connectors.spool.store.object_client import ObjectUrl
 from connectors.spool.store.object_store import ObjectStore
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import KEY_ID, SECRET, access_to
 
 ROOT = "s3://spools/a/b"

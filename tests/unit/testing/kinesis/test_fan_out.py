@@ -21,7 +21,7 @@ from h2.events import DataReceived, ResponseReceived, StreamEnded
 from urllib3.exceptions import ProtocolError
 
 from connectors.testing.kafka.certificates import make_certificates
-from connectors.testing.kinesis.server import KinesisServer
+from connectors.testing.kinesis import KinesisServer
 from tests.support.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
 SHARD = "shardId-000000000000"

@@ -24,7 +24,7 @@ import pytest
 from botocore.exceptions import BotoCoreError, ClientError
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.testing.kinesis.server import KinesisControl, KinesisServer, start_server_process
+from connectors.testing.kinesis import KinesisControl, KinesisServer, start_server_process
 from tests.support.kinesis_calls import KinesisCalls, error_kind, kinesis_client
 
 DAY = 86_400
@@ -585,7 +585,7 @@ class TestLife:
             os.kill(pid, 0)
 
     def test_program_ends_on_a_signal(self) -> None:
-        command = [sys.executable, "-m", "connectors.testing.kinesis.server"]
+        command = [sys.executable, "-m", "connectors.testing.kinesis"]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("listening on 127.0.0.1:")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from connectors.testing.object_store.server import ObjectStoreServer
+from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.servers.process import ServerProcess
 
 
@@ -130,6 +130,6 @@ def test_only_the_buckets_and_the_key_that_were_named_are_let_in() -> None:
 
 
 def test_it_runs_as_a_program() -> None:
-    with ServerProcess("connectors.testing.object_store.server", ["--exit-with-parent"]) as process:
+    with ServerProcess("connectors.testing.object_store", ["--exit-with-parent"]) as process:
         assert ask(process.endpoint, "PUT", "/b/1", b"x").status == 200
         assert ask(process.endpoint, "GET", "/b/1").body == b"x"

@@ -12,8 +12,8 @@ from google.protobuf import timestamp_pb2
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.pubsub.model.filter import parse_filter
-from connectors.testing.pubsub.server import PubSubServer
 from tests.support.pubsub_calls import PubSubCalls
 
 TOPIC = "projects/p/topics/orders"

@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.clock import Schedule, ServerClock
+from connectors.testing.pubsub import EventKind, PubSubControl, PubSubServer, start_server_process
 from connectors.testing.pubsub.faults.events import EventLog
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.pubsub.faults.plan import FaultPlan
-from connectors.testing.pubsub.server import EventKind, PubSubControl, PubSubServer, start_server_process
 from connectors.testing.pubsub.wire import AckIds, MessageIds, frame_message, frame_received, varint
 from tests.support.pubsub_calls import PubSubCalls, message_ids
 
@@ -1039,7 +1039,7 @@ class TestProcess:
 
     def test_server_process_dies_with_a_parent_that_is_killed(self) -> None:
         code = (
-            "from connectors.testing.pubsub.server import start_server_process\n"
+            "from connectors.testing.pubsub import start_server_process\n"
             "server = start_server_process()\n"
             "print(server.process.pid, flush=True)\n"
             "server.process._process.wait()\n"
@@ -1079,7 +1079,7 @@ def _environment() -> dict[str, str]:
 
 
 def _program(*arguments: str) -> Sequence[str]:
-    return [sys.executable, "-m", "connectors.testing.pubsub.server", "--port", "0", *arguments]
+    return [sys.executable, "-m", "connectors.testing.pubsub", "--port", "0", *arguments]
 
 
 def _is_running(pid: int) -> bool:

@@ -10,11 +10,11 @@ import pytest
 from google.pubsub_v1 import types
 
 from connectors.testing.clock import SECOND, Schedule
+from connectors.testing.pubsub import PubSubServer
 from connectors.testing.pubsub.faults.events import EventLog
 from connectors.testing.pubsub.faults.plan import AckLoss, Duplication, FaultPlan, RedeliveryRule
 from connectors.testing.pubsub.model.messages import Consumer, Machinery
 from connectors.testing.pubsub.model.state import PubSubState
-from connectors.testing.pubsub.server import PubSubServer
 from connectors.testing.pubsub.wire import MessageIds
 from tests.support.pubsub_calls import PubSubCalls
 

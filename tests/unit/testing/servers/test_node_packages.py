@@ -9,7 +9,7 @@ import pytest
 
 from connectors.testing.servers.node_packages import node_packages
 
-MANIFEST = Path(__file__).parents[4] / "connectors" / "testing" / "npm" / "kinesis-local"
+MANIFEST = Path(__file__).parents[4] / "connectors" / "testing" / "servers" / "npm" / "kinesis-local"
 
 
 def program(folder: Path, name: str, script: str) -> None:
