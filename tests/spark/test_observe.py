@@ -213,7 +213,7 @@ def test_a_supervised_query_outlives_its_source_process(
     wait_for(lambda: bool(queries))
     published = server.publish(TOPIC, [b"x"] * 20)
     wait_for(lambda: len(found()) >= 20)
-    [reader] = {parent(pid) for pid in descendants(os.getpid()) if b"fetch_process" in command(pid)}
+    [reader] = {parent(pid) for pid in descendants(os.getpid()) if b"fetching.process" in command(pid)}
     os.kill(reader, signal.SIGKILL)
     wait_for(lambda: len(queries) == 2)
     published += server.publish(TOPIC, [b"x"] * 20)

@@ -217,13 +217,13 @@ def test_no_fetcher_outlives_its_query_and_a_new_start_works_at_once(stream: Str
     stream.publish(20)
     query = stream.start()
     wait_for(lambda: len(stream.found()) >= 20, query)
-    fetchers = [pid for pid in descendants(os.getpid()) if b"fetch_process" in _command(pid)]
+    fetchers = [pid for pid in descendants(os.getpid()) if b"fetching.process" in _command(pid)]
     assert fetchers
     query.stop()
     stream.publish(20)
     query = stream.start()
     wait_for(lambda: len(stream.found()) >= 40, query)
-    wait_for(lambda: not any(b"fetch_process" in _command(pid) for pid in fetchers))
+    wait_for(lambda: not any(b"fetching.process" in _command(pid) for pid in fetchers))
     query.stop()
     stream.assert_each_once()
 
@@ -233,7 +233,7 @@ def test_a_query_whose_source_process_is_killed_goes_on_after_a_restart(stream: 
     query = stream.start()
     wait_for(lambda: len(stream.found()) >= 100, query)
     stream.publish(100)
-    (reader,) = {_parent(pid) for pid in descendants(os.getpid()) if b"fetch_process" in _command(pid)}
+    (reader,) = {_parent(pid) for pid in descendants(os.getpid()) if b"fetching.process" in _command(pid)}
     os.kill(reader, signal.SIGKILL)
     wait_for(lambda: not query.isActive)
     query = stream.start()

@@ -128,10 +128,3 @@ def test_a_python_of_another_minor_version_is_named(tmp_path: Path) -> None:
     python.chmod(0o755)
     _, log = run([sys.executable, "-c", JOB, "local[1]", "no"], PYSPARK_PYTHON=str(python))
     assert f"[SPARK_WORKER_PYTHON] Tasks run on {python}, which is Python 3.8;" in log
-
-
-def test_where_secrets_cannot_be_hidden_one_warning_names_env_and_file() -> None:
-    """As with a session that refuses the setting; here what is set is no regular expression."""
-    _, log = run([sys.executable, "-c", JOB, "local[1]", "no", "spark.sql.redaction.options.regex=(("])
-    assert log.count("[SPARK_SHOWS_SECRETS] ") == 1
-    assert "Give secrets as env:NAME or file:PATH." in log

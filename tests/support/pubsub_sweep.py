@@ -111,7 +111,7 @@ def all_crashes(passes: int = 1, *, objects: bool = False) -> list[Crash]:
 def points_in_code() -> set[str]:
     """Every failpoint that the code of the spool and of Pub/Sub names."""
     root = Path(__file__).parents[2] / "connectors"
-    files = [*root.glob("spool/*.py"), *root.glob("pubsub/*.py")]
+    files = [*root.glob("spool/**/*.py"), *root.glob("pubsub/**/*.py")]
     return {point for file in files for point in re.findall(r'failpoint\(\s*"([^"]+)"', file.read_text())}
 
 

@@ -879,7 +879,7 @@ def test_26_the_shards_of_a_fetcher_that_hangs_are_polled_until_it_goes_on(efo: 
         (fetcher,) = (
             each
             for each in descendants(query.reader.pid)
-            if b"fetch_process" in Path(f"/proc/{each}/cmdline").read_bytes()
+            if b"fetching.process" in Path(f"/proc/{each}/cmdline").read_bytes()
         )
         os.kill(fetcher, signal.SIGSTOP)
         try:

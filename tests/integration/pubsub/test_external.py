@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SourceGoneError
-from connectors.pubsub.source.external_fetch import outside_plans
+from connectors.pubsub.source.external_fetch import external_plans
 from connectors.spool.fetching.external_runner import run_fetchers
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.store import open_store
@@ -124,7 +124,7 @@ def test_fetchers_of_a_task_wait_for_a_query_that_is_being_started_and_end_when_
         for age in ("10m", "1s"):
             for record in (rig.spool / "ledger").rglob("*"):
                 os.utime(record, (0, 0))
-            plans = outside_plans(rig.options(**EXTERNAL, maxReaderAge=age), os.environ, None)
+            plans = external_plans(rig.options(**EXTERNAL, maxReaderAge=age), os.environ, None)
             fetchers = pool.submit(run_fetchers, plans, 1, stopped, outlive_reader=False)
             while "SPOOL_NO_READER" not in said:
                 ended = fetchers.done()
@@ -145,13 +145,13 @@ def test_fetchers_wait_for_a_subscription_that_the_query_makes(rig: PubSubRig) -
     with rig.query(EXTERNAL) as query:
         query.run_trigger()
     rig.server.fail("GetSubscription", "NOT_FOUND", times=2)
-    [plan] = outside_plans(rig.options(**EXTERNAL, topicId=TOPIC), os.environ, None)
+    [plan] = external_plans(rig.options(**EXTERNAL, topicId=TOPIC), os.environ, None)
     assert plan.settings["subscription"] == SUBSCRIPTION
     # Nobody makes it then.
     for changes in ({}, {"topicId": TOPIC, "maxReaderAge": "1s"}):
         rig.server.fail("GetSubscription", "NOT_FOUND", times=None)
         with pytest.raises(SourceGoneError, match="PUBSUB_SUBSCRIPTION_NOT_FOUND"):
-            outside_plans(rig.options(**EXTERNAL, **changes), os.environ, None)
+            external_plans(rig.options(**EXTERNAL, **changes), os.environ, None)
         rig.server.clear_faults()
 
 
