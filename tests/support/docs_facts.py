@@ -362,7 +362,7 @@ def name_violations(page: Page) -> Iterator[str]:
                 break
 
 
-def _resolves(name: str) -> bool:
+def resolves(name: str) -> bool:
     """Whether a dotted name is a module, or a name in one, or an attribute of that."""
     parts = name.split(".")
     for count in range(len(parts), 0, -1):
@@ -381,7 +381,7 @@ def _resolves(name: str) -> bool:
 _NAMES: tuple[tuple[str, str, Callable[[Path, str], Any]], ...] = (
     (rf"{_FOLDERS}/[\w./*-]+", "file", lambda tree, name: list(tree.glob(name.rstrip("/")))),
     (r"test_\w+\.py", "test", lambda tree, name: list((tree / "tests").rglob(name))),
-    (r"connectors(\.\w+)+(\(.*\))?", "name", lambda _, name: _resolves(name.partition("(")[0])),
+    (r"connectors(\.\w+)+(\(.*\))?", "name", lambda _, name: resolves(name.partition("(")[0])),
     (
         r"(SPOOL|PUBSUB|KAFKA|KINESIS|OPTION|PROTOBUF|SPARK|OBSERVE|SUPERVISE)_[A-Z0-9_]+",
         "error",

@@ -94,6 +94,18 @@ def test_every_page_is_linked_from_the_front_page_once() -> None:
     assert sorted(linked) == sorted(found)
 
 
+def test_how_it_works_names_modules_and_functions_that_exist() -> None:
+    text = (ROOT / "docs/explanation/how-it-works.md").read_text(encoding="utf-8")
+    drawn = "\n".join(re.findall(r"^```text\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))
+    paths = re.findall(r"\b(?:core|spool|kafka|kinesis|pubsub)(?:/\w+)+", drawn)
+    package = Path(connectors.__file__).parent
+    missing = {path for path in paths if not (package / path).is_dir() and not (package / f"{path}.py").is_file()}
+    rows = re.findall(r"\| `(connectors\.[\w.]+)` \| `([\w.]+)` \|", text)
+    missing |= {f"{module}: {name}" for module, name in rows if not docs_facts.resolves(f"{module}.{name}")}
+    assert len(rows) >= 20
+    assert not missing
+
+
 def test_every_package_that_promises_names_is_public() -> None:
     """Packages export by `__init__`; those of connectors and of the spool's parts promise nothing there."""
     packages = [each.name for each in pkgutil.walk_packages(connectors.__path__, "connectors.") if each.ispkg]
