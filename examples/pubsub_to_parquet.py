@@ -1,4 +1,4 @@
-"""Orders from Pub/Sub into Parquet by foreachBatch: a folder for each batch, so a batch that is repeated is there once.
+"""Orders from Pub/Sub into Parquet by foreachBatch: one folder per batch, so that a repeated batch replaces its own.
 
     pip install '.[pubsub]'    # in a clone
     python examples/pubsub_to_parquet.py

@@ -1,12 +1,11 @@
-"""Four pipelines that keep state, each on a source of this pack: windows, copies, totals, and a join of two streams.
+"""Four pipelines that keep state, each on a source of this pack: windows, deduplication, totals, and a join.
 
     pip install '.[kafka,kinesis,pubsub]'    # in a clone
     python examples/stateful.py
 
-The totals are by ``transformWithState``, for which Spark wants pandas, and RocksDB as the state store; without pandas
-they are left out.
-Runs by itself, against servers that come with the package. With real ones, leave out the servers and the options that
-name them.
+The totals use ``transformWithState``, for which Spark needs pandas, and RocksDB as the state store; without pandas they
+are skipped. Runs by itself, against servers that come with the package. With real ones, leave out the servers and the
+options that name them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def visits_by_window(visits: DataFrame) -> DataFrame:
     return windows.count().selectExpr("unix_timestamp(window.start) AS start", "page", "count AS visits")
 
 
-def without_copies(orders: DataFrame) -> DataFrame:
+def without_duplicates(orders: DataFrame) -> DataFrame:
     """Pub/Sub: what a producer has published twice within ten minutes, under two message ids, is one row.
 
     For a longer time, and without state in Spark, give the source the option ``dedupAttribute``.
@@ -50,7 +49,7 @@ def without_copies(orders: DataFrame) -> DataFrame:
 
 
 class Total(StatefulProcessor):  # type: ignore[misc] - Spark's class has no types
-    """The sum of a customer's payments: a number that is kept from batch to batch."""
+    """The sum of a customer's payments: a number that is stored from batch to batch."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Name the state."""
@@ -167,7 +166,7 @@ def main(spark: SparkSession, folder: Path) -> dict[str, list[dict[str, Any]]]:
 
         found = {
             "windows": shop.run("windows", visits_by_window(shop.topic("visits", maxOffsetsPerTrigger="15"))),
-            "copies": shop.run("copies", without_copies(shop.orders("copies"))),
+            "copies": shop.run("copies", without_duplicates(shop.orders("copies"))),
             "paid": shop.run("paid", paid_orders(shop.orders("paid"), shop.topic("payments"))),
         }
         if importlib.util.find_spec("pandas") is not None:
