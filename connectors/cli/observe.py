@@ -7,9 +7,9 @@ import http.client
 import os
 import time
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -19,7 +19,6 @@ from rich.text import Text
 
 from connectors.cli.errors import console, named_errors, printable
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.core.extras import packages_missing
 
 if TYPE_CHECKING:
     from connectors.observe.console import QueryView, SourceView
@@ -80,8 +79,9 @@ def report(
     """Make one HTML page with charts: throughput, batch duration, lag, duplicates. It loads nothing from anywhere."""
     from connectors.observe.console import read_lines  # noqa: PLC0415 - as above
 
-    with named_errors():
-        page = _page()
+    with named_errors(extra="report"):
+        from connectors.observe.report import page  # noqa: PLC0415 - needs the extra
+
         events, _ = read_lines(file)
         if not any("query" in event for event in events):
             raise ConnectorError(
@@ -93,21 +93,6 @@ def report(
         target = output or file.with_suffix(".html")
         _write(target, page(events, f"Streams in {file.name}"), file)
     console(soft_wrap=True).print(Text(str(target)))
-
-
-def _page() -> Callable[[Sequence[Mapping[str, Any]], str], str]:
-    """What makes the page.
-
-    Raises:
-        ConnectorError: the extra ``report`` is not installed.
-    """
-    try:
-        from connectors.observe.report import page  # noqa: PLC0415 - needs an extra
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("connectors"):
-            raise
-        raise packages_missing([error.name], "this command", "report") from None
-    return page
 
 
 def _write(target: Path, text: str, source: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +33,7 @@ class Connector:
     package: str
     needs: tuple[str, ...]
     source: str
-    options: dict[str, str] = field(hash=False)
+    options: dict[str, str]
     lag: str = ""
     deletion: str = ""
     external_fetch: str = ""
