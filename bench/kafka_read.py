@@ -24,7 +24,7 @@ from _program import Program
 from _ready_rows import READY
 
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.splits import OffsetRange
 
@@ -92,7 +92,7 @@ def alone(made: Rig, topic: str, rows: int, *, native: bool) -> Callable[[], flo
         begin = time.perf_counter()
         assert sum(each.num_rows for each in read_range(part, settings)) == part.size
         seconds = time.perf_counter() - begin
-        close_readers()
+        CONSUMERS.close()
         return part.size / seconds
 
     return run

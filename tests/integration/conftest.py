@@ -14,7 +14,7 @@ from threading import Thread
 import pytest
 
 from connectors.kafka.sink.writer import close_sinks
-from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from connectors.testing.kinesis import KinesisServer
 from connectors.testing.pubsub import PubSubServer
@@ -119,7 +119,7 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 def kafka(kafka_broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaRig]:
     """The broker, and short words for what a test does with it."""
     yield KafkaRig(kafka_broker, tmp_path)
-    close_readers()
+    CONSUMERS.close()
     close_sinks()
 
 
@@ -140,5 +140,5 @@ def guarded_broker() -> Iterator[KafkaBroker]:
 def guarded_kafka(guarded_broker: KafkaBroker, tmp_path: Path) -> Iterator[KafkaRig]:
     """That broker, and short words for what a test does with it."""
     yield KafkaRig(guarded_broker, tmp_path)
-    close_readers()
+    CONSUMERS.close()
     close_sinks()

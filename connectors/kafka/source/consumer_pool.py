@@ -1,11 +1,8 @@
-"""Consumers that a worker keeps from task to task, with what they have fetched beyond the range of the last one.
+"""Consumers that a worker keeps from task to task, with the records they fetched beyond the end of the last range.
 
-A consumer that is not wanted soon rests: else it would go on asking the brokers, 200 times a second, for records
-that this worker may never be asked for. So does at once one whose records are never the ones that are wanted next: with
-many workers a partition comes to another one each time, and all of them would fetch all of it. One that is not wanted
-for long is closed.
-
-What a task needs to read, and the consumer that is made from it.
+A consumer that is not acquired soon is paused: else it would go on sending 200 requests a second for records that this
+worker may never read. A consumer whose records are never the ones that are read next is paused at once: with many
+workers each range of a partition goes to another one, and all of them would fetch all of it.
 """
 
 from __future__ import annotations
@@ -14,40 +11,36 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final
+
+import numpy as np
 
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.native_records import NativeSource
-from connectors.kafka.source.records import Fetched, PlainSource, RecordSource
+from connectors.kafka.source.records import Event, Fetched, PlainSource, RecordSource
+from connectors.kafka.source.splits import OffsetRange
 
-__all__ = [
-    "BATCH_BYTES",
-    "MOST_RECORDS",
-    "KeptConsumer",
-    "ReadSettings",
-    "borrow",
-    "close_readers",
-    "give_back",
-    "open_source",
-]
+__all__ = ["BATCH_BYTES", "CONSUMERS", "MOST_RECORDS", "ConsumerPool", "PooledConsumer", "ReadSettings", "open_source"]
 
 
+_END: Final = "_PARTITION_EOF"
 _DEFAULTS: Final = {
-    # With its own defaults the client holds few records, and rests for a second whenever it holds enough.
+    # By default the client holds few records, and pauses for a second whenever it holds enough.
     "fetch.queue.backoff.ms": "5",
     "queued.min.messages": "200000",
-    # What is fetched beyond the end of a range is wasted if another worker reads the next one: no more than an Arrow
-    # batch of it. Measured: as fast as with 64 MB, and of the rows of 1 KB of a stream a fifth faster.
+    # Records fetched beyond the end of a range are wasted if another worker reads the next one: no more than one Arrow
+    # batch. Measured: as fast as with 64 MB, and a fifth faster for a stream's rows of 1 KB.
     "queued.max.messages.kbytes": "16384",
     "fetch.message.max.bytes": "4194304",
-    # A consumer that turns to another partition waits for the answer that is under way, as long as this. Measured for
-    # ranges of 5 records in 50 partitions: 6.5 ms each instead of 12 with 10. Until it rests it asks for nothing 185
-    # times a second then, instead of 92.
+    # A consumer that turns to another partition waits up to this long for the pending response. Measured for ranges of
+    # 5 records in 50 partitions: 6.5 ms each instead of 12 with 10. The price: 185 empty requests a second, not 92,
+    # until it is paused.
     "fetch.wait.max.ms": "5",
-    # Between two batches a broker need not answer for each small record that comes: 0.26 of a processor instead of
-    # 0.40, at 1,000 records a second, with 64 KB and 10 ms. With so little a small range waits 5 ms at most.
+    # Between two batches a broker need not respond for each small record. Measured at 1,000 records a second, with
+    # 64 KB and 10 ms: 0.26 of a processor instead of 0.40. With so few bytes a small range waits 5 ms at most.
     "fetch.min.bytes": "1024",
     "fetch.error.backoff.ms": "20",
     "reconnect.backoff.max.ms": "1000",
@@ -59,14 +52,12 @@ class ReadSettings:
     """What a task needs to read; pickles.
 
     Attributes:
-        client: the settings of librdkafka.
         group: the consumer group, which is never joined.
         headers: with the column ``headers``.
-        fail_on_data_loss: as the option.
         poll_timeout: seconds without any progress after which a task fails.
         native: as the option ``nativeReads``.
-        run: names the run of the stream, or the action that reads a batch. What was fetched for one is not for another:
-            the topic may have been made anew since.
+        run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
+            used in another: the topic may have been recreated since.
     """
 
     client: ClientSettings
@@ -78,21 +69,21 @@ class ReadSettings:
     run: str = field(default="", compare=False)
 
 
-def own_defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """What a consumer gets where the user gives nothing, beside settings in the words of librdkafka."""
-    own = {name: value for name, value in _DEFAULTS.items() if name not in given}
-    if "reconnect.backoff.ms" in given:
-        own.pop("reconnect.backoff.max.ms", None)  # the client refuses one that is below that
-    if "fetch.wait.max.ms" in given:
-        own.pop("fetch.min.bytes", None)  # else a small range waits as long as the user allows for no record at all
+def own_defaults(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the defaults of this pack that go with the user's settings of librdkafka."""
+    own = {name: value for name, value in _DEFAULTS.items() if name not in settings}
+    if "reconnect.backoff.ms" in settings:
+        own.pop("reconnect.backoff.max.ms", None)  # the client refuses a maximum below the user's value
+    if "fetch.wait.max.ms" in settings:
+        own.pop("fetch.min.bytes", None)  # else a small range would wait as long as that
     return own
 
 
 def open_source(settings: ReadSettings) -> RecordSource:
-    """A consumer: the fast one where it can be had and can do what is asked, else the plain one."""
-    given = dict(settings.client.plain)
-    own = own_defaults(given) | {"group.id": settings.group, "enable.partition.eof": "true"}
-    tokens = settings.client.token_provider is not None or given.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
+    """Open a consumer: on the fast path where that is available and supports the settings, else on the plain path."""
+    plain = dict(settings.client.plain)
+    own = own_defaults(plain) | {"group.id": settings.group, "enable.partition.eof": "true"}
+    tokens = settings.client.token_provider is not None or plain.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
     if not settings.native or tokens or native_reason():
         return PlainSource(settings.client, own)
     fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
@@ -103,176 +94,206 @@ BATCH_BYTES: Final = 16 << 20
 """Of keys and values in one Arrow batch, about."""
 MOST_RECORDS: Final = 10_000
 """In one Arrow batch."""
-_REST_SECONDS: Final = 2.0
-"""After so long a consumer that nobody wanted stops fetching; the batches of a busy stream come sooner."""
-_MISSES: Final = 3
-"""After so many ranges in a row that did not go on where the last one ended, a consumer fetches for its range only."""
+_PAUSE_SECONDS: Final = 2.0
+"""An idle consumer is paused after so long; the batches of a busy stream come sooner."""
 _IDLE_SECONDS: Final = 30.0
-"""After so long it is closed."""
-_KEPT: Final = 2
-"""Consumers that a worker keeps for a query; each may hold queued.max.messages.kbytes."""
+"""An idle consumer is closed after so long."""
+_MOST_JUMPS: Final = 3
+"""After so many ranges in a row that did not start where the last one ended, a consumer fetches for its range only."""
+_CONSUMERS: Final = 2
+"""Idle consumers of a query, each of which may hold queued.max.messages.kbytes."""
 _QUERIES: Final = 4
-"""Queries, by their settings, that a worker keeps consumers for: those of a session take turns."""
-_PASSED_OVER: Final = 20_000
-"""The most offsets that are passed over to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
+"""Queries, told apart by their settings, with idle consumers: those of a session take turns in a worker."""
+_MOST_SKIPPED: Final = 20_000
+"""The most offsets that are skipped to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
 _FETCH_SECONDS: Final = 0.01
 """How long one fetch gathers records: it ends early only when it has all it asked for."""
 
 
-class KeptConsumer:
-    """A consumer, where it stands, and what it has fetched beyond the range it was asked for."""
+class Match(IntEnum):
+    """How well an idle consumer suits a range; the lowest wins."""
+
+    CONTINUES = 0
+    """Its last range ended where this one starts."""
+    SAME_PARTITION = 1
+    """It stands elsewhere in the partition: other workers have read the ranges in between."""
+    PAUSED = 2
+    OTHER = 3
+    """Only if the query has as many consumers as it may."""
+
+
+class PooledConsumer:
+    """A consumer, its position, and the records that it fetched beyond the end of a range.
+
+    Attributes:
+        run: the run that the fetched records belong to.
+        partition: where it fetches; None if it is paused, or its position is gone.
+        position: the offset after the last record that was taken from the client.
+        idle_since: when it was released.
+    """
 
     def __init__(self, settings: ReadSettings) -> None:
         self.settings = settings
         self.run = settings.run
         self.source = open_source(settings)
-        self.where: TopicPartition | None = None
+        self.partition: TopicPartition | None = None
         self.position = -1
-        self.end_of_partition = -1
-        """Where the partition was said to end; said once, and of a range that is read later too."""
-        self.ahead: Fetched | None = None
         self.idle_since = 0.0
+        self._ahead: Fetched | None = None
+        self._end_of_partition = -1
+        """Reported once, perhaps while an earlier range was read."""
         self._record_bytes = 1000
         self._client_position = -1
         self._fetches = False
-        self._left: tuple[TopicPartition | None, int] = None, -1
-        self._misses = -1  # its first range goes on from none
+        self._last_end: tuple[TopicPartition | None, int] = None, -1
+        self._jumps = -1  # its first range continues none
 
-    def stood_at(self, where: TopicPartition, position: int) -> bool:
-        """Whether its last range ended at a position."""
-        return self._left == (where, position)
+    def match(self, part: OffsetRange, run: str) -> Match:
+        """Return how well it suits a range of a run."""
+        if self.run == run and self._last_end == (part.topic_partition, part.start):
+            return Match.CONTINUES
+        if self.run == run and self.partition == part.topic_partition:
+            return Match.SAME_PARTITION
+        return Match.PAUSED if self.partition is None else Match.OTHER
 
-    def go(self, where: TopicPartition, position: int) -> None:
-        """Stand at a position, or a little before it; what was fetched ahead is kept.
+    def begin(self, part: OffsetRange, run: str) -> None:
+        """Prepare for a range; drops what was fetched ahead in another run."""
+        if self.run != run:
+            self.pause()
+            self.run = run
+        self._jumps = 0 if self._last_end == (part.topic_partition, part.start) else self._jumps + 1
 
-        Records that another worker has read meanwhile are here too: to pass over some is faster than to fetch anew.
-        """
-        over = position - self.position
-        if self.where != where or not 0 <= over <= min(_PASSED_OVER, BATCH_BYTES // self._record_bytes):
-            self.jump(where, position)
+    def end(self) -> None:
+        """Note that the range has ended."""
+        self._last_end = self.partition, self.position
+        self.idle_since = time.monotonic()
+        if self._jumps >= _MOST_JUMPS:
+            self.pause()
 
-    def jump(self, where: TopicPartition, position: int) -> None:
-        """Stand at a position, and fetch from there."""
+    def go(self, partition: TopicPartition, position: int) -> None:
+        """Stand at a position or a little before it: to skip a few fetched records is faster than to fetch again."""
+        skipped = position - self.position
+        most = min(_MOST_SKIPPED, BATCH_BYTES // self._record_bytes)
+        if self.partition != partition or not 0 <= skipped <= most:
+            self.jump(partition, position)
+
+    def jump(self, partition: TopicPartition, position: int) -> None:
+        """Drop what was fetched ahead, and fetch from a position."""
         self._drop_ahead()
-        self.where, self.position, self.end_of_partition = where, position, -1
+        self.partition, self.position, self._end_of_partition = partition, position, -1
         self._fetches = True
-        self.source.assign(where, position)
+        self.source.assign(partition, position)
 
-    def _drop_ahead(self) -> None:
-        if self.ahead is not None:
-            self.ahead.free()
-        self.ahead = None
+    def fetch(self, start: int, end: int) -> tuple[Fetched, list[Event]]:
+        """Return the next records of a range, and errors; keeps the records after the range, drops those before it."""
+        if self._ahead is not None:
+            fetched, self._ahead = self._ahead, None
+        else:
+            # Bytes are what memory is made of: few large records at a time.
+            most = min(max(1, end - self.position), MOST_RECORDS, max(1, BATCH_BYTES // self._record_bytes))
+            fetched = self.source.fetch(most, _FETCH_SECONDS)
+            if len(fetched):
+                self._record_bytes = max(1, fetched.size // len(fetched))
+        events = [event for event in fetched.events if event.partition in {None, self.partition}]
+        if len(fetched):
+            self.position = int(fetched.offsets[-1]) + 1
+            first, last = map(int, np.searchsorted(fetched.offsets, [start, end]))
+            if last < len(fetched):
+                self._ahead = fetched.cut(last, len(fetched))
+            if first:
+                fetched.cut(0, first).free()
+            fetched = fetched.cut(first, last)
+        ends = [event.offset for event in events if event.name == _END]
+        self._end_of_partition = max(self._end_of_partition, *ends, -1)
+        return fetched, [event for event in events if event.name != _END]
 
-    def fetch(self, end: int) -> Fetched:
-        """The next records before an offset, and events; they were fetched ahead, or come now."""
-        if self.ahead is not None:
-            found, self.ahead = self.ahead, None
-            self.position = int(found.offsets[-1]) + 1
-            return found
-        # Bytes are what memory is made of: few large records at a time.
-        most = min(max(1, end - self.position), MOST_RECORDS, max(1, BATCH_BYTES // self._record_bytes))
-        found = self.source.fetch(most, _FETCH_SECONDS)
-        if len(found):
-            self._record_bytes = max(1, found.size // len(found))
-            self.position = int(found.offsets[-1]) + 1
-        return found
+    def next_offset(self, position: int, end: int) -> int:
+        """Return the first offset, from a position to the end of its range, that may still have a record to fetch."""
+        reached = max(self._end_of_partition, self.position) if self._ahead is None else int(self._ahead.offsets[0])
+        return min(max(position, reached), end)
 
     def has_moved(self) -> bool:
-        """Whether the client has gone on since it was asked last, also without a record."""
-        position = -1 if self.where is None else self.source.position(self.where)
+        """Return whether the client has moved on since the last call, even without a record."""
+        position = -1 if self.partition is None else self.source.position(self.partition)
         before, self._client_position = self._client_position, position
         return position > before
 
-    def begin(self, where: TopicPartition, position: int, run: str) -> None:
-        """Take note of a range that begins; what was fetched ahead in another run is of no use."""
-        if self.run != run:
-            self.rest()
-            self.run = run
-        self._misses = 0 if self._left == (where, position) else self._misses + 1
-
-    def end(self) -> None:
-        """Take note that the range has ended."""
-        self._left = self.where, self.position
-        self.idle_since = time.monotonic()
-        if self._misses >= _MISSES:
-            self.rest()
-
-    def rest(self) -> None:
-        """Fetch nothing until it is wanted again; what was fetched ahead is given back."""
+    def pause(self) -> None:
+        """Fetch nothing until the next `jump`, and drop what was fetched ahead."""
         if self._fetches:
             self._drop_ahead()
-            self.where, self._fetches = None, False
+            self.partition, self._fetches = None, False
             self.source.unassign()
 
     def close(self) -> None:
-        """Give back what was fetched ahead, and close the connections."""
+        """Drop what was fetched ahead, and close the connections."""
         self._drop_ahead()
         self.source.close()
 
-
-_readers: dict[ReadSettings, list[KeptConsumer]] = {}
-"""The consumers that this worker keeps, by their settings; what was used last stands last, in both."""
-_lock = threading.Lock()
-_reapers: list[threading.Thread] = []
-
-
-def borrow(settings: ReadSettings, where: TopicPartition, position: int) -> KeptConsumer:
-    """A consumer: one that stands or stood there, or elsewhere in the partition, or rests; a new one; or the oldest.
-
-    Tasks of a partition go from worker to worker: a consumer that stands elsewhere in it was passed by another one.
-    """
-    with _lock:
-        kept = _readers[settings] = _readers.pop(settings, [])
-        others = [reader for other in [*_readers][:-_QUERIES] for reader in _readers.pop(other)]
-        own = [reader for reader in kept if reader.run == settings.run]
-        fitting = [reader for reader in own if reader.stood_at(where, position)]
-        fitting += [reader for reader in own if reader.where == where]
-        fitting += [reader for reader in kept if reader.where is None]
-        fitting += kept[:1] if len(kept) >= _KEPT else []
-        if fitting:
-            kept.remove(fitting[0])
-    for reader in others:
-        reader.close()
-    reader = fitting[0] if fitting else KeptConsumer(settings)
-    reader.begin(where, position, settings.run)
-    return reader
+    def _drop_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.free()
+        self._ahead = None
 
 
-def give_back(reader: KeptConsumer) -> None:
-    """Keep a consumer for the next range, for a while."""
-    reader.end()
-    with _lock:
-        _readers.setdefault(reader.settings, []).append(reader)
-        if not _reapers:
-            _reapers.append(threading.Thread(target=_reap, name="kafka-idle", daemon=True))
-            _reapers[0].start()
+class ConsumerPool:
+    """Idle consumers of the last few queries; a thread pauses them, and closes them later."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[PooledConsumer] = []
+        """The one released last stands last."""
+        self._thread: threading.Thread | None = None
+
+    def acquire(self, part: OffsetRange, settings: ReadSettings) -> PooledConsumer:
+        """Return the idle consumer that suits a range best, or a new one."""
+        with self._lock:
+            others = dict.fromkeys(each.settings for each in reversed(self._idle) if each.settings != settings)
+            surplus = [each for each in self._idle if each.settings in [*others][_QUERIES - 1 :]]
+            own = [each for each in self._idle if each.settings == settings]
+            best = min(own, key=lambda each: each.match(part, settings.run), default=None)
+            if best is not None and best.match(part, settings.run) is Match.OTHER and len(own) < _CONSUMERS:
+                best = None
+            self._idle = [each for each in self._idle if each not in {best, *surplus}]
+        for consumer in surplus:
+            consumer.close()
+        consumer = best or PooledConsumer(settings)
+        consumer.begin(part, settings.run)
+        return consumer
+
+    def release(self, consumer: PooledConsumer) -> None:
+        """Keep a consumer for the next range, for a while."""
+        consumer.end()
+        with self._lock:
+            self._idle.append(consumer)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="kafka-idle", daemon=True)
+                self._thread.start()
+
+    def _watch(self) -> None:
+        """Pause and close idle consumers; ends with the last one."""
+        last = False
+        while not last:
+            time.sleep(min(_PAUSE_SECONDS, _IDLE_SECONDS) / 4)
+            now = time.monotonic()
+            with self._lock:
+                for consumer in self._idle:
+                    if consumer.idle_since < now - _PAUSE_SECONDS:
+                        consumer.pause()
+                expired = [each for each in self._idle if each.idle_since < now - _IDLE_SECONDS]
+                self._idle = [each for each in self._idle if each not in expired]
+                if last := not self._idle:
+                    self._thread = None
+            for consumer in expired:
+                consumer.close()
+
+    def close(self) -> None:
+        """Close all idle consumers."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for consumer in idle:
+            consumer.close()
 
 
-def _reap() -> None:
-    """Let consumers rest that nobody wants, and close them later; ends with the last one."""
-    while True:
-        time.sleep(min(_REST_SECONDS, _IDLE_SECONDS) / 4)
-        now = time.monotonic()
-        with _lock:
-            kept = [reader for readers in _readers.values() for reader in readers]
-            for reader in kept:
-                if reader.idle_since < now - _REST_SECONDS:
-                    reader.rest()
-            idle = [reader for reader in kept if reader.idle_since < now - _IDLE_SECONDS]
-            for reader in idle:
-                _readers[reader.settings].remove(reader)
-            if last := not any(_readers.values()):
-                _reapers.clear()
-        for reader in idle:
-            reader.close()
-        if last:
-            return
-
-
-def close_readers() -> None:
-    """Close the consumers that this worker keeps."""
-    with _lock:
-        kept = [reader for readers in _readers.values() for reader in readers]
-        _readers.clear()
-    for reader in kept:
-        reader.close()
+CONSUMERS: Final = ConsumerPool()
+"""The consumers of this worker."""

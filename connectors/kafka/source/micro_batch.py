@@ -25,8 +25,8 @@ from connectors.kafka.offsets import (
     resolved_start,
 )
 from connectors.kafka.options.source import NoMatch
-from connectors.kafka.source.data_loss import report_loss
 from connectors.kafka.source.latest_offsets import LatestWatch
+from connectors.kafka.source.offset_gaps import report_data_loss
 from connectors.kafka.source.rate_limits import delays_batch, new_offsets, rate_limited
 from connectors.kafka.source.splits import OffsetRange, split_ranges
 from connectors.kafka.source.starting_offsets import resolve
@@ -237,7 +237,7 @@ class KafkaStream:
         return first
 
     def _report(self, kind: str, reason: str, where: str) -> None:
-        report_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
+        report_data_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
 
     def _check_targets(self, until: Offsets) -> None:
         """A bounded run reads what its start has seen, or fails: whatever ``failOnDataLoss`` says."""

@@ -1,7 +1,7 @@
-"""What a consumer has fetched, and the plain way to read it, with one Python object of confluent-kafka for each record.
+"""What a consumer has fetched, and the plain path: one Python object of confluent-kafka for each record.
 
-It can do everything and is the reference; `connectors.kafka.source.native_records` has no object for a record and is
-several times faster. Tests hold them against each other.
+The plain path supports everything and is the reference; `connectors.kafka.source.native_records` needs no object for a
+record and is several times faster. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 import numpy as np
@@ -31,6 +32,7 @@ __all__ = [
     "Fetched",
     "PlainRecords",
     "PlainSource",
+    "RecordHeaders",
     "RecordSource",
     "header_column",
     "malformed_headers",
@@ -38,33 +40,30 @@ __all__ = [
     "time_column",
 ]
 
+RecordHeaders = list[tuple[str, bytes | None]] | None
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something else than a record: the end of the partition, or an error.
+    """The end of the partition, or an error.
 
     Attributes:
         name: librdkafka's name of it, such as ``_PARTITION_EOF``.
-        text: the same in words.
-        offset: where, if that means something; below 0 if not.
+        text: librdkafka's description.
+        offset: below 0 if it means nothing.
         retriable: whether it may pass.
-        where: the partition, which the client may have left since; None if it is of none.
+        partition: perhaps one that the client no longer reads; None if it is about none.
     """
 
     name: str
     text: str
     offset: int
     retriable: bool = False
-    where: TopicPartition | None = None
+    partition: TopicPartition | None = None
 
 
 class Fetched(ABC):
-    """Records in the order of their offsets, and events.
-
-    Args:
-        offsets: of the records, as an array of numpy.
-        events: what came beside them.
-    """
+    """Records in the order of their ``offsets``, a numpy array, and the events that came with them."""
 
     def __init__(self, offsets: Any, events: Sequence[Event] = ()) -> None:
         self.offsets = offsets
@@ -80,51 +79,51 @@ class Fetched(ABC):
 
     @abstractmethod
     def cut(self, first: int, last: int) -> Self:
-        """The records from an index up to, not with, another; without events."""
+        """Return the records from one index up to, but not including, another, without events."""
 
+    @classmethod
     @abstractmethod
-    def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
-        """The rows of several of these, in their order.
+    def batch(cls, parts: Sequence[Self], partition: TopicPartition, *, headers: bool) -> pa.RecordBatch:
+        """Return the rows of several of these, in order.
 
         Raises:
-            ConnectorError: a record's time does not fit in a timestamp.
+            ConnectorError: the timestamp or the headers of a record cannot be converted.
         """
 
     @abstractmethod
     def free(self) -> None:
-        """Give the records back to the client: nobody looks at them any more."""
+        """Release the records to the client: nobody uses them any more."""
 
 
 class RecordSource(Protocol):
-    """A consumer with at most one partition.
-
-    Attributes:
-        last_word: what it has said of its connections; it says so while it fetches.
-    """
+    """A consumer of at most one partition; ``last_word`` is what it reported of its connections while it fetched."""
 
     last_word: LastWord
 
-    def assign(self, where: TopicPartition, position: int) -> None:
+    def assign(self, partition: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""
 
     def unassign(self) -> None:
-        """Read nothing until the next `assign`; no record of the client is out."""
+        """Read nothing until the next `assign`; every record was released."""
 
     def fetch(self, most: int, seconds: float) -> Fetched:
-        """The next records and events; returns when there are ``most`` of them, or late."""
+        """Return the next records and events, after ``seconds`` or as soon as there are ``most``."""
 
-    def position(self, where: TopicPartition) -> int:
-        """Behind the last record or end of a transaction that the client gave or left out; below 0 before the first."""
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset after the last record or end of a transaction that was fetched; below 0 before the first.
 
-    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
-        """The offset that `EARLIEST`, or under the isolation `LATEST`, stands for in a partition; asks once.
+        Those that the client skipped count too.
+        """
+
+    def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
+        """Ask once for the offset that `EARLIEST`, or under the isolation level `LATEST`, stands for.
 
         Raises:
-            ConnectorError: it cannot be had.
+            ConnectorError: there is no answer.
         """
 
     def close(self) -> None:
-        """Close the connections; every record was given back."""
+        """Close the connections; every record was released."""
 
 
 HEADERS: Final = pa.list_(
@@ -141,65 +140,67 @@ SCHEMA: Final = pa.schema(
         pa.field("timestampType", pa.int32()),
     ]
 )
-"""What `connectors.core.arrow.arrow_schema` makes of the source's schema; a test holds the two together."""
+"""What `connectors.core.arrow.arrow_schema` makes of the source's schema; a test compares them."""
 SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS))
 
 _LARGEST_MS: Final = (2**63 - 1) // 1000
-_NO_TYPE: Final = -1
 
 
-def record_batch(messages: Sequence[Any], topic: str, partition: int, *, headers: bool) -> pa.RecordBatch:
-    """The rows of some records of one partition.
+def record_batch(
+    keys: pa.Array,
+    values: pa.Array,
+    partition: TopicPartition,
+    offsets: Any,
+    times: tuple[Any, Any],
+    headers: Sequence[RecordHeaders] | None,
+) -> pa.RecordBatch:
+    """Build the rows of some records of one partition.
 
     Args:
-        messages: of confluent-kafka, none of which is an error.
-        topic: where they come from.
-        partition: where they come from.
-        headers: with the column ``headers``.
+        keys: a column.
+        values: a column.
+        partition: of all records.
+        offsets: numpy array.
+        times: numpy arrays of milliseconds and of librdkafka's types of timestamps, 0 for none.
+        headers: None without the column ``headers``.
 
     Raises:
-        ConnectorError: a record's time does not fit in a timestamp, or the key of a header is not UTF-8.
+        ConnectorError: a record's time does not fit in a timestamp.
     """
-    rows = len(messages)
-    times = [message.timestamp() for message in messages]
-    kinds = np.fromiter((kind for kind, _ in times), np.int32, rows) + _NO_TYPE
-    milliseconds = np.fromiter((time if kind else -1 for kind, time in times), np.int64, rows)
-    offsets = np.fromiter((message.offset() for message in messages), np.int64, rows)
+    milliseconds, kinds = times
     columns = [
-        pa.array([message.key() for message in messages], pa.binary()),
-        pa.array([message.value() for message in messages], pa.binary()),
-        pa.repeat(pa.scalar(topic, pa.string()), rows),
-        pa.array(np.full(rows, partition, np.int32)),
+        keys,
+        values,
+        *_partition_columns(partition, len(offsets)),
         pa.array(offsets),
-        time_column(milliseconds, offsets, topic, partition),
-        pa.array(kinds),
+        time_column(np.where(kinds == 0, np.int64(-1), milliseconds), offsets, partition),
+        pa.array(kinds - np.int32(1)),  # as Spark counts them
     ]
-    if headers:
-        columns.append(header_column([_headers(message, topic, partition) for message in messages]))
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS if headers else SCHEMA)
+    if headers is None:
+        return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+    return pa.RecordBatch.from_arrays([*columns, header_column(headers)], schema=SCHEMA_WITH_HEADERS)
 
 
-def _headers(message: Any, topic: str, partition: int) -> list[tuple[str, bytes | None]] | None:
-    try:
-        found: list[tuple[str, bytes | None]] | None = message.headers()
-    except (SystemError, UnicodeDecodeError):  # what the client raises for such a key
-        raise malformed_headers(topic, partition, message.offset()) from None
-    return found
+@lru_cache(maxsize=4)
+def _partition_columns(partition: TopicPartition, rows: int) -> tuple[pa.Array, pa.Array]:
+    """Most batches of a range share these."""
+    topics = pa.repeat(pa.scalar(partition.topic, pa.string()), rows)
+    return topics, pa.array(np.full(rows, partition.partition, np.int32))
 
 
-def malformed_headers(topic: str, partition: int, offset: int) -> ConnectorError:
-    """The error for a record whose headers cannot be read."""
+def malformed_headers(partition: TopicPartition, offset: int) -> ConnectorError:
+    """Return the error for a record whose headers cannot be read."""
     return ConnectorError(
         "KAFKA_MALFORMED_HEADERS",
         f"The headers of the record at offset {offset} cannot be read: they are damaged, or a key is not UTF-8",
-        f"{topic}-{partition}",
+        str(partition),
         "Set nativeReads=true, which replaces what is not UTF-8, and do without OAUTHBEARER, which takes the plain way "
         "to read; or read without includeHeaders.",
     )
 
 
-def time_column(milliseconds: Any, offsets: Any, topic: str, partition: int) -> pa.Array:
-    """Times of records as timestamps; -1, for none, passes through as Spark's own source does.
+def time_column(milliseconds: Any, offsets: Any, partition: TopicPartition) -> pa.Array:
+    """Return times of records as timestamps; -1, for none, stays, as in Spark's own source.
 
     Raises:
         ConnectorError: a time does not fit; its producer may have sent nanoseconds.
@@ -210,14 +211,14 @@ def time_column(milliseconds: Any, offsets: Any, topic: str, partition: int) -> 
             "KAFKA_MALFORMED_RECORD_TIMESTAMP",
             f"The record at offset {int(offsets[first])} has the timestamp {int(milliseconds[first])}, which is no "
             "number of milliseconds since 1970",
-            f"{topic}-{partition}",
+            str(partition),
             "Look at its producer: it may send microseconds or nanoseconds.",
         )
     return pa.array(milliseconds * 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
-def header_column(headers: Sequence[list[tuple[str, bytes | None]] | None]) -> pa.Array:
-    """Headers in their order, duplicates too; null where a record has none."""
+def header_column(headers: Sequence[RecordHeaders]) -> pa.Array:
+    """Return headers in their order, with duplicates; null where a record has none."""
     counts = np.fromiter((len(each or ()) for each in headers), np.int32, len(headers))
     ends = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
     pairs = [pair for each in headers for pair in each or ()]
@@ -230,60 +231,76 @@ def header_column(headers: Sequence[list[tuple[str, bytes | None]] | None]) -> p
 
 
 _MOST_SECONDS: Final = 2_000_000.0
-"""The client takes milliseconds as a number of C, with a sign."""
-_LOOK_SECONDS: Final = 1.0
+"""The client takes milliseconds as a signed C int."""
+_LOOKUP_SECONDS: Final = 1.0
 
 
 class PlainRecords(Fetched):
     """Records as messages of confluent-kafka."""
 
     def __init__(self, messages: Sequence[Any], events: Sequence[Event] = ()) -> None:
-        super().__init__(np.fromiter((each.offset() for each in messages), np.int64, len(messages)), events)
-        self._messages = messages
+        super().__init__(np.fromiter((message.offset() for message in messages), np.int64, len(messages)), events)
+        self.messages = messages
 
     @property
     def size(self) -> int:
         """Bytes of the values."""
-        return sum(map(len, self._messages))
+        return sum(map(len, self.messages))
 
     def cut(self, first: int, last: int) -> Self:
-        """Some of the records."""
-        return type(self)(self._messages[first:last])
+        """Return some of the records."""
+        return type(self)(self.messages[first:last])
 
-    def batch(self, parts: Sequence[Self], where: TopicPartition, *, headers: bool) -> pa.RecordBatch:
-        """The rows of several of these."""
-        messages = [message for part in parts for message in part._messages]  # noqa: SLF001 - of this class
-        return record_batch(messages, where.topic, where.partition, headers=headers)
+    @classmethod
+    def batch(cls, parts: Sequence[Self], partition: TopicPartition, *, headers: bool) -> pa.RecordBatch:
+        """Return the rows of several of these."""
+        messages = [message for part in parts for message in part.messages]
+        times = [message.timestamp() for message in messages]
+        return record_batch(
+            pa.array([message.key() for message in messages], pa.binary()),
+            pa.array([message.value() for message in messages], pa.binary()),
+            partition,
+            np.concatenate([part.offsets for part in parts]),
+            (
+                np.fromiter((time for _, time in times), np.int64, len(times)),
+                np.fromiter((kind for kind, _ in times), np.int32, len(times)),
+            ),
+            [_headers(message, partition) for message in messages] if headers else None,
+        )
 
     def free(self) -> None:
-        """Nothing: Python does."""
+        """Do nothing: Python frees them."""
+
+
+def _headers(message: Any, partition: TopicPartition) -> RecordHeaders:
+    try:
+        headers: RecordHeaders = message.headers()
+    except (SystemError, UnicodeDecodeError):  # what the client raises for a key that is not UTF-8
+        raise malformed_headers(partition, message.offset()) from None
+    return headers
 
 
 class PlainSource:
-    """A consumer with at most one partition.
-
-    Args:
-        settings: of the client.
-        own: settings that win over these.
-    """
+    """A consumer of at most one partition; ``own`` settings win over the user's."""
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
-        self.last_word = word = LastWord()
+        self.last_word = last_word = LastWord()
 
         def hear(error: Any) -> None:  # not a method: the client holds it, and this object holds the client
-            word.hear(error_name(error), error.str())
+            last_word.hear(error_name(error), error.str())
 
         self._consumer = open_consumer(settings, {**own, "error_cb": hear})
-        self._known: set[TopicPartition] = set()
+        self._looked_up: set[TopicPartition] = set()
 
-    def assign(self, where: TopicPartition, position: int) -> None:
+    def assign(self, partition: TopicPartition, position: int) -> None:
         """Read a partition from a position, and no other."""
-        if where not in self._known:
-            # Else a partition that came since is looked for minutes later only.
+        topic = partition.topic
+        if partition not in self._looked_up:
+            # Else the client notices a new partition only minutes later.
             with contextlib.suppress(client_exception()):
-                topic = self._consumer.list_topics(where.topic, timeout=_LOOK_SECONDS).topics[where.topic]
-                self._known |= {TopicPartition(where.topic, number) for number in topic.partitions}
-        self._consumer.assign([sdk().TopicPartition(where.topic, where.partition, position)])
+                numbers = self._consumer.list_topics(topic, timeout=_LOOKUP_SECONDS).topics[topic].partitions
+                self._looked_up |= {TopicPartition(topic, number) for number in numbers}
+        self._consumer.assign([sdk().TopicPartition(topic, partition.partition, position)])
 
     def unassign(self) -> None:
         """Read nothing; a client that refuses has ended anyway."""
@@ -291,43 +308,41 @@ class PlainSource:
             self._consumer.unassign()
 
     def fetch(self, most: int, seconds: float) -> PlainRecords:
-        """The next records and events."""
-        found = self._consumer.consume(most, timeout=seconds)
-        errors = [each for each in found if each.error() is not None]
-        if not errors:
-            return PlainRecords(found)
-        events = [
-            Event(error_name(each.error()), each.error().str(), _offset(each), each.error().retriable(), _where(each))
-            for each in errors
-        ]
-        return PlainRecords([each for each in found if each.error() is None], events)
+        """Return the next records and events."""
+        messages = self._consumer.consume(most, timeout=seconds)
+        failed = [message for message in messages if message.error() is not None]
+        if not failed:
+            return PlainRecords(messages)
+        records = [message for message in messages if message.error() is None]
+        return PlainRecords(records, [_event(message) for message in failed])
 
-    def position(self, where: TopicPartition) -> int:
-        """Behind what the client gave or left out."""
-        (found,) = self._consumer.position([sdk().TopicPartition(where.topic, where.partition)])
-        return int(found.offset)
+    def position(self, partition: TopicPartition) -> int:
+        """Return the offset after what the client delivered or skipped."""
+        (answer,) = self._consumer.position([sdk().TopicPartition(partition.topic, partition.partition)])
+        return int(answer.offset)
 
-    def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
-        """The offset that a word stands for; Kafka takes the words where times stand."""
-        partition = sdk().TopicPartition(where.topic, where.partition, word)
+    def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
+        """Return the offset that a sentinel stands for; Kafka takes sentinels in the place of times."""
+        request = sdk().TopicPartition(partition.topic, partition.partition, sentinel)
         try:
-            (found,) = self._consumer.offsets_for_times([partition], timeout=min(seconds, _MOST_SECONDS))
+            (answer,) = self._consumer.offsets_for_times([request], timeout=min(seconds, _MOST_SECONDS))
         except client_exception() as error:
-            raise connector_error(error.args[0], str(where)) from None
-        if found.error is not None:
-            raise connector_error(found.error, str(where))
-        return int(found.offset)
+            raise connector_error(error.args[0], str(partition)) from None
+        if answer.error is not None:
+            raise connector_error(answer.error, str(partition))
+        return int(answer.offset)
 
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
 
 
-def _where(message: Any) -> TopicPartition | None:
-    topic = message.topic()
-    return None if topic is None else TopicPartition(topic, message.partition())
-
-
-def _offset(message: Any) -> int:
-    offset = message.offset()
-    return -1 if offset is None else int(offset)
+def _event(message: Any) -> Event:
+    error, topic, offset = message.error(), message.topic(), message.offset()
+    return Event(
+        error_name(error),
+        error.str(),
+        -1 if offset is None else int(offset),
+        error.retriable(),
+        None if topic is None else TopicPartition(topic, message.partition()),
+    )

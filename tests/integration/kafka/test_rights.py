@@ -10,8 +10,8 @@ import pytest
 
 from connectors.kafka.datasource import _settings
 from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.source.consumer_pool import KeptConsumer
-from connectors.kafka.source.reader import _Run
+from connectors.kafka.source.consumer_pool import PooledConsumer
+from connectors.kafka.source.reader import PartitionReader
 from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.broker import USER
 from connectors.testing.spark_protocol.driver import TaskFailedError
@@ -49,11 +49,11 @@ def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_
     kafka.allow(USER, topic, "DESCRIBE", "READ")
     kafka.send(topic, range(5))
     options = parse_read_options(as_user(kafka, topic, nativeReads=native), {}, streaming=True)
-    reader = KeptConsumer(_settings(options, "run", streaming=True))
+    reader = PooledConsumer(_settings(options, "run", streaming=True))
     reader.source = source = Telling(reader.source)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(
-            lambda: sum(batch.num_rows for batch in _Run(reader, OffsetRange(topic, 0, 0, 6)).batches())
+            lambda: sum(batch.num_rows for batch in PartitionReader(reader, OffsetRange(topic, 0, 0, 6)).batches())
         )
         end = time.monotonic() + PATIENCE
         while "GROUP_AUTHORIZATION_FAILED" not in source.events and not reading.done():

@@ -15,7 +15,7 @@ import pytest
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source import latest_offsets as watch
-from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text
@@ -597,7 +597,7 @@ def test_34_rows_that_have_aged_out_stop_the_query_or_are_passed_over(kafka: Kaf
     with kafka.query(kafka.options(topic, failOnDataLoss=fail, maxOffsetsPerTrigger="10")) as query:
         found = values([query.run_batch()])
         kafka.delete_records(topic, 25)
-        close_readers()  # they have fetched ahead
+        CONSUMERS.close()  # they have fetched ahead
         if fail == "true":
             with pytest.raises(
                 Exception, match=r"KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE.*earliest available offset"

@@ -24,10 +24,9 @@ from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink import writer as produce
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.sink.writer import close_sinks, produce_batches
-from connectors.kafka.source import consumer_pool as kept_consumers
-from connectors.kafka.source import reader as consume
-from connectors.kafka.source.consumer_pool import close_readers, open_source
-from connectors.kafka.source.native_records import _addresses, _binary, _fill_far
+from connectors.kafka.source import consumer_pool
+from connectors.kafka.source.consumer_pool import CONSUMERS, open_source
+from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
@@ -35,6 +34,12 @@ from connectors.testing.kafka.mock import MockKafka
 VALUES = st.lists(
     st.one_of(st.none(), st.binary(max_size=14), st.binary(min_size=11, max_size=60)), min_size=1, max_size=40
 )
+
+
+def addresses_of(values: list[bytes | None]) -> tuple[Pointers, Numbers]:
+    """Where some bytes stand, and how long they are; they must be kept alive."""
+    places = [0 if each is None else ctypes.cast(ctypes.c_char_p(each), ctypes.c_void_p).value or 0 for each in values]
+    return np.array(places, np.uint64), np.array([len(each or b"") for each in values], np.int64)
 
 
 needs_native = pytest.mark.skipif(bool(native_reason()), reason=native_reason() or "none")
@@ -47,7 +52,7 @@ def test_the_fast_way_can_be_had_from_arrow_19_on() -> None:
 @needs_native
 @given(VALUES)
 def test_bytes_are_gathered_from_anywhere(values: list[bytes | None]) -> None:
-    assert _binary(*_addresses(values)).to_pylist() == values
+    assert _binary(*addresses_of(values)).to_pylist() == values
 
 
 @needs_native
@@ -88,8 +93,8 @@ def test_bytes_far_apart_are_gathered() -> None:
 
 @needs_native
 def test_arrow_is_told_of_no_memory_behind_the_last_byte_of_a_value() -> None:
-    texts = [b"x" * 20, b"y" * 30, b"z" * 25]
-    addresses, lengths = _addresses(texts)
+    texts: list[bytes | None] = [b"x" * 20, b"y" * 30, b"z" * 25]
+    addresses, lengths = addresses_of(texts)
     views = np.zeros((len(texts), 4), np.int32)
     windows = _fill_far(views, addresses, lengths, np.full(len(texts), True))
     last = int((addresses + lengths.astype(np.uint64)).max())
@@ -101,7 +106,7 @@ def mock() -> Iterator[MockKafka]:
     with MockKafka() as made:
         made.create_topic("t", 1)
         yield made
-        close_readers()
+        CONSUMERS.close()
 
 
 def rows(mock: MockKafka, part: OffsetRange, *, native: bool, group: str = "check") -> list[dict[str, Any]]:
@@ -162,21 +167,26 @@ def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka, na
         assert found == [b"%d" % number for number in range(start, end)]
 
 
+def join_watch() -> None:
+    """Wait for the end of the thread that watches idle consumers, if it has not ended already."""
+    if (thread := CONSUMERS._thread) is not None:
+        thread.join(60)
+
+
 def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: pytest.MonkeyPatch) -> None:
-    close_readers()
-    monkeypatch.setattr(kept_consumers, "_IDLE_SECONDS", 0.2)
+    CONSUMERS.close()
+    monkeypatch.setattr(consumer_pool, "_IDLE_SECONDS", 0.2)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     producer.produce("t", b"v", partition=0)
     producer.flush(10)
-    for thread in [*kept_consumers._reapers]:
-        thread.join(60)
-    given: list[kept_consumers.KeptConsumer] = []
-    monkeypatch.setattr(consume, "give_back", lambda reader: given.append(reader) or kept_consumers.give_back(reader))
+    join_watch()
+    released: list[consumer_pool.PooledConsumer] = []
+    release = CONSUMERS.release
+    monkeypatch.setattr(CONSUMERS, "release", lambda consumer: released.append(consumer) or release(consumer))
     assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
-    assert len(given) == 1
-    for reaper in [*kept_consumers._reapers]:  # none, if it has ended already
-        reaper.join(60)
-    assert not any(kept_consumers._readers.values())
+    assert len(released) == 1
+    join_watch()
+    assert not CONSUMERS._idle
     assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
 
 
@@ -184,25 +194,24 @@ def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: py
 def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
     mock: MockKafka, monkeypatch: pytest.MonkeyPatch, native: bool
 ) -> None:
-    close_readers()
-    monkeypatch.setattr(kept_consumers, "_REST_SECONDS", 0.2)
-    monkeypatch.setattr(kept_consumers, "_IDLE_SECONDS", 600.0)
-    for thread in [*kept_consumers._reapers]:
-        thread.join(60)
+    CONSUMERS.close()
+    monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(consumer_pool, "_IDLE_SECONDS", 600.0)
+    join_watch()
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(100):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
     mock.count_requests()
     assert len(rows(mock, OffsetRange("t", 0, 0, 10), native=native)) == 10
-    (reader,) = (each for readers in kept_consumers._readers.values() for each in readers)
+    (reader,) = CONSUMERS._idle
     assert mock.requests("Fetch") > 0
     end = time.monotonic() + 60
-    while reader.where is not None:
-        assert time.monotonic() < end, "it does not rest"
+    while reader.partition is not None:
+        assert time.monotonic() < end, "it does not pause"
         time.sleep(0.02)
     counts = [-1]
-    while counts[-1] != 0:  # what was under way when it began to rest comes to its end
+    while counts[-1] != 0:  # what was under way when it began to pause comes to its end
         assert time.monotonic() < end, f"it goes on asking: {counts}"
         mock.count_requests()
         time.sleep(0.3)
@@ -210,11 +219,11 @@ def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
     # The same consumer goes on, where it stood and elsewhere.
     assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 10, 20), native=native)] == [*range(10, 20)]
     assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 5, 7), native=native)] == [5, 6]
-    assert [each for readers in kept_consumers._readers.values() for each in readers] == [reader]
+    assert [reader] == CONSUMERS._idle
 
 
 def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafka) -> None:
-    close_readers()
+    CONSUMERS.close()
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(100):
         producer.produce("t", b"%d" % number, partition=0)
@@ -223,13 +232,12 @@ def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafk
     for start in range(0, 100, 10):
         for group in ("query-a", "query-b", "query-c"):
             assert len(rows(mock, OffsetRange("t", 0, start, start + 10), native=True, group=group)) == 10
-        kept.append([reader for readers in kept_consumers._readers.values() for reader in readers])
+        kept.append([*CONSUMERS._idle])
     assert len(kept[0]) == 3
     assert all(readers == kept[0] for readers in kept)
     for number in range(6):
         rows(mock, OffsetRange("t", 0, 0, 10), native=True, group=f"other-{number}")
-    assert sum(map(len, kept_consumers._readers.values())) == 4
-    assert len(kept_consumers._readers) == 4
+    assert len({reader.settings for reader in CONSUMERS._idle}) == len(CONSUMERS._idle) == 4
 
 
 def kept_sinks() -> dict[Any, Any]:
@@ -280,7 +288,7 @@ def test_both_ways_write_the_same_records(wanted: list[tuple[str | None, bytes |
             close_sinks()
             parts = [OffsetRange("t", number, -2, -1) for number in range(3)]
             read = [row for part in parts for row in rows(mock, part, native=True)]
-            close_readers()
+            CONSUMERS.close()
         for row in read:
             del row["timestamp"]
         found.append(read)

@@ -15,9 +15,8 @@ from connectors.core.errors import AccessDeniedError, CredentialsError, DataLoss
 from connectors.kafka.client.errors import LastWord
 from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.source import consumer_pool as kept_consumers
-from connectors.kafka.source import reader as consume
-from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source import consumer_pool, reader
+from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import Event, Fetched
 from connectors.kafka.source.splits import OffsetRange
@@ -42,7 +41,8 @@ class Held(Fetched):
     def cut(self, first: int, last: int) -> Self:
         return type(self)(self.offsets[first:last], self._given_back, record_bytes=self._record_bytes)
 
-    def batch(self, parts: Sequence[Self], *_: Any, **__: Any) -> pa.RecordBatch:
+    @classmethod
+    def batch(cls, parts: Sequence[Self], *_: Any, **__: Any) -> pa.RecordBatch:
         offsets = np.concatenate([part.offsets for part in parts])
         return pa.RecordBatch.from_pydict({"offset": pa.array(offsets, pa.int64())})
 
@@ -79,7 +79,7 @@ def test_an_error_beside_records_fails_the_task_with_every_record_given_back(
     part: OffsetRange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = RefusingSource()
-    monkeypatch.setattr(kept_consumers, "open_source", lambda _: source)
+    monkeypatch.setattr(consumer_pool, "open_source", lambda _: source)
     with pytest.raises(AccessDeniedError):
         list(read_range(part, SETTINGS))
     assert source.out_when_closed == set()
@@ -139,15 +139,15 @@ class ScriptedSource:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ScriptedSource]]:
     """Makes the source that the next read has."""
-    monkeypatch.setattr(kept_consumers, "_REST_SECONDS", 600.0)  # else it rests on a machine that stalls for 2 s
+    monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 600.0)  # else it pauses on a machine that stalls for 2 s
 
     def make(*fetches: tuple[Sequence[int], Sequence[Event]], **more: Any) -> ScriptedSource:
         source = ScriptedSource(fetches, **more)
-        monkeypatch.setattr(kept_consumers, "open_source", lambda _: source)
+        monkeypatch.setattr(consumer_pool, "open_source", lambda _: source)
         return source
 
     yield make
-    close_readers()
+    CONSUMERS.close()
 
 
 def offsets(start: int, end: int, settings: ReadSettings = SETTINGS) -> list[int]:
@@ -182,13 +182,13 @@ HERE = TopicPartition("t", 0)
 def test_what_is_said_of_a_partition_that_was_read_before_is_passed_over(
     scripted: Callable[..., ScriptedSource], name: str
 ) -> None:
-    source = scripted(((), [Event(name, "", -1, where=OLD)]), (range(10), []))
+    source = scripted(((), [Event(name, "", -1, partition=OLD)]), (range(10), []))
     assert offsets(0, 10) == list(range(10))
     assert source.assigned == [(HERE, 0)]
 
 
 def test_the_end_of_another_partition_ends_nothing(scripted: Callable[..., ScriptedSource]) -> None:
-    scripted(((), [Event("_PARTITION_EOF", "", 10, where=OLD)]), (range(10), []))
+    scripted(((), [Event("_PARTITION_EOF", "", 10, partition=OLD)]), (range(10), []))
     assert offsets(0, 10) == list(range(10))
 
 
@@ -196,19 +196,19 @@ def test_the_end_of_another_partition_ends_nothing(scripted: Callable[..., Scrip
 def test_a_position_that_is_there_is_fetched_again_whatever_the_client_says(
     scripted: Callable[..., ScriptedSource], name: str
 ) -> None:
-    source = scripted((range(4), [Event(name, "", -1, where=HERE)]), (range(4, 10), []))
+    source = scripted((range(4), [Event(name, "", -1, partition=HERE)]), (range(4, 10), []))
     assert offsets(0, 10) == list(range(10))
     assert source.assigned == [(HERE, 0), (HERE, 4)]
 
 
 def test_a_position_that_is_refused_again_and_again_is_lost(scripted: Callable[..., ScriptedSource]) -> None:
-    scripted(*[((), [Event("_AUTO_OFFSET_RESET", "", -1, where=HERE)])] * 5)
+    scripted(*[((), [Event("_AUTO_OFFSET_RESET", "", -1, partition=HERE)])] * 5)
     with pytest.raises(DataLossError, match=r"Cannot fetch offsets \[0, 10\) of t-0"):
         offsets(0, 10)
 
 
 def test_a_position_that_is_gone_is_lost_at_once(scripted: Callable[..., ScriptedSource]) -> None:
-    scripted(((), [Event("_AUTO_OFFSET_RESET", "", -1, where=HERE)]), ends=(6, 10))
+    scripted(((), [Event("_AUTO_OFFSET_RESET", "", -1, partition=HERE)]), ends=(6, 10))
     with pytest.raises(DataLossError, match="the earliest available offset is 6"):
         offsets(0, 10)
 
@@ -274,7 +274,7 @@ def test_rows_that_come_after_a_log_in_was_refused_are_read(scripted: Callable[.
 def test_a_log_in_that_is_refused_ends_a_read_long_before_the_poll_timeout(
     scripted: Callable[..., ScriptedSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consume, "_REFUSED_SECONDS", 0.1)
+    monkeypatch.setattr(reader, "_REFUSED_SECONDS", 0.1)
     source = scripted(seconds=0.01)
     source.last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
     with pytest.raises(CredentialsError, match=r"\[KAFKA_LOG_IN\].*SASL authentication error: no"):

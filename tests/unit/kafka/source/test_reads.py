@@ -20,8 +20,9 @@ from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.writer import RecordSink
-from connectors.kafka.source.consumer_pool import close_readers, open_source, own_defaults
-from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
+from connectors.kafka.source.consumer_pool import CONSUMERS, open_source, own_defaults
+from connectors.kafka.source.offset_gaps import watermarks
+from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import Event, RecordSource
 from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
@@ -36,7 +37,7 @@ def mock() -> Iterator[MockKafka]:
     with MockKafka() as made:
         made.create_topic("t", 1)
         yield made
-        close_readers()
+        CONSUMERS.close()
 
 
 def how(mock: MockKafka, *, native: bool, headers: bool = False, poll_timeout: float = 10.0) -> ReadSettings:
@@ -150,7 +151,7 @@ def test_an_event_names_its_partition(mock: MockKafka, native: bool) -> None:
         if events:
             break
     source.close()
-    assert [(each.name, each.where, each.offset) for each in events] == [("_PARTITION_EOF", where, 0)]
+    assert [(each.name, each.partition, each.offset) for each in events] == [("_PARTITION_EOF", where, 0)]
 
 
 def _rows_with_headers(mock: MockKafka, end: int, *, native: bool) -> list[Any]:

@@ -12,11 +12,12 @@ from confluent_kafka import Producer
 
 from connectors.core.arrow import arrow_schema
 from connectors.core.errors import ConnectorError
+from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.schema import source_schema
-from connectors.kafka.source.consumer_pool import close_readers
+from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, header_column, record_batch, time_column
+from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, PlainRecords, header_column, time_column
 from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
 
@@ -29,7 +30,7 @@ def mock() -> Iterator[MockKafka]:
     with MockKafka() as made:
         made.create_topic("clocks", 3)
         yield made
-        close_readers()
+        CONSUMERS.close()
 
 
 def send(mock: MockKafka, *times: int) -> None:
@@ -53,7 +54,7 @@ def test_27_columns_have_the_types_of_the_schema() -> None:
 
 
 def test_no_records_are_an_empty_batch() -> None:
-    assert record_batch([], "t", 0, headers=True).schema == SCHEMA_WITH_HEADERS
+    assert PlainRecords.batch([PlainRecords([])], TopicPartition("t", 0), headers=True).schema == SCHEMA_WITH_HEADERS
 
 
 def test_27_headers_keep_order_and_duplicates_and_are_null_where_there_are_none() -> None:
@@ -66,13 +67,13 @@ def test_27_headers_keep_order_and_duplicates_and_are_null_where_there_are_none(
 
 
 def test_times_are_microseconds_and_none_passes_through_as_minus_one_millisecond() -> None:
-    column = time_column(np.array([-1, 0, 1_700_000_000_123]), np.arange(3), "t", 0)
+    column = time_column(np.array([-1, 0, 1_700_000_000_123]), np.arange(3), TopicPartition("t", 0))
     assert column.cast(pa.int64()).to_pylist() == [-1000, 0, 1_700_000_000_123_000]
 
 
 def test_25_a_time_in_nanoseconds_is_an_error_that_names_the_record() -> None:
     with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_RECORD_TIMESTAMP\].*offset 8 .*\(t-3\).*nanoseconds"):
-        time_column(np.array([5, 2**62]), np.array([7, 8]), "t", 3)
+        time_column(np.array([5, 2**62]), np.array([7, 8]), TopicPartition("t", 3))
 
 
 @pytest.mark.parametrize("headers", [False, True])
