@@ -55,7 +55,7 @@ class ReadSettings:
         group: the consumer group, which is never joined.
         headers: with the column ``headers``.
         poll_timeout: seconds without any progress after which a task fails.
-        native: as the option ``nativeReads``.
+        native: take the fast path where it can do what is asked.
         run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
             used in another: the topic may have been recreated since.
     """
@@ -65,7 +65,7 @@ class ReadSettings:
     headers: bool
     fail_on_data_loss: bool
     poll_timeout: float
-    native: bool
+    native: bool = True
     run: str = field(default="", compare=False)
 
 
