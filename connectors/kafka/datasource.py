@@ -39,10 +39,9 @@ from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 with extra_imports("kafka", "the format kafka_py"):
     from connectors.kafka.options.subscription import Subscribe
-    from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout
+    from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout, query_run
     from connectors.kafka.sink.rows import Columns, check_columns
-    from connectors.kafka.sink.task import query_run, stream_task
-    from connectors.kafka.sink.writer import produce_batches
+    from connectors.kafka.sink.writer import produce_batches, stream_task
     from connectors.kafka.source.reader import ReadSettings, read_range
     from connectors.kafka.source.splits import OffsetRange
 if TYPE_CHECKING:

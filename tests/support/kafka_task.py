@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from connectors.core.errors import ConnectorError
 from connectors.kafka.datasource import stream_writer
 from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout
-from connectors.kafka.sink.task import StreamTask
+from connectors.kafka.sink.writer import StreamTask
 
 SCHEMA = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 ARROW = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.binary())])

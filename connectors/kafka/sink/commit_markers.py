@@ -1,8 +1,8 @@
-"""Markers of exactly-once writes: which batch a partition of a query has written last, kept as offsets of a group.
+"""Markers of exactly-once writes: which batch a partition of a query wrote last, as the offset of a consumer group.
 
-The group of a partition is named as its transactional id. The offset says the batch: 0 for none, n + 1 for batch n; the
-metadata of the offset say how many rows it had, their digest, the width (the highest number of partitions that is
-known), and which run of the query wrote it. Marker and rows are committed in one transaction.
+The group of a partition has the name of its transactional id. The offset is 0 for no batch and n + 1 for batch n; its
+metadata hold the number of rows, their digest, the width (the highest number of partitions so far), and the run of the
+batch. Marker and rows are committed in one transaction.
 """
 
 from __future__ import annotations
@@ -30,27 +30,19 @@ if TYPE_CHECKING:
     from connectors.kafka.options.client import ClientSettings
     from connectors.kafka.sink.rows import Record
 
-__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers", "at_once"]
+__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers", "for_each"]
 
 T = TypeVar("T")
 
 _VERSION: Final = 1
 _DIGEST_BYTES: Final = 16
 _MODULUS: Final = 1 << (8 * _DIGEST_BYTES)
-_ASKED_AT_ONCE: Final = 8
+_CONCURRENT_STEPS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What a partition has written last.
-
-    Attributes:
-        batch: the number of the batch.
-        rows: how many rows it had.
-        digest: of these rows, whatever their order.
-        width: the highest number of partitions that was known then.
-        run: names the run of the batch that wrote it.
-    """
+    """What a partition wrote last; ``digest`` does not depend on the order of the rows."""
 
     batch: int
     rows: int
@@ -59,16 +51,16 @@ class Marker:
     run: str
 
     def metadata(self) -> str:
-        """All but the batch, as text for the metadata of an offset."""
+        """Return all but the batch, for the metadata of an offset."""
         value = {"v": _VERSION, "rows": self.rows, "digest": self.digest, "width": self.width, "run": self.run}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def read(cls, offset: int, metadata: str | None, where: str) -> Marker | None:
-        """A marker from an offset of its group; None if there is none.
+        """Read a marker from an offset of its group; None if there is none.
 
         Raises:
-            OffsetError: the group is used by something else.
+            OffsetError: something else uses the group.
         """
         if offset <= 0:
             return None
@@ -88,12 +80,12 @@ class Marker:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What the driver notes when a batch ends.
+    """What the driver notes when a batch ends; the default of a field means unknown.
 
     Attributes:
-        width: the highest number of partitions of a finished batch; 0 if that is not known.
-        query_run: names the run of the query that finished the last one; empty if that is not known.
-        batch: the number of that batch; -1 if that is not known.
+        width: the highest number of partitions of a finished batch; 0 if unknown.
+        query_run: the run of the query that finished the last one.
+        batch: the number of that batch.
         partitions: how many that batch had.
     """
 
@@ -103,13 +95,13 @@ class Finished:
     partitions: int = 0
 
     def metadata(self) -> str:
-        """All but the width, as text for the metadata of an offset."""
+        """Return all but the width, for the metadata of an offset."""
         value = {"v": _VERSION, "run": self.query_run, "batch": self.batch, "partitions": self.partitions}
         return json.dumps(value, separators=(",", ":"))
 
     @classmethod
     def read(cls, offset: int, metadata: str | None) -> Self:
-        """From an offset of its group; without what was not noted."""
+        """Read it from an offset of its group; older versions noted the width alone."""
         width = max(0, offset)
         try:
             value = json.loads(metadata or "")
@@ -118,35 +110,29 @@ class Finished:
             return cls(width)
 
     def comes_before(self, query_run: str, batch: int) -> bool:
-        """Whether a batch is no repetition: with one driver, only the first batch of a run can be one."""
+        """Return whether a batch is no replay: with one driver, only the first batch of a run can be one."""
         return bool(query_run) and (self.query_run, self.batch) == (query_run, batch - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkerNames:
-    """How the groups of a query are called.
-
-    Attributes:
-        prefix: the option ``transactionalIdPrefix``.
-        query: the id of the query, which stays with its checkpoint.
-        topic: the topic whose partition 0 the offsets name.
-    """
+    """The names of the groups of a query; their offsets are those of partition 0 of ``topic``."""
 
     prefix: str
     query: str
     topic: str
 
     def of(self, partition: int) -> str:
-        """The group and transactional id of a partition."""
+        """Return the group and transactional id of a partition."""
         return f"{self.prefix}-{self.query}-{partition}"
 
     @property
     def width(self) -> str:
-        """The group of what the driver notes (`Finished`), whose offset is the width."""
+        """The group of the driver's note (`Finished`), whose offset is the width."""
         return f"{self.prefix}-{self.query}-width"
 
     def partition(self, group: str) -> int | None:
-        """The partition that a group belongs to; None if it is no marker of this query."""
+        """Return the partition that a group belongs to; None if it is no marker of this query."""
         stem = f"{self.prefix}-{self.query}-"
         number = group.removeprefix(stem) if group.startswith(stem) else ""
         return int(number) if number.isdecimal() else None
@@ -160,7 +146,7 @@ class Digest:
         self._sum = 0
 
     def add(self, record: Record) -> None:
-        """Count a row in."""
+        """Add a row."""
         topic, key, value, partition, time, headers = record
         own = blake2b(digest_size=_DIGEST_BYTES)
         own.update(b"%d %d " % (partition, time))
@@ -177,14 +163,14 @@ class Digest:
 
 
 def _framed(parts: Iterable[bytes | None]) -> bytes:
-    """Parts one after the other, so that no two lists look alike."""
+    """Join parts so that no two lists give the same bytes."""
     return b"".join(b"-" if part is None else b"%d:%b" % (len(part), part) for part in parts)
 
 
 class Markers:
-    """Reads the markers of a query, and what its driver notes; for the driver, and for tasks that look at its note.
+    """Reads the markers of a query and reads and writes its driver's note; a context manager that closes connections.
 
-    A context manager that closes its connections; those of the admin client go with the last reference to it.
+    Those of the admin client go with the last reference to it.
     """
 
     def __init__(self, settings: ClientSettings, names: MarkerNames) -> None:
@@ -207,46 +193,41 @@ class Markers:
         return GroupOffset(consumer_settings(self._settings), name, self._names.topic, stable=stable)
 
     def of(self, partitions: Iterable[int], *, fenced: bool = False) -> dict[int, Marker]:
-        """The markers of some partitions, where there are any.
+        """Return the markers of some partitions; if these are fenced, after a pending commit of one has ended."""
 
-        Args:
-            partitions: which.
-            fenced: whether no transaction of them is open, so that one which is about to end can be waited for.
-        """
+        def read(partition: int) -> Marker | None:
+            name = self._names.of(partition)
+            with self._group(name, stable=fenced) as group:
+                return Marker.read(*group.read(), name)
+
         wanted = list(partitions)
-        found = at_once(lambda each: self._read(self._names.of(each), stable=fenced), wanted)
-        return {each: marker for each, marker in zip(wanted, found, strict=True) if marker is not None}
-
-    def _read(self, name: str, *, stable: bool) -> Marker | None:
-        with self._group(name, stable=stable) as group:
-            return Marker.read(*group.read(), name)
+        markers = zip(wanted, for_each(read, wanted), strict=True)
+        return {partition: marker for partition, marker in markers if marker is not None}
 
     def finished(self) -> Finished:
-        """What was noted when the last batch ended."""
+        """Return what was noted when the last batch ended."""
         return Finished.read(*self._width.read())
 
     def note(self, finished: Finished) -> None:
-        """Note that a batch has ended. It is noted with every batch, else it would expire."""
+        """Note that a batch has ended; with every batch, else the note would expire."""
         set_group_offset(self._admin, self._names.width, self._names.topic, finished.width, finished.metadata())
 
     def partitions(self) -> list[int]:
-        """Every partition that has ever written a marker that is still there."""
-        numbers = (self._names.partition(group) for group in patiently(lambda: _list_groups(self._admin)))
+        """Return every partition that ever wrote a marker, unless that is gone."""
+        numbers = (self._names.partition(group) for group in patiently(self._list_groups))
         return sorted(number for number in numbers if number is not None)
 
+    def _list_groups(self) -> list[str]:
+        try:
+            listed = self._admin.list_consumer_groups(request_timeout=CALL_SECONDS).result()
+        except client_exception() as error:
+            raise connector_error(error.args[0], "the list of groups") from None
+        for problem in listed.errors:
+            raise connector_error(problem.args[0], "the list of groups")
+        return [group.group_id for group in listed.valid]
 
-def at_once(step: Callable[[int], T], partitions: Iterable[int]) -> list[T]:
-    """What a step returns for each of some partitions; a few are done at a time."""
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as pool:
+
+def for_each(step: Callable[[int], T], partitions: Iterable[int]) -> list[T]:
+    """Return what a step returns for each partition; a few run at a time."""
+    with ThreadPoolExecutor(_CONCURRENT_STEPS) as pool:
         return list(pool.map(step, partitions))
-
-
-def _list_groups(admin: Any) -> list[str]:
-    """The names of all groups of the cluster."""
-    try:
-        listed = admin.list_consumer_groups(request_timeout=CALL_SECONDS).result()
-    except client_exception() as error:
-        raise connector_error(error.args[0], "the list of groups") from None
-    for problem in listed.errors:
-        raise connector_error(problem.args[0], "the list of groups")
-    return [each.group_id for each in listed.valid]

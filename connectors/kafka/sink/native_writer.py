@@ -1,16 +1,26 @@
-"""A producer that takes whole Arrow batches: their keys and values go to librdkafka by address, without Python objects.
+"""The fast path of the sink: keys and values of Arrow batches go to librdkafka by address, without Python objects.
 
-`rd_kafka_produce_batch` takes them where they stand, so that batches are kept until all that was sent is acknowledged.
-It knows neither headers nor times; these go the plain way (`connectors.kafka.sink.writer`), which is the reference.
+`rd_kafka_produce_batch` takes them where they stand, so batches are kept until all records are acknowledged. It knows
+neither headers nor times; these take the plain path (`connectors.kafka.sink.writer`), which is the reference.
+
+An idempotent producer of librdkafka has at most five requests in flight to a partition. While more rows wait there for
+longer than ``linger.ms``, its thread looks for work without a pause (``rd_kafka_toppar_producer_serve``); that was
+measured to take as much of the processor as all its other work, and rows that wait for long have left the processor's
+caches. So the client never gets more than a few batches for each partition, and batches wait until they are full: for
+up to 200 ms, or until the task ends, which sends everything. With 50 ms, slow brokers made the thread look for work 0.5
+to 1.4 million times in 6 s of writing, with 200 ms 0.2 million times (calls of poll(); rows of 1 KB with keys of
+bench/kafka_write.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -22,14 +32,13 @@ from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client.errors import LastWord, gone, named_error, record_place
 from connectors.kafka.client.librdkafka import library, new_client, problem_callback
 from connectors.kafka.offsets import refuse_nul
-from connectors.kafka.options.producer import LINGER_SETTINGS
-from connectors.kafka.sink.batching import pace_of
+from connectors.kafka.options.producer import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
 if TYPE_CHECKING:
     from connectors.kafka.options.client import ClientSettings
 
-__all__ = ["NativeSink"]
+__all__ = ["NativeSink", "batching_of"]
 
 _PRODUCER: Final = 0
 _BLOCK, _PARTITION = 4, 8
@@ -37,7 +46,7 @@ _ANY_PARTITION: Final = -1
 _TIMED_OUT, _TRANSPORT = -185, -195
 _PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
-_LOOK_SECONDS: Final = 10.0
+_METADATA_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.002
 _PAUSES: Final = 10
 """After so many, batches that are not full are sent too."""
@@ -45,19 +54,61 @@ _PUSH_MS: Final = 5
 _HELD_BYTES: Final = 64 << 20
 """Batches of so many bytes are kept; then they have to be acknowledged before the next one."""
 _WORDS: Final = 9
-"""Of ``rd_kafka_message_t``."""
-# Words of it.
-_TOPIC_WORD, _PARTITION_WORD, _VALUE_WORD, _KEY_WORD = 1, 2, 3, 5
+"""Of ``rd_kafka_message_t``; these are among them, and a length follows a value and a key."""
+_PARTITION_WORD, _VALUE_WORD, _KEY_WORD = 2, 3, 5
 _TEXT_BYTES: Final = 512
 _EMPTY: Final = ctypes.create_string_buffer(1)
 """Where empty keys and values stand: not at 0, which is null."""
+_LINGER_MS: Final = 200.0
+_BATCHES: Final = 3
+_LEAST_BYTES: Final = 4 << 20
+# The defaults of librdkafka.
+_BATCH_BYTES: Final = 1_000_000
+_QUEUE_KILOBYTES: Final = 1_048_576
+_QUEUE_RECORDS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """How long rows wait for a full batch of ``batch_bytes``, and what the client's queue takes."""
+
+    linger_ms: float
+    batch_bytes: int
+    queue_bytes: int
+    queue_records: int
+
+    def room(self, partitions: int, row_bytes: int) -> int:
+        """Return how many records may be in the client's queue, for 0 partitions if their number is unknown."""
+        wanted = max(_LEAST_BYTES, partitions * _BATCHES * self.batch_bytes)
+        # At most half of the queue: a call waits for a place in a full one, and nobody can interrupt it.
+        return max(1, min(wanted // row_bytes, self.queue_bytes // 2 // row_bytes, self.queue_records // 2))
+
+
+def batching_of(settings: Mapping[str, str]) -> Batching:
+    """Return the batching that goes with the settings of a producer."""
+    linger = max(_number(settings, name, 0) for name in LINGER_SETTINGS)
+    timeouts = (_number(settings, name, 0) for name in TIMEOUT_SETTINGS)
+    timeout = min((each for each in timeouts if each > 0), default=math.inf)
+    # The client refuses to wait longer than a record may take; what it refuses of the user's stays as it is.
+    least = _LINGER_MS if timeout > _LINGER_MS else timeout / 2
+    return Batching(
+        linger_ms=max(linger, least),
+        batch_bytes=int(_number(settings, "batch.size", _BATCH_BYTES)),
+        queue_bytes=int(_number(settings, "queue.buffering.max.kbytes", _QUEUE_KILOBYTES)) * 1024,
+        queue_records=int(_number(settings, "queue.buffering.max.messages", _QUEUE_RECORDS)),
+    )
+
+
+def _number(settings: Mapping[str, str], name: str, default: float) -> float:
+    """Return a setting; the default for one that is missing, or that only the client can judge."""
+    try:
+        return float(settings.get(name, default))
+    except ValueError:
+        return default
 
 
 class NativeSink:
-    """A queue of records on their way to Kafka.
-
-    Args:
-        settings: of the producer.
+    """A producer with a queue of records.
 
     Raises:
         OptionError: librdkafka refuses a setting.
@@ -69,24 +120,24 @@ class NativeSink:
         self._last_word = LastWord()
         # Kept alive as long as the client.
         self._report, self._problem = _REPORT(self._delivered), problem_callback(self._note)
-        given = settings.revealed()
-        self._pace = pace_of(given)
+        revealed = settings.revealed()
+        self._batching = batching_of(revealed)
         own = {
             "delivery.report.only.error": "true",
             "log.connection.close": "false",
-            "linger.ms": str(self._pace.linger_ms),
+            "linger.ms": str(self._batching.linger_ms),
         }
-        others = {name: value for name, value in given.items() if name not in LINGER_SETTINGS}
+        others = {name: value for name, value in revealed.items() if name not in LINGER_SETTINGS}
         self._client = new_client(_PRODUCER, others | own, self._report, self._problem)
         self._topics: dict[str, int] = {}
         self._partitions: dict[str, int] = {}
         self._held: list[pa.Array] = []
-        """Whose memory the client may read: that of a record until it is no more under way."""
+        """Columns whose memory the client may read until their records are acknowledged."""
         self._held_bytes = 0
         self._stopped = threading.Event()
         self._purging = threading.Lock()
-        """So that nothing of a task is thrown away for what was refused before it."""
-        # Reports of errors keep their place in the queue until they are taken, and sending waits for a place.
+        """So that no record of a task is purged for what was refused before it."""
+        # Reports of errors keep their place in the queue until they are polled, and sending waits for a place.
         self._thread = threading.Thread(target=self._poll, name="kafka-reports", daemon=True)
         self._thread.start()
 
@@ -95,7 +146,7 @@ class NativeSink:
             self._library.rd_kafka_poll(self._client, 100)
             with self._purging:
                 if isinstance(self._error, CredentialsError):
-                    # Nothing will be sent, and sending may wait for a place in the queue.
+                    # Nothing will be sent, and a call may wait for a place in the queue.
                     self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
@@ -110,12 +161,12 @@ class NativeSink:
             self._error = self._last_word.explain(self._named(error, record_place(name, partition)))
 
     def _note(self, name: str, text: str) -> None:
-        """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
+        """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
         self._last_word.hear(name, text)
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:
-        """A task begins, after another one: a log-in that was refused between them may be accepted by now."""
+        """Start another task: an authentication that failed since the last one may succeed by now."""
         self._last_word.begin()
         with self._purging:
             if isinstance(self._error, CredentialsError):
@@ -126,16 +177,16 @@ class NativeSink:
         return named_error(name, self._library.rd_kafka_err2str(error).decode(), where, retriable=False)
 
     def send(self, batch: pa.RecordBatch, columns: Columns) -> None:
-        """Put the rows of a batch into the queue; waits while it is full.
+        """Put the rows of a batch into the queue; wait while it is full.
 
         Raises:
-            ConnectorError: one of these, or of those before, could not be written, or has no topic.
+            ConnectorError: a row of this or an earlier batch could not be written, or has no topic.
         """
         if not batch.num_rows:
-            return  # its columns may have no memory to look into
+            return  # its columns may have no buffers
         if self._held_bytes >= _HELD_BYTES:
             self.finish()
-        # All of it: a column keeps the memory of the batch that it came with.
+        # All of it: a column keeps the memory of its whole batch.
         self._held_bytes += batch.get_total_buffer_size()
         for topic, part in _by_topic(batch, columns):
             self._send(topic, part, columns)
@@ -151,16 +202,15 @@ class NativeSink:
         partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
         if columns.partition:
             partitions = partition_column(batch).to_numpy().astype(np.int64)
-            self._look_for(topic, int(partitions.max(initial=_ANY_PARTITION)))
+            self._check_partition(topic, int(partitions.max(initial=_ANY_PARTITION)))
         messages[:, _PARTITION_WORD] = partitions & 0xFFFFFFFF
         row_bytes = max(1, int(messages[:, [_VALUE_WORD + 1, _KEY_WORD + 1]].sum()) // max(1, len(messages)))
-        portion = max(1, self._pace.batch_bytes // row_bytes)
+        portion = max(1, self._batching.batch_bytes // row_bytes)
         for first in range(0, len(messages), portion):
             self._wait_for_room(topic, row_bytes)
             self._produce(topic, messages[first : first + portion])
 
     def _produce(self, topic: str, messages: npt.NDArray[np.int64]) -> None:
-        """Hand messages to the client."""
         queued = self._library.rd_kafka_produce_batch(
             self._topic(topic), _ANY_PARTITION, _BLOCK | _PARTITION, messages.ctypes.data, len(messages)
         )
@@ -172,10 +222,10 @@ class NativeSink:
             raise self._named(int(errors[first]), record_place(topic, int(partitions[first])))
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
-        """Wait while so much is under way that more would only wait in the client."""
-        if self._library.rd_kafka_outq_len(self._client) < self._pace.room(0, row_bytes):
-            return  # the least; how many partitions there are does not matter yet
-        room = self._pace.room(self._partition_count(topic), row_bytes)
+        """Wait while the client has so much in its queue that more would only wait there."""
+        if self._library.rd_kafka_outq_len(self._client) < self._batching.room(0, row_bytes):
+            return  # less than for any number of partitions
+        room = self._batching.room(self._partition_count(topic), row_bytes)
         for pause in itertools.count(1):
             if self._library.rd_kafka_outq_len(self._client) < room:
                 return
@@ -186,7 +236,7 @@ class NativeSink:
                 self._library.rd_kafka_flush(self._client, _PUSH_MS)
 
     def _topic(self, name: str) -> int:
-        """The handle of a topic."""
+        """Return the handle of a topic."""
         if name not in self._topics:
             refuse_nul("topic", name)
             handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
@@ -195,44 +245,41 @@ class NativeSink:
             self._topics[name] = handle
         return self._topics[name]
 
-    def _look_for(self, topic: str, partition: int) -> None:
-        """See that a topic has a partition, which may have been added since the client looked at it.
+    def _check_partition(self, topic: str, partition: int) -> None:
+        """Raise if a partition does not exist, also none that was added since the client asked for the topic.
 
-        The client would refuse it, and count its records as being on their way for ever (`discard`).
-
-        Raises:
-            ConnectorError: it has not.
+        The client would refuse it, and count its records as in flight for ever (`discard`).
         """
         if partition < self._partitions.get(topic, 0):
             return
-        found = self._ask_partitions(topic)
-        # No answer yet: records wait for one, as long as kafka.delivery.timeout.ms allows.
-        if found is not None and partition >= found:
+        count = self._ask_partitions(topic)
+        # Without an answer, records wait for one as long as kafka.delivery.timeout.ms allows.
+        if count is not None and partition >= count:
             raise gone(f"{topic}-{partition}")
 
     def _partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; 0 if that is not known. Asked for once."""
+        """Return how many partitions a topic has, 0 if that is unknown; asks once."""
         if topic not in self._partitions:
             self._ask_partitions(topic)
         return self._partitions.setdefault(topic, 0)
 
     def _ask_partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has; the client learns it too. None if that is not known."""
+        """Ask how many partitions a topic has, and have the client learn it; return None without an answer."""
         handle, answer = self._topic(topic), ctypes.c_void_p()
-        give_up_at = time.monotonic() + _LOOK_SECONDS
+        give_up_at = time.monotonic() + _METADATA_SECONDS
         while error := self._library.rd_kafka_metadata(self._client, 0, handle, ctypes.byref(answer), _SLICE_MS):
             self._check()
             if error not in {_TIMED_OUT, _TRANSPORT} or time.monotonic() > give_up_at:
                 return None
         place = answer.value or 0
-        # rd_kafka_metadata_t: two of the brokers, number of topics, topics; rd_kafka_metadata_topic_t: name, number of
-        # partitions, these, error.
+        # rd_kafka_metadata_t: number of brokers, brokers, number of topics, topics; rd_kafka_metadata_topic_t: name,
+        # number of partitions, partitions, error.
         topics = ctypes.c_void_p.from_address(place + 24).value if _number_at(place + 16) else None
-        found = None if topics is None or _number_at(topics + 24) else _number_at(topics + 8)
+        count = None if topics is None or _number_at(topics + 24) else _number_at(topics + 8)
         self._library.rd_kafka_metadata_destroy(answer)
-        if found is not None:
-            self._partitions[topic] = found
-        return found
+        if count is not None:
+            self._partitions[topic] = count
+        return count
 
     def _check(self) -> None:
         if self._error is not None:
@@ -244,7 +291,7 @@ class NativeSink:
         Raises:
             ConnectorError: one was not.
         """
-        # The client looks every 10 ms only whether it has finished.
+        # The client checks only every 10 ms whether it has finished.
         wait = 1
         while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:
             self._check()
@@ -254,9 +301,9 @@ class NativeSink:
         self._last_word.forget()
 
     def discard(self) -> None:
-        """Throw away what is still in the queue, and close the connections."""
+        """Drop what is still in the queue, and close the connections."""
         self._library.rd_kafka_purge(self._client, _PURGE_ALL)
-        # Once and no more: records that rd_kafka_produce_batch has refused are counted as being on their way for ever.
+        # Only once: the client counts records that rd_kafka_produce_batch has refused as in flight for ever.
         self._library.rd_kafka_flush(self._client, _SLICE_MS)
         self._stopped.set()
         self._thread.join()
@@ -269,12 +316,11 @@ _REPORT: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes
 
 
 def _number_at(place: int) -> int:
-    """The whole number of C that stands there."""
     return ctypes.c_int.from_address(place).value
 
 
 def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa.RecordBatch]]:
-    """The rows of each topic, in their order."""
+    """Return the rows of each topic, in their order."""
     if columns.topic is not None:
         return [(columns.topic, batch)]
     names = topic_names(batch)
@@ -284,7 +330,7 @@ def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa
 
 
 def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the values of a column of bytes stand in memory, and how long they are; 0 for null."""
+    """Return the addresses of the values of a binary column, 0 for null, and their lengths."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
     lengths = np.diff(ends)

@@ -1,4 +1,4 @@
-"""The columns that the sink takes, in the words of Spark's own sink, and rows as the client takes them."""
+"""The columns of the sink, checked with the texts of Spark's own sink, and rows in the form of the client."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ __all__ = ["Columns", "Record", "check_columns", "records"]
 _SINK: Final = "kafka_py sink"
 _ANY_PARTITION: Final = -1
 _NOW: Final = 0
-_MICROSECONDS: Final = 1000
-"""Of a millisecond."""
+_MICROSECONDS_PER_MS: Final = 1000
 _REPLACEMENT: Final = "\ufffd"
 _TOPIC_BYTES: Final = 512
 """The longest name that librdkafka takes; brokers take 249."""
@@ -32,15 +31,7 @@ Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns a sink reads.
-
-    Attributes:
-        topic: the topic of all rows; None takes the column.
-        key: whether there is the column.
-        partition: whether there is the column.
-        headers: whether there is the column.
-        timestamp: whether the column is there, and wanted.
-    """
+    """Which columns a sink reads; ``topic`` is the topic of all rows, or None for the column."""
 
     topic: str | None
     key: bool
@@ -53,17 +44,12 @@ class Columns:
 
 
 def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) -> Columns:
-    """Find the columns of a sink; others are not looked at. Names count in their case.
+    """Return which columns of the rows a sink reads, for its options ``topic`` and ``writeTimestamps``.
 
-    Fields of headers may have theirs in any case, as in Spark's own sink.
-
-    Args:
-        schema: of the rows.
-        topic: the option.
-        timestamps: the option ``writeTimestamps``.
+    Names are case-sensitive; those of the fields of headers are not, as in Spark's own sink.
 
     Raises:
-        OptionError: a column is missing or has a type that cannot be written.
+        OptionError: a column is missing, ambiguous, or of a type that cannot be written.
     """
     types = {field.name: field.dataType.simpleString() for field in schema}
     if topic is None and "topic" not in types:
@@ -73,36 +59,28 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
         )
     if "value" not in types:
         raise _illegal("Required attribute 'value' not found", "Name the column of the payload value.")
-    _check_ambiguous(schema, topic, timestamps=timestamps)
-    headers = "array<struct<key:string,value:binary>>"
-    for name, legal in (
-        *((("topic", ("string",)),) if topic is None else ()),
-        ("key", ("string", "binary")),
-        ("value", ("string", "binary")),
-        ("headers", (headers,)),
-        ("partition", ("int",)),
-        *((("timestamp", ("timestamp",)),) if timestamps else ()),
-    ):
-        if name in types and types[name].lower() not in legal:
-            wanted = " or ".join(legal)
-            raise _illegal(
-                f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
-            )
-    return Columns(topic, "key" in types, "partition" in types, "headers" in types, timestamps and "timestamp" in types)
-
-
-def _check_ambiguous(schema: StructType, topic: str | None, *, timestamps: bool) -> None:
-    """Refuse a column that is there twice, if it is read."""
-    read = {"key", "value", "partition", "headers"}
-    read |= {"topic"} if topic is None else set()
-    read |= {"timestamp"} if timestamps else set()
-    names = [field.name for field in schema if field.name in read]
+    legal = {
+        **({"topic": ("string",)} if topic is None else {}),
+        "key": ("string", "binary"),
+        "value": ("string", "binary"),
+        "headers": ("array<struct<key:string,value:binary>>",),
+        "partition": ("int",),
+        **({"timestamp": ("timestamp",)} if timestamps else {}),
+    }
+    names = [field.name for field in schema if field.name in legal]
     for name in sorted(set(names)):
         if names.count(name) > 1:
             raise _illegal(
                 f"Reference '{name}' is ambiguous: {names.count(name)} columns have that name",
                 "Drop or rename all but one.",
             )
+    for name in [name for name in legal if name in types]:
+        if types[name].lower() not in legal[name]:
+            wanted = " or ".join(legal[name])
+            raise _illegal(
+                f"{name} attribute unsupported type {types[name]}. {name} must be a(n) {wanted}", f"Cast {name}."
+            )
+    return Columns(topic, "key" in types, "partition" in types, "headers" in types, timestamps and "timestamp" in types)
 
 
 def _illegal(what: str, action: str) -> OptionError:
@@ -110,12 +88,12 @@ def _illegal(what: str, action: str) -> OptionError:
 
 
 def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of texts or bytes as bytes."""
+    """Return a column of strings or bytes as bytes."""
     return batch.column(name).cast(pa.binary())
 
 
 def topic_names(batch: pa.RecordBatch) -> list[str]:
-    """The names in the column of topics, each once.
+    """Return the distinct names in the column of topics.
 
     Raises:
         ConnectorError: a row has none, or one that cannot be the name of a topic.
@@ -128,7 +106,7 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
             _SINK,
             "Give the option topic, or fill the column.",
         )
-    # Spark's strings are bytes, which may be no UTF-8.
+    # Spark's strings are bytes, perhaps not UTF-8.
     names: list[str] = [text.decode(errors="replace") for text in pc.unique(column).cast(pa.binary()).to_pylist()]
     for name in names:
         if not name or "\0" in name or _REPLACEMENT in name or len(name.encode()) > _TOPIC_BYTES:
@@ -142,7 +120,7 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
 
 
 def partition_column(batch: pa.RecordBatch) -> pa.Array:
-    """The column of partitions; -1 where the partitioner chooses.
+    """Return the column of partitions; -1 where the partitioner chooses.
 
     Raises:
         ConnectorError: one is below 0.
@@ -160,7 +138,7 @@ def partition_column(batch: pa.RecordBatch) -> pa.Array:
 
 
 def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
-    """The rows of a batch as the client takes them.
+    """Return the rows of a batch in the form of the client.
 
     Raises:
         ConnectorError: a row has no topic or an illegal one, a partition below 0, a time before the first millisecond
@@ -169,7 +147,7 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
     rows = batch.num_rows
     topics = [columns.topic] * rows
     if columns.topic is None:
-        topic_names(batch)  # raises for one that cannot be
+        topic_names(batch)  # raises for an illegal one
         topics = batch.column("topic").to_pylist()
     keys = binary_column(batch, "key").to_pylist() if columns.key else [None] * rows
     partitions = partition_column(batch).to_pylist() if columns.partition else [_ANY_PARTITION] * rows
@@ -179,47 +157,39 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
 
 
 def _times(batch: pa.RecordBatch) -> list[int]:
-    """The column of times in milliseconds; 0 where there is none.
-
-    Raises:
-        ConnectorError: one is 0 or below, which would be written as another time or as none.
-    """
+    """Return the column of times in milliseconds; 0, which means now to the client, for null."""
     microseconds = batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     least = pc.min_max(microseconds)["min"].as_py()
-    if least is not None and least < _MICROSECONDS:
+    if least is not None and least < _MICROSECONDS_PER_MS:
         raise ConnectorError(
             "KAFKA_TIMESTAMP",
-            f"A row has the timestamp {least // _MICROSECONDS} ms since 1970-01-01T00:00:00Z. Kafka has no times "
-            "below 0, and 0 means now to the client",
+            f"A row has the timestamp {least // _MICROSECONDS_PER_MS} ms since 1970-01-01T00:00:00Z. Kafka has no "
+            "times below 0, and 0 means now to the client",
             _SINK,
             "Use null for now, or a later time.",
         )
-    return [_NOW if time is None else time // _MICROSECONDS for time in microseconds.to_pylist()]
+    return [_NOW if time is None else time // _MICROSECONDS_PER_MS for time in microseconds.to_pylist()]
 
 
 def _headers(column: pa.Array) -> list[list[tuple[str, bytes | None]] | None]:
-    return [None if each is None else [_header(pair) for pair in each] for each in _header_lists(column)]
+    return [None if row is None else [_header(pair) for pair in row] for row in _header_lists(column)]
 
 
 def _header_lists(column: pa.Array) -> list[list[dict[str, Any] | None] | None]:
-    """Headers with their keys as text; what is not UTF-8 in one is replaced, as Java does it."""
+    """Return headers with their keys as text; what is not UTF-8 in one is replaced, as Java does it."""
     try:
-        found: list[list[dict[str, Any] | None] | None] = column.to_pylist()
+        rows: list[list[dict[str, Any] | None] | None] = column.to_pylist()
     except UnicodeDecodeError:
         key, value = (field.name for field in column.type.value_type)
         fields = pa.struct([(key, pa.binary()), (value, pa.binary())])
-        found = column.cast(pa.list_(fields)).to_pylist()
-        for pair in (pair for each in found if each is not None for pair in each if pair is not None):
+        rows = column.cast(pa.list_(fields)).to_pylist()
+        for pair in (pair for row in rows if row is not None for pair in row if pair is not None):
             pair[key] = None if pair[key] is None else pair[key].decode(errors="replace")
-    return found
+    return rows
 
 
 def _header(pair: dict[str, Any] | None) -> tuple[str, bytes | None]:
-    """Key and value of a header, by their places: their names may be in any case.
-
-    Raises:
-        ConnectorError: it is null, has no key, or one that the client would cut.
-    """
+    """Return key and value of a header by their order: their names may be in any case."""
     if pair is None:
         raise _illegal_header("A header of a row is null", "Leave it out of the array.")
     key, value = pair.values()

@@ -1,6 +1,6 @@
-"""Producing the rows of a task: into the client's queue, out of it, and no error left unseen.
+"""Writes the rows of a task, and raises every error of a record.
 
-A producer whose errors are all raised: the plain path, with one call of the client for each record.
+The plain path is here: one call of the client for each record. `connectors.kafka.sink.native_writer` is the fast path.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from connectors.core import datasource
+from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.pool import Kept
 from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
@@ -22,29 +24,34 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.sink.rows import Record
-    from connectors.kafka.sink.task import StreamTask
 
-__all__ = ["RecordSink", "close_sinks", "produce_batches", "with_dedup_headers"]
-
+__all__ = ["RecordSink", "StreamTask", "close_sinks", "produce_batches", "stream_task", "with_dedup_headers"]
 
 _POLL_RECORDS: Final = 1000
 _SLICE_SECONDS: Final = 1.0
 _CALL_SECONDS: Final = 10.0
 
 
-class RecordSink:
-    """A queue of records on their way to Kafka.
+def stream_task() -> StreamTask:
+    """Return the task that runs now.
 
-    Args:
-        settings: of the producer.
-        own: settings that win over these.
+    Raises:
+        ConnectorError: this is no task of a stream, or a Spark that does not name it.
     """
+    return datasource.stream_task(
+        "KAFKA_NO_BATCH_ID",
+        "deliveryGuarantee, dedupHeaders",
+        "Use deliveryGuarantee=at_least_once without dedupHeaders, and report the version of Spark.",
+    )
+
+
+class RecordSink:
+    """A producer with a queue of records; ``own`` settings win over the user's."""
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, Any] | None = None) -> None:
         self._error: ConnectorError | None = None
         self._last_word = LastWord()
-        # Reports come for what failed only: a callback for each record costs as much as sending it.
+        # Only failures are reported: a callback for each record costs as much as sending it.
         fixed = {
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
@@ -59,56 +66,56 @@ class RecordSink:
             self._error = self._last_word.explain(connector_error(error, place))
 
     def _note(self, error: Any) -> None:
-        """Keep a refused log-in: the client goes on trying, and would say no more than that records timed out."""
+        """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
         self._last_word.hear(error_name(error), error.str())
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:
-        """A task begins, after another one: a log-in that was refused between them may be accepted by now.
+        """Start another task: an authentication that failed since the last one may succeed by now.
 
         Raises:
-            ConnectorError: the producer as a whole is of no more use.
+            ConnectorError: the producer as a whole has failed.
         """
         try:
-            self._serve(0)
+            self.check()
         except CredentialsError:
             self._error = None
         self._last_word.begin()
 
     def check(self) -> None:
-        """Take what the client has to say.
+        """Process the client's reports.
 
         Raises:
-            ConnectorError: a record could not be written, or the log-in was refused.
+            ConnectorError: a record could not be written, or the authentication failed.
         """
         self._serve(0)
 
     def send(self, records: Iterable[Record]) -> None:
-        """Put records into the queue; waits while it is full.
+        """Put records into the queue; wait while it is full.
 
         Raises:
-            ConnectorError: one of these, or of those before, could not be written.
+            ConnectorError: a record of this or an earlier call could not be written.
         """
         refused = client_exception()
         produce = self.producer.produce
         for number, (topic, key, value, partition, time, headers) in enumerate(records):
-            looked = False
+            looked_up = False
             while True:
                 try:
                     produce(topic, value, key, partition, None, None, time, headers)
                 except BufferError:
                     self._serve(0.1)
                 except refused as error:
-                    if looked or not self._has_come(error.args[0], topic, partition):
+                    if looked_up or not self._was_added(error.args[0], topic, partition):
                         raise self.refusal(error.args[0], record_place(topic, partition)) from None
-                    looked = True
+                    looked_up = True
                 else:
                     break
             if number % _POLL_RECORDS == 0:
                 self._serve(0)
 
-    def _has_come(self, problem: Any, topic: str, partition: int) -> bool:
-        """Whether a record was refused for its partition, which was added since the client looked at the topic."""
+    def _was_added(self, problem: Any, topic: str, partition: int) -> bool:
+        """Return whether a record was refused for a partition that was added since the client asked for the topic."""
         if error_name(problem) != "_UNKNOWN_PARTITION":
             return False
         try:
@@ -118,35 +125,26 @@ class RecordSink:
         return found.error is None and partition in found.partitions
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
-        """Our error for a call that the client refused.
+        """Return our error for a ``KafkaError`` of a call.
 
-        Once the producer has ended, calls say no more than that it has; why is what the next poll tells.
-
-        Args:
-            problem: a ``KafkaError``.
-            where: what the call was about.
+        Once the producer has ended, calls report no more than that; the next poll reports why.
         """
-        if error_name(problem) not in ENDED:
-            return connector_error(problem, where)
-        try:
-            self._serve(0)
-        except ConnectorError as cause:
-            return cause
+        if error_name(problem) in ENDED:
+            try:
+                self.check()
+            except ConnectorError as cause:
+                return cause
         return connector_error(problem, where)
 
     def _serve(self, seconds: float, *, until_empty: bool = False) -> int:
-        """Take reports from the client; how many records are on their way.
-
-        Raises:
-            ConnectorError: a record could not be written, or the producer as a whole is of no more use.
-        """
+        """Process the client's reports; return how many records are in the queue or in flight."""
         try:
             left: int = self.producer.flush(seconds) if until_empty else self.producer.poll(seconds)
         except client_exception() as error:
             raise connector_error(error.args[0], "producer") from None
         except SystemError as error:
             # A fatal error becomes an exception, and reports that are called beside it stumble over that; now and then
-            # the client says nothing at all. The producer is of no more use in both cases.
+            # the client names no cause. The producer has failed in both cases.
             if isinstance(error.__cause__, client_exception()):
                 raise connector_error(error.__cause__.args[0], "producer") from None
             raise self._error or named_error("_FATAL", str(error), "producer", retriable=False) from error
@@ -165,26 +163,24 @@ class RecordSink:
         self._last_word.forget()
 
     def purge(self) -> None:
-        """Throw away what is still in the queue."""
+        """Drop what is still in the queue."""
         self._error = None
         self.producer.purge()
         with contextlib.suppress(ConnectorError):
             self.finish()
 
     def discard(self) -> None:
-        """Throw away what is still in the queue, and close the connections."""
+        """Drop what is still in the queue, and close the connections."""
         self.purge()
         # The client closes with the last reference to it. It holds this object, for its reports, so that otherwise
-        # its threads would stay until the garbage collector happens to look.
+        # its threads would stay until the garbage collector happens to run.
         del self.producer
 
 
-def _discard(sink: RecordSink | NativeSink) -> None:
-    sink.discard()
-
-
-_sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(_discard)
-"""The producers that this worker keeps, by their settings and whether they are fast ones; their queues are empty."""
+_sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(lambda sink: sink.discard())
+"""The idle producers of this worker, with empty queues, by their settings and whether they take the fast path."""
+close_sinks: Final = _sinks.close
+"""Closes the idle producers of this worker."""
 
 
 def produce_batches(
@@ -195,36 +191,33 @@ def produce_batches(
     *,
     native: bool = True,
 ) -> int:
-    """Write all rows of some batches, and wait until each is acknowledged.
+    """Write all rows of some batches, wait until all are acknowledged, and return their number.
 
     Args:
         batches: rows.
         columns: what is read of them.
         settings: of the producer.
         task: adds headers that name it, query, batch and row.
-        native: take the fast way where it can do what is asked.
-
-    Returns:
-        The number of rows.
+        native: take the fast path where it can do what is asked.
 
     Raises:
         ConnectorError: a row could not be written; others may have been.
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
     fast = native and not plain and not native_reason()
-    kept = _sinks.take((settings, fast))
-    sink = kept or (NativeSink(settings) if fast else RecordSink(settings))
+    idle = _sinks.take((settings, fast))
+    sink = idle or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()
     rows = 0
     try:
-        if kept is not None:
-            kept.begin()
+        if idle is not None:
+            idle.begin()
         for batch in batches:
             if isinstance(sink, NativeSink):
                 sink.send(batch, columns)
             else:
-                found: Iterable[Record] = records(batch, columns)
-                sink.send(found if task is None else with_dedup_headers(found, task, numbers))
+                converted: Iterable[Record] = records(batch, columns)
+                sink.send(converted if task is None else with_dedup_headers(converted, task, numbers))
             rows += batch.num_rows
         sink.finish()
     except BaseException:
@@ -234,18 +227,13 @@ def produce_batches(
     return rows
 
 
-def with_dedup_headers(found: Iterable[Record], task: StreamTask, numbers: Iterator[int]) -> Iterator[Record]:
-    """Records with the headers of ``dedupHeaders``."""
+def with_dedup_headers(records: Iterable[Record], task: StreamTask, numbers: Iterator[int]) -> Iterator[Record]:
+    """Yield records with the headers of ``dedupHeaders``."""
     fixed = [
         ("spark.query", task.query.encode()),
         ("spark.batch", str(task.batch).encode()),
         ("spark.partition", str(task.partition).encode()),
     ]
-    for topic, key, value, partition, time, headers in found:
+    for topic, key, value, partition, time, headers in records:
         own = [*(headers or ()), *fixed, ("spark.row", str(next(numbers)).encode())]
         yield topic, key, value, partition, time, own
-
-
-def close_sinks() -> None:
-    """Close the producers that this worker keeps."""
-    _sinks.close()

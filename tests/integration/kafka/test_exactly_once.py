@@ -26,8 +26,7 @@ from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.sink.commit_markers import Markers
 from connectors.kafka.sink.exactly_once import check_layout
 from connectors.kafka.sink.rows import check_columns
-from connectors.kafka.sink.task import StreamTask
-from connectors.kafka.sink.writer import RecordSink
+from connectors.kafka.sink.writer import RecordSink, StreamTask
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text
 from tests.support.kafka_task import (

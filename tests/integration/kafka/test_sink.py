@@ -28,8 +28,7 @@ from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.schema import HEADERS_TYPE
 from connectors.kafka.sink.rows import check_columns
-from connectors.kafka.sink.task import StreamTask, stream_task
-from connectors.kafka.sink.writer import close_sinks, produce_batches
+from connectors.kafka.sink.writer import StreamTask, close_sinks, produce_batches, stream_task
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text
 
 pytestmark = pytest.mark.usefixtures("both_paths")

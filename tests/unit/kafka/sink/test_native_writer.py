@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kafka.sink.batching import pace_of
+from connectors.kafka.sink.native_writer import batching_of
 
 MEGABYTE = 1 << 20
 
@@ -25,18 +25,18 @@ MEGABYTE = 1 << 20
     ],
 )
 def test_batches_wait_to_be_full_but_no_longer_than_a_record_may_take(settings: dict[str, str], linger: float) -> None:
-    assert pace_of(settings).linger_ms == linger
+    assert batching_of(settings).linger_ms == linger
 
 
 def test_what_may_be_under_way_grows_with_the_partitions_and_keeps_out_of_a_full_queue() -> None:
-    pace = pace_of({"queue.buffering.max.kbytes": "131072", "queue.buffering.max.messages": "500000"})
-    assert pace.room(0, 1024) == pace.room(1, 1024) == 4 * MEGABYTE // 1024
-    assert pace.room(10, 1000) == 30_000
-    assert pace.room(1000, 1024) == 64 * MEGABYTE // 1024
-    assert pace.room(1000, 10) == 250_000
-    assert pace_of({"batch.size": "2000000"}).room(10, 1000) == 50_000, "half of the client's own 100,000 records"
-    assert pace_of({"batch.size": "2000000", "queue.buffering.max.messages": "0"}).room(10, 1000) == 1
+    batching = batching_of({"queue.buffering.max.kbytes": "131072", "queue.buffering.max.messages": "500000"})
+    assert batching.room(0, 1024) == batching.room(1, 1024) == 4 * MEGABYTE // 1024
+    assert batching.room(10, 1000) == 30_000
+    assert batching.room(1000, 1024) == 64 * MEGABYTE // 1024
+    assert batching.room(1000, 10) == 250_000
+    assert batching_of({"batch.size": "2000000"}).room(10, 1000) == 50_000, "half of the client's own 100,000 records"
+    assert batching_of({"batch.size": "2000000", "queue.buffering.max.messages": "0"}).room(10, 1000) == 1
 
 
 def test_a_record_larger_than_the_room_still_goes() -> None:
-    assert pace_of({"queue.buffering.max.kbytes": "1"}).room(1, 100_000) == 1
+    assert batching_of({"queue.buffering.max.kbytes": "1"}).room(1, 100_000) == 1
