@@ -1,13 +1,13 @@
-"""Planning a batch read: ranges whose ends stay words until tasks run, unless they must be split or filtered.
+"""Plans a batch read: the ranges of tasks, whose ends stay `EARLIEST` and `LATEST` unless they are split or filtered.
 
-Filters of a batch read that spare reading: on ``topic``, ``partition``, ``offset`` and ``timestamp``.
-
-Every filter is also left to Spark: here, only what cannot match is not read.
+Filters on ``topic``, ``partition``, ``offset`` and ``timestamp`` spare reading. Spark applies every filter as well:
+here only what cannot match is left out.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -28,8 +28,8 @@ from connectors.core.errors import OffsetError
 from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
 from connectors.kafka.options.source import NoMatch
-from connectors.kafka.source.splits import OffsetRange, keep_words, split_ranges, start_behind_end
-from connectors.kafka.source.starting_offsets import resolve_words, unresolved
+from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges, start_behind_end
+from connectors.kafka.source.starting_offsets import requested_offsets, resolve_sentinels
 
 if TYPE_CHECKING:
     from connectors.kafka.client.factory import KafkaLookup
@@ -44,12 +44,9 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What filters leave.
+    """What filters leave: partitions for which all tests hold, and in them offsets before ``end``.
 
     Attributes:
-        tests: each must hold for a partition that is read.
-        first: the lowest offset that can match.
-        end: behind the highest offset that can match.
         since: milliseconds that no matching record is older than.
     """
 
@@ -64,25 +61,25 @@ class Bounds:
         return self.first > 0 or self.end < _LARGEST or self.since is not None
 
     def wants(self, partition: TopicPartition) -> bool:
-        """Whether records of a partition can match."""
+        """Return whether records of a partition can match."""
         return all(test(partition) for test in self.tests)
 
     def cut(self, ranges: Iterable[OffsetRange], lookup: KafkaLookup) -> list[OffsetRange]:
-        """The parts of ranges, with numbers at both ends, in which records can match."""
-        kept = [replace(each, start=max(each.start, self.first), end=min(each.end, self.end)) for each in ranges]
+        """Return the parts of ranges, with numbers at both ends, in which records can match."""
+        parts = [replace(each, start=max(each.start, self.first), end=min(each.end, self.end)) for each in ranges]
         if self.since is None:
-            return kept
-        found = lookup.at_time({each.topic_partition: self.since for each in kept})
-        # Every record before the first that is as new is older; without such a record all are.
-        begins = {where: _LARGEST if offset < 0 else offset for where, offset in found.items()}
+            return parts
+        offsets = lookup.at_time({each.topic_partition: self.since for each in parts})
+        # All records before the first that is as new are older; without such a record all are.
+        starts = {each: _LARGEST if offset < 0 else offset for each, offset in offsets.items()}
         return [
-            replace(each, start=min(each.end, max(each.start, begins.get(each.topic_partition, each.start))))
-            for each in kept
+            replace(each, start=min(each.end, max(each.start, starts.get(each.topic_partition, each.start))))
+            for each in parts
         ]
 
 
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """What some filters, which must all hold, leave; filters that say nothing here are passed over."""
+    """Return what filters, which must all hold, leave; others than these four columns' are ignored."""
     bounds = Bounds()
     for each in filters:
         column = getattr(each, "attribute", ())
@@ -99,14 +96,14 @@ def bounds_of(filters: Iterable[Filter]) -> Bounds:
 
 
 _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
-    EqualTo: lambda own, value: bool(own == value),
-    EqualNullSafe: lambda own, value: bool(own == value),
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
     In: lambda own, value: own in value,
-    GreaterThan: lambda own, value: bool(own > value),
-    GreaterThanOrEqual: lambda own, value: bool(own >= value),
-    LessThan: lambda own, value: bool(own < value),
-    LessThanOrEqual: lambda own, value: bool(own <= value),
-    StringStartsWith: lambda own, value: bool(own.startswith(value)),
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+    StringStartsWith: str.startswith,
 }
 
 
@@ -115,11 +112,7 @@ def _on_partition(bounds: Bounds, each: Any, column: str) -> Bounds:
     value = getattr(each, "value", None)
     if test is None or value is None:
         return bounds
-
-    def holds(partition: TopicPartition) -> bool:
-        return test(getattr(partition, column), value)
-
-    return replace(bounds, tests=(*bounds.tests, holds))
+    return replace(bounds, tests=(*bounds.tests, lambda partition: test(getattr(partition, column), value)))
 
 
 _SPANS: Final[dict[type[Filter], Callable[[Any], tuple[int, int]]]] = {
@@ -134,7 +127,7 @@ _SPANS: Final[dict[type[Filter], Callable[[Any], tuple[int, int]]]] = {
 
 
 def _span(each: Any) -> tuple[int, int]:
-    """The offsets that a filter leaves: from the first, up to and not with the second."""
+    """Return the offsets that a filter leaves: the first, and the one after the last."""
     span = _SPANS.get(type(each))
     value = getattr(each, "value", None)
     if span is None or value is None or (isinstance(each, In) and None in value):
@@ -143,9 +136,9 @@ def _span(each: Any) -> tuple[int, int]:
 
 
 def _since(each: Any) -> int | None:
-    """The time, in milliseconds, that no matching record is older than; none before 1970.
+    """Return the time, in milliseconds, that no matching record is older than; none before 1970.
 
-    Records without a time have the one a millisecond before 1970, and would not be found by a time.
+    Records without a time have the one a millisecond before 1970, and Kafka does not find them by a time.
     """
     value = getattr(each, "value", None)
     if not isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual) or not isinstance(
@@ -158,14 +151,10 @@ def _since(each: Any) -> int | None:
 
 
 def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
-    """The ranges of a batch read.
-
-    Args:
-        options: the parsed options.
-        bounds: what the query's filters leave.
+    """Return the ranges of a batch read within the bounds of its filters.
 
     Raises:
-        OffsetError: the start lies behind the end, or the two name different partitions.
+        OffsetError: the start lies after the end, or the two name different partitions.
     """
     lookup = PatientLookup(options)
     try:
@@ -178,7 +167,7 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
     if options.strategy is None:
         raise ValueError("the options were not made by parse_read_options")
     assigned = lookup.partitions(options.strategy)
-    start = unresolved(
+    start = requested_offsets(
         options.starting(streaming=False),
         assigned,
         lookup,
@@ -187,34 +176,26 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
     )
     # A start at the end means the end as it is now.
     start |= lookup.latest([each for each, offset in start.items() if offset == LATEST])
-    end = unresolved(options.end or Latest(), assigned, lookup, "end", latest_if_none=True)
+    end = requested_offsets(options.end or Latest(), assigned, lookup, "end", latest_if_none=True)
     if isinstance(options.end, Timestamp | Timestamps):
-        # What comes from now on is newer than that time: it is none of this read, whenever its tasks run.
+        # Records that arrive from now on are newer than that time, and not part of this read, whenever its tasks run.
         end |= lookup.latest([each for each, offset in end.items() if offset == LATEST])
-    _check(start, end, "UNRESOLVED")
-    wanted = [each for each in sorted(start) if bounds.wants(each)]
-    words = {each: (start[each], end[each]) for each in wanted}
-    splits = options.max_records_per_partition is not None or (options.min_partitions or 0) > len(wanted)
-    if not splits and not bounds.cut_offsets:
-        return [
-            OffsetRange(each.topic, each.partition, first, last)
-            for each, (first, last) in words.items()
-            if first < 0 or last < 0 or first < last
-        ]
-    first = resolve_words({each: start[each] for each in wanted}, lookup)
-    last = resolve_words({each: end[each] for each in wanted}, lookup)
-    _check(first, last, "RESOLVED")
-    whole = _ranges(first, last)
+    _check_order(start, end, "UNRESOLVED")
+    requested = {each: (start[each], end[each]) for each in sorted(start) if bounds.wants(each)}
+    least, most = options.min_partitions, options.max_records_per_partition
+    if most is None and (least or 0) <= len(requested) and not bounds.cut_offsets:
+        ranges = [OffsetRange(*each, *ends) for each, ends in requested.items()]
+        return [each for each in ranges if each.start < 0 or each.end < 0 or each.size > 0]
+    start = resolve_sentinels({each: start[each] for each in requested}, lookup)
+    end = resolve_sentinels({each: end[each] for each in requested}, lookup)
+    _check_order(start, end, "RESOLVED")
+    whole = [OffsetRange(*each, start[each], end[each]) for each in sorted(start)]
     if bounds.cut_offsets:
-        return split_ranges(bounds.cut(whole, lookup), options.min_partitions, options.max_records_per_partition)
-    return keep_words(split_ranges(whole, options.min_partitions, options.max_records_per_partition), words)
+        return split_ranges(bounds.cut(whole, lookup), least, most)
+    return restore_sentinels(split_ranges(whole, least, most), requested)
 
 
-def _ranges(first: Offsets, last: Offsets) -> Iterable[OffsetRange]:
-    return [OffsetRange(each.topic, each.partition, first[each], last[each]) for each in sorted(first) if each in last]
-
-
-def _check(start: Offsets, end: Offsets, stage: str) -> None:
+def _check_order(start: Offsets, end: Offsets, stage: str) -> None:
     if set(start) != set(end):
         raise OffsetError(
             "KAFKA_MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET",
@@ -222,8 +203,6 @@ def _check(start: Offsets, end: Offsets, stage: str) -> None:
             "startingOffsets, endingOffsets",
             "Name the same partitions in both.",
         )
-    behind: list[TopicPartition] = [
-        each for each in start if start[each] > end[each] and end[each] not in {EARLIEST, LATEST}
-    ]
-    for each in sorted(behind):
-        raise start_behind_end(stage, each, start[each], end[each])
+    for each in sorted(start):
+        if start[each] > end[each] and end[each] not in {EARLIEST, LATEST}:
+            raise start_behind_end(stage, each, start[each], end[each])

@@ -1,4 +1,4 @@
-"""The newest offsets of a source, kept in memory: Spark asks for them every 10 ms while nothing comes."""
+"""The latest offsets of a source, kept in memory: Spark asks for them every 10 ms while no records arrive."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from connectors.kafka.offsets import Offsets
 __all__ = ["LatestWatch"]
 
 _PATIENCE_SECONDS: Final = 0.005
-"""How long an answer may be waited for that is newer than the question: long enough for a broker nearby."""
+"""How long a call waits for a response to its own request: long enough for a broker nearby."""
 _IDLE_SECONDS: Final = 0.25
-"""Calls that are further apart are not those of an idle query: what is remembered is as old as the last of them."""
+"""Calls that are further apart are not those of an idle query: what is in memory is as old as the last of them."""
 _LONG_PATIENCE_SECONDS: Final = 5.0
-"""How long their answers are waited for."""
+"""How long such a call waits."""
+_NEW_PARTITIONS_SECONDS: Final = 1.0
 
 
 class LatestWatch:
-    """Asks Kafka in a thread, each time when it is asked itself, so that an idle query costs one request a poll.
+    """Asks Kafka in a thread whenever it is called, so that an idle query costs one request a poll.
 
-    Args:
-        ask: the latest offsets; with True, also looks for new partitions.
+    ``ask`` returns the latest offsets; with True it also looks for new partitions.
     """
 
     def __init__(self, ask: Callable[[bool], Offsets]) -> None:
@@ -39,25 +39,23 @@ class LatestWatch:
         self._thread: threading.Thread | None = None
 
     def fresh(self) -> Offsets:
-        """An answer that is newer than the question, however long it takes."""
+        """Ask now, and return the response, however long it takes."""
         latest = self._ask(True)
         with self._changed:
             self._latest = latest
         return latest
 
     def remembered(self) -> Offsets:
-        """An answer that is newer than the question, unless it takes long; else the newest that is there.
-
-        A newer one is on its way then. An idle query waits for no longer than a broker nearby needs.
+        """Have the thread ask, and return the response, or the last one if it takes long.
 
         Raises:
-            ConnectorError: the last question that was answered failed, after all its retries.
+            ConnectorError: the last request failed, after all its retries.
         """
         with self._changed:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._answer, name="kafka-latest", daemon=True)
+                self._thread = threading.Thread(target=self._serve, name="kafka-latest", daemon=True)
                 self._thread.start()
-            # A question that is under way now may have been answered before this one was asked.
+            # The response to a request that is pending now may be older than this call.
             self._asked += 1
             wanted = self._asked
             self._changed.notify_all()
@@ -78,23 +76,23 @@ class LatestWatch:
             self._stopped = True
             self._changed.notify_all()
 
-    def _answer(self) -> None:
-        looked = time.monotonic()
+    def _serve(self) -> None:
+        looked_at = time.monotonic()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or self._asked > self._answered)
                 if self._stopped:
                     return
                 number = self._asked
-            look = time.monotonic() - looked >= 1.0
+            look = time.monotonic() - looked_at >= _NEW_PARTITIONS_SECONDS
+            error: BaseException | None = None
             try:
                 latest = self._ask(look)
-            except Exception as error:  # noqa: BLE001 - raised by the next call
-                with self._changed:
-                    self._error, self._answered = error, number
-                    self._changed.notify_all()
-                continue
-            looked = time.monotonic() if look else looked
+                looked_at = time.monotonic() if look else looked_at
+            except Exception as problem:  # noqa: BLE001 - raised by the next call
+                error = problem
             with self._changed:
-                self._latest, self._answered, self._error = latest, number, None
+                if error is None:
+                    self._latest = latest
+                self._answered, self._error = number, error
                 self._changed.notify_all()

@@ -1,17 +1,18 @@
 """What the source process of a query does: where batches end, and which ranges they have.
 
-`partitions` is a function of two offsets and of Kafka alone, since a batch that was not finished is planned again after
-a restart before anything else.
+`KafkaStream.partitions` is a function of two offsets and of Kafka alone, since a batch that was not finished is planned
+again after a restart before anything else.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from connectors.core.errors import ConnectorError, OffsetError
+from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
 from connectors.kafka.client.group_offsets import GroupCommitter
 from connectors.kafka.client.lookup import PatientLookup
@@ -27,26 +28,40 @@ from connectors.kafka.offsets import (
 from connectors.kafka.options.source import NoMatch
 from connectors.kafka.source.latest_offsets import LatestWatch
 from connectors.kafka.source.offset_gaps import report_data_loss
-from connectors.kafka.source.rate_limits import delays_batch, new_offsets, rate_limited
 from connectors.kafka.source.splits import OffsetRange, split_ranges
 from connectors.kafka.source.starting_offsets import resolve
 
 if TYPE_CHECKING:
+    from connectors.kafka.client.factory import KafkaLookup
     from connectors.kafka.options.source import KafkaReadOptions
 
-__all__ = ["KafkaStream"]
+__all__ = ["KafkaStream", "offset_counts", "rate_limited"]
 
 _log = logging.getLogger(__name__)
-_REPLAY_HINT: Final = "Stop and start the query; it goes on from its checkpoint."
+
+
+def offset_counts(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
+    """Return how many offsets each partition has between its start and its end, where it has any."""
+    return {each: until - start[each] for each, until in end.items() if until > start.get(each, until)}
+
+
+def rate_limited(limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
+    """Return the end of a batch of about ``limit`` offsets, in proportion to what each partition has.
+
+    As in Spark's own source a share below one is rounded up, so that no partition starves, and any other down: a batch
+    may be larger than the limit by up to one offset for each partition.
+    """
+    counts = offset_counts(start, end)
+    total = sum(counts.values())
+    limited = dict(end)
+    for each, count in counts.items():
+        share = limit * (count / total)
+        limited[each] = min(end[each], start[each] + (math.ceil(share) if share < 1 else math.floor(share)))
+    return limited
 
 
 class KafkaStream:
-    """The stream of one query.
-
-    Args:
-        options: the parsed options.
-        clock: seconds, for ``maxTriggerDelay``.
-    """
+    """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay``."""
 
     def __init__(self, options: KafkaReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
         if options.strategy is None:
@@ -55,12 +70,12 @@ class KafkaStream:
         self._strategy = options.strategy
         self._clock = clock
         self._lookup = PatientLookup(options)
-        self._watch = LatestWatch(self._ask_latest)
+        self._watch = LatestWatch(lambda new: self._ask_latest(new_partitions=new))
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._resolved: Offsets | None = None
         self._first_offsets: Offsets = {}
         self._called = False
-        self._last_batch: float | None = None
+        self._last_batch = -math.inf
         self._available_now = False
         self._targets: Offsets | None = None
         self._newest: Offsets = {}
@@ -68,31 +83,29 @@ class KafkaStream:
         self._committer = None if group is None else GroupCommitter(options.client, group)
 
     def prepare_for_available_now(self) -> None:
-        """From now on nothing is read that is newer than the next call of `latest_offset`."""
+        """Read nothing that is newer than the next call of `latest_offset`."""
         self._available_now = True
         self._targets = None
 
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
-        """The end of the next batch; ``start`` itself if there is nothing new.
+        """Return the end of the batch that begins at ``start``; ``start`` itself if there is nothing new.
 
-        Args:
-            start: where the batch begins.
-            everything: without limits, as under Trigger.Once.
+        ``everything`` ignores the limits, as under Trigger.Once.
         """
-        begin = self._begin(start)  # before the end is asked for: a start at "latest" must not lie behind it
+        begin = self._begin(start)  # before the end is asked for: a start at "latest" must not lie after it
         latest = self._newest = self._latest(begin, everything=everything)
         if not latest and (begin or not is_sentinel(start)):
             return dict(start)
-        end = self._end(begin, latest, everything=everything)
+        end = latest if everything else self._limited(begin, latest)
         if is_sentinel(start):
             return end_offset(end, begin)
         return dict(start) if end == begin else end_offset(end)
 
     def _begin(self, start: Mapping[str, Any]) -> Offsets:
-        """Where the batch begins.
+        """Return where the batch begins.
 
-        A new query that finds nothing begins there, as Spark's own source notes it: all that comes later is read from
-        its first record, wherever the query was to begin.
+        A new query that finds no partitions begins there, as in Spark's own source: all that appear later are read from
+        their first record, whatever the start of the query.
         """
         if not is_sentinel(start):
             return read_offset(start)
@@ -110,7 +123,7 @@ class KafkaStream:
         return self._resolved
 
     def _latest(self, begin: Offsets, *, everything: bool) -> Offsets:
-        """The latest offsets, or the targets of a bounded run."""
+        """Return the latest offsets, or the targets of a bounded run."""
         if self._available_now:
             if self._targets is None:
                 self._targets = self._not_before(begin, self._watch.fresh())
@@ -119,22 +132,22 @@ class KafkaStream:
         self._called = True
         return self._not_before(begin, self._watch.fresh() if fresh else self._watch.remembered())
 
-    def _ask_latest(self, look_for_partitions: bool) -> Offsets:  # noqa: FBT001 - called by the watch only
-        def ask(lookup: Any) -> Offsets:
-            if look_for_partitions or not self._assigned:
+    def _ask_latest(self, *, new_partitions: bool) -> Offsets:
+        def ask(lookup: KafkaLookup) -> Offsets:
+            if new_partitions or not self._assigned:
                 self._assigned = lookup.partitions(self._strategy)
-            found: Offsets = lookup.latest(self._assigned)
-            if len(found) < len(self._assigned):  # something was deleted: without it, if it is really gone
+            latest = lookup.latest(self._assigned)
+            if len(latest) < len(self._assigned):  # something was deleted: without it, if it is really gone
                 self._assigned = lookup.partitions(self._strategy)
-                found = lookup.latest(self._assigned)
-            return found
+                latest = lookup.latest(self._assigned)
+            return latest
 
         return self._lookup.ask(ask)
 
     def _not_before(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """The latest offsets, asked for again while one lies before another that was there already.
+        """Return the latest offsets, asked for again while one lies before an offset that already existed.
 
-        KAFKA-7703: a broker may answer with an offset that is too low. As Spark's own ``fetchLatestOffsets`` does.
+        A broker may report one that is too low (KAFKA-7703); Spark's own ``fetchLatestOffsets`` does the same.
         """
         for _ in range(self._options.offset_retries - 1):
             wrong = {each: end for each, end in latest.items() if end < begin.get(each, 0)}
@@ -149,62 +162,59 @@ class KafkaStream:
             latest = self._watch.fresh()
         return latest
 
-    def _end(self, begin: Offsets, latest: Offsets, *, everything: bool) -> Offsets:
-        """Where the batch ends, within the limits."""
-        options = self._options
-        new = self._begin_of_new(begin, latest)
-        if everything:
-            return latest
-        if options.min_offsets_per_trigger is not None and not self._available_now:
-            available, now = new_offsets(begin, latest, new), self._clock()
-            if delays_batch(
-                options.min_offsets_per_trigger, options.max_trigger_delay, available, now, self._last_batch
+    def _limited(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Return where the batch ends within the limits; ``begin`` if it waits for more."""
+        options, now = self._options, self._clock()
+        start = self._with_first_offsets(begin, latest)
+        least = options.min_offsets_per_trigger
+        if least is not None and not self._available_now:
+            if (
+                now - self._last_batch < options.max_trigger_delay
+                and sum(offset_counts(start, latest).values()) < least
             ):
                 return begin
             self._last_batch = now
         if options.max_offsets_per_trigger is not None:
-            return rate_limited(options.max_offsets_per_trigger, begin, latest, new)
+            return rate_limited(options.max_offsets_per_trigger, start, latest)
         return latest
 
-    def _begin_of_new(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """The earliest offsets of partitions that came since; each is asked for once."""
+    def _with_first_offsets(self, begin: Offsets, latest: Offsets) -> Offsets:
+        """Add the earliest offsets of new partitions, which are asked for once."""
         new = [each for each in latest if each not in begin]
         if unknown := [each for each in new if each not in self._first_offsets]:
             self._first_offsets |= self._lookup.ask(lambda lookup: lookup.earliest(unknown))
-        return {each: self._first_offsets[each] for each in new if each in self._first_offsets}
+        return begin | {each: self._first_offsets[each] for each in new if each in self._first_offsets}
 
     def report_latest_offset(self) -> dict[str, Any] | None:
-        """The newest offsets when the last batch was planned, for Spark's progress reports.
+        """Return the latest offsets when the last batch was planned, for Spark's progress reports.
 
-        Not those of now: a query without limits has then read all there was, and its lag is 0, as with Spark's own.
+        Not the present ones: a query without limits has then read everything, and its lag is 0, as with Spark's own.
         """
         return end_offset(self._newest) if self._newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-        """The ranges of a batch.
+        """Return the ranges of a batch.
 
         Raises:
             DataLossError: rows are gone, and ``failOnDataLoss`` is set.
-            OffsetError: in a bounded run, Kafka does not have any more what it had at its start.
+            OffsetError: in a bounded run, Kafka no longer has what it had at its start.
         """
         if is_sentinel(end):
             return []
         until = read_offset(end)
         begin = resolved_start(end) if is_sentinel(start) else read_offset(start)
         if self._targets is not None:
-            self._check_targets(until)
-        begin = self._without_deleted(begin, until) | self._with_added(begin, until)
-        ranges = []
-        for each in sorted(until):
-            if each not in begin:
-                continue
-            if until[each] < begin[each]:
+            self._check_targets(self._targets, until)
+        begin = self._without_deleted(begin, until) | self._added(begin, until)
+        ranges = [OffsetRange(*each, begin[each], until[each]) for each in sorted(until) if each in begin]
+        for each in ranges:
+            if each.end < each.start:
+                partition = str(each.topic_partition)
                 self._report(
                     "PARTITION_OFFSET_CHANGED",
-                    f"Partition {each}'s offset was changed from {begin[each]} to {until[each]}",
-                    str(each),
+                    f"Partition {partition}'s offset was changed from {each.start} to {each.end}",
+                    partition,
                 )
-            ranges.append(OffsetRange(each.topic, each.partition, begin[each], until[each]))
         return split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def _without_deleted(self, begin: Offsets, until: Offsets) -> Offsets:
@@ -216,8 +226,8 @@ class KafkaStream:
             self._report(kind, f"Partitions {describe(deleted)} have been deleted{also}", describe(deleted))
         return {each: offset for each, offset in begin.items() if each in until}
 
-    def _with_added(self, begin: Offsets, until: Offsets) -> Offsets:
-        """Partitions that came since begin at their first record, wherever the query once began."""
+    def _added(self, begin: Offsets, until: Offsets) -> Offsets:
+        """Return the earliest offsets of new partitions: these begin there, whatever the start of the query."""
         added = [each for each in until if each not in begin]
         if not added:
             return {}
@@ -239,41 +249,37 @@ class KafkaStream:
     def _report(self, kind: str, reason: str, where: str) -> None:
         report_data_loss(kind, reason, where, fail=self._options.fail_on_data_loss)
 
-    def _check_targets(self, until: Offsets) -> None:
-        """A bounded run reads what its start has seen, or fails: whatever ``failOnDataLoss`` says."""
-        targets = self._targets or {}
+    def _check_targets(self, targets: Offsets, until: Offsets) -> None:
+        """Raise if a bounded run cannot read what its start has seen, whatever ``failOnDataLoss`` says."""
         if set(until) != set(targets):
-            raise self._changed(
+            raise _changed(
                 "KAFKA_MISMATCHED_TOPIC_PARTITIONS_BETWEEN_END_OFFSET_AND_PREFETCHED",
                 "Kafka data source in Trigger.AvailableNow should provide the same topic partitions in pre-fetched "
                 "offset to end offset for each microbatch. "
                 f"Pre-fetched: {describe(targets)} End: {describe(until)}",
             )
         if beyond := {each: end for each, end in until.items() if end > targets[each]}:
-            raise self._changed(
+            raise _changed(
                 "KAFKA_END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
                 "For Kafka data source with Trigger.AvailableNow, end offset should have lower or equal offset per "
                 f"each topic partition than pre-fetched offset. End: {offset_json(beyond)}",
             )
         latest = self._not_before(until, self._watch.fresh())
         if lost := [each for each in until if each not in latest]:
-            raise self._changed(
+            raise _changed(
                 "KAFKA_LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
                 "Some of partitions in Kafka topic(s) have been lost during running query with Trigger.AvailableNow: "
                 f"{describe(lost)}",
             )
         if short := {each: end for each, end in until.items() if latest[each] < end}:
-            raise self._changed(
+            raise _changed(
                 "KAFKA_END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW",
                 "Some of partitions in Kafka topic(s) report available offset which is less than end offset during "
                 f"running query with Trigger.AvailableNow: {offset_json(short)}",
             )
 
-    def _changed(self, code: str, what: str) -> ConnectorError:
-        return OffsetError(code, what, "trigger(availableNow=True)", _REPLAY_HINT)
-
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Spark is done with a batch: tell the group, if there is one."""
+        """Commit the end of a finished batch to the group, if there is one."""
         if self._committer is not None and not is_sentinel(end):
             self._committer.commit(read_offset(end))
 
@@ -283,3 +289,8 @@ class KafkaStream:
         if self._committer is not None:
             self._committer.stop()
         self._lookup.close()
+
+
+def _changed(code: str, what: str) -> OffsetError:
+    action = "Stop and start the query; it goes on from its checkpoint."
+    return OffsetError(code, what, "trigger(availableNow=True)", action)

@@ -9,12 +9,12 @@ from itertools import pairwise
 from connectors.core.errors import OffsetError
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
 
-__all__ = ["OffsetRange", "keep_words", "split_ranges", "start_behind_end"]
+__all__ = ["OffsetRange", "restore_sentinels", "split_ranges", "start_behind_end"]
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets of one partition: from ``start`` up to, not with, ``end``; a batch read may have words at its ends."""
+    """Offsets of one partition, without ``end`` itself; a batch read may have `EARLIEST` and `LATEST` at its ends."""
 
     topic: str
     partition: int
@@ -23,12 +23,12 @@ class OffsetRange:
 
     @property
     def topic_partition(self) -> TopicPartition:
-        """The partition it lies in."""
+        """The partition of the topic."""
         return TopicPartition(self.topic, self.partition)
 
     @property
     def size(self) -> int:
-        """How many offsets it holds; there may be fewer records. Only right for numbers."""
+        """How many offsets it holds, if both ends are numbers; there may be fewer records."""
         return self.end - self.start
 
     def __str__(self) -> str:
@@ -38,39 +38,33 @@ class OffsetRange:
 def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
-    """Cut large ranges, so that there are enough of them and none is too large; empty ones are left out.
-
-    Args:
-        ranges: with numbers at both ends.
-        min_partitions: how many there should be at least.
-        max_records: how many offsets each may hold at most.
-    """
-    found = [each for each in ranges if each.size > 0]
+    """Cut ranges into at least ``min_partitions`` parts of at most ``max_records``; drop empty ones."""
+    parts = [each for each in ranges if each.size > 0]
     if max_records is not None:
-        found = [part for each in found for part in _cut(each, -(-each.size // max_records))]
-    if min_partitions is not None and len(found) < min_partitions:
-        found = _enough(found, min_partitions)
-    return found
+        parts = [part for each in parts for part in _cut(each, -(-each.size // max_records))]
+    if min_partitions is not None and len(parts) < min_partitions:
+        parts = _cut_by_size(parts, min_partitions)
+    return parts
 
 
-def _enough(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:
+def _cut_by_size(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:
     """Cut ranges in proportion to their sizes; those too small for two parts do not count in the proportion."""
     total = sum(each.size for each in ranges)
-    whole = {each for each in ranges if _parts(each.size, total, wanted) == 1}
+    whole = {each for each in ranges if _share(each.size, total, wanted) == 1}
     large = sum(each.size for each in ranges if each not in whole)
     left = wanted - len(whole)
     return [
-        part for each in ranges for part in ([each] if each in whole else _cut(each, _parts(each.size, large, left)))
+        part for each in ranges for part in ([each] if each in whole else _cut(each, _share(each.size, large, left)))
     ]
 
 
-def _parts(size: int, total: int, wanted: int) -> int:
-    """A proportional share, rounded half up, at least one."""
+def _share(size: int, total: int, wanted: int) -> int:
+    """Return a proportional share, rounded half up, at least one."""
     return max(int(size / total * wanted + 0.5), 1)
 
 
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """So many contiguous ranges of nearly equal size; no part is empty."""
+    """Cut a range into contiguous parts of nearly equal size; none is empty."""
     parts = min(parts, whole.size)
     cuts = [whole.start]
     for number in range(parts):
@@ -79,39 +73,37 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     return [replace(whole, start=first, end=last) for first, last in pairwise(cuts)]
 
 
-def keep_words(parts: Iterable[OffsetRange], words: Mapping[TopicPartition, tuple[int, int]]) -> list[OffsetRange]:
-    """Put ``earliest`` and ``latest`` back at the outer ends of cut ranges, so that they are found when tasks run.
+def restore_sentinels(
+    parts: Iterable[OffsetRange], requested: Mapping[TopicPartition, tuple[int, int]]
+) -> list[OffsetRange]:
+    """Put `EARLIEST` and `LATEST` back at the outer ends of ranges that were cut, so that tasks look them up.
 
     Args:
-        parts: cut from resolved ranges, in order.
-        words: what each partition was asked with: its start and its end.
+        parts: the parts of each partition in order.
+        requested: start and end of each partition before they were resolved.
     """
-    found = list(parts)
+    restored = list(parts)
     first: dict[TopicPartition, int] = {}
     last: dict[TopicPartition, int] = {}
-    for index, part in enumerate(found):
+    for index, part in enumerate(restored):
         first.setdefault(part.topic_partition, index)
         last[part.topic_partition] = index
-    for each, (start, end) in words.items():
-        if each in first and start == EARLIEST:
-            found[first[each]] = replace(found[first[each]], start=EARLIEST)
-        if each in last and end == LATEST:
-            found[last[each]] = replace(found[last[each]], end=LATEST)
-    return found
+    for partition, (start, end) in requested.items():
+        if partition in first and start == EARLIEST:
+            restored[first[partition]] = replace(restored[first[partition]], start=EARLIEST)
+        if partition in last and end == LATEST:
+            restored[last[partition]] = replace(restored[last[partition]], end=LATEST)
+    return restored
 
 
-def start_behind_end(stage: str, where: TopicPartition, start: int, end: int) -> OffsetError:
-    """The error for a batch read that would begin behind its end.
+def start_behind_end(stage: str, partition: TopicPartition, start: int, end: int) -> OffsetError:
+    """Return the error for a batch read that would begin after its end.
 
-    Args:
-        stage: ``UNRESOLVED`` as the options say it, ``RESOLVED`` as words and times were found.
-        where: the partition.
-        start: where it would begin.
-        end: where it would end.
+    ``stage`` is ``UNRESOLVED`` for offsets of the options, ``RESOLVED`` for those that were looked up.
     """
     return OffsetError(
         f"KAFKA_{stage}_START_OFFSET_GREATER_THAN_END_OFFSET",
-        f"The start offset {start} of {where} is greater than its end offset {end}",
+        f"The start offset {start} of {partition} is greater than its end offset {end}",
         "startingOffsets, endingOffsets",
         "Begin at or before the end. If the topic was deleted and made anew, its offsets begin at 0 again; with "
         "kafka.isolation.level=read_committed the end lies before the first open transaction.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -9,7 +10,7 @@ import pytest
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client.lookup import PatientLookup
-from connectors.kafka.offsets import Offsets, TopicPartition, end_offset
+from connectors.kafka.offsets import Offsets, TopicPartition, end_offset, read_offset
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.kafka.source.splits import OffsetRange
@@ -43,10 +44,16 @@ class Script:
         """Nothing to close."""
 
 
-def stream_of(latest: Sequence[int | None], *, available_now: bool, **options: str) -> tuple[KafkaStream, Script]:
+def stream_of(
+    latest: Sequence[int | None],
+    *,
+    available_now: bool = False,
+    clock: Callable[[], float] = time.monotonic,
+    **options: str,
+) -> tuple[KafkaStream, Script]:
     """A stream, and the script of its answers; None is a topic that is gone."""
     raw = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "t.*", **options}
-    stream = KafkaStream(parse_read_options(raw, {}, streaming=True))
+    stream = KafkaStream(parse_read_options(raw, {}, streaming=True), clock)
     script = Script([{} if each is None else {WHERE: each} for each in latest])
     stream._lookup = cast("PatientLookup", script)
     if available_now:
@@ -105,4 +112,24 @@ def test_17_no_empty_offset_is_logged_when_the_last_topic_goes_while_its_end_is_
 ) -> None:
     stream, _ = stream_of([90, None], available_now=available_now)
     assert stream.latest_offset(START, everything=False) == START
+    stream.stop()
+
+
+def test_08_a_batch_waits_for_the_minimum_or_for_the_delay() -> None:
+    now = 0.0
+    limits = {"minOffsetsPerTrigger": "15", "maxTriggerDelay": "5s"}
+    stream, script = stream_of([], clock=lambda: now, **limits)
+
+    def next_end(time: float, start: int, latest: int) -> int:
+        nonlocal now
+        now, script.left = time, [{WHERE: latest}]
+        stream._called = False  # a fresh answer, however busy this machine is
+        end = stream.latest_offset(end_offset({WHERE: start}), everything=False)
+        return read_offset(end)[WHERE]
+
+    assert next_end(0, 100, 101) == 101, "the first never waits"
+    assert next_end(4.9, 101, 115) == 101
+    assert next_end(0.1, 101, 116) == 116
+    assert next_end(5, 116, 117) == 116, "the delay counts from the last batch"
+    assert next_end(5.1, 116, 117) == 117
     stream.stop()

@@ -14,8 +14,8 @@ from connectors.core.errors import OffsetError
 from connectors.core.offsets import SENTINEL, dump_offset
 from connectors.kafka.offsets import TopicPartition, end_offset, parse_assignment, read_offset, resolved_start
 from connectors.kafka.source.batch import bounds_of
-from connectors.kafka.source.rate_limits import delays_batch, new_offsets, rate_limited
-from connectors.kafka.source.splits import OffsetRange, keep_words, split_ranges
+from connectors.kafka.source.micro_batch import offset_counts, rate_limited
+from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 
@@ -30,29 +30,26 @@ def part(start: int, end: int, partition: int = 0) -> OffsetRange:
 def test_06_a_limit_is_shared_by_size_and_a_share_below_one_rounds_up() -> None:
     start = {A: 100, B: 10, C: 1}
     end = {A: 201, B: 21, C: 2}
-    assert rate_limited(10, start, end, {}) == {A: 108, B: 11, C: 2}
-    assert rate_limited(10, {A: 108, B: 11, C: 2}, end, {}) == {A: 117, B: 12, C: 2}
+    assert rate_limited(10, start, end) == {A: 108, B: 11, C: 2}
+    assert rate_limited(10, {A: 108, B: 11, C: 2}, end) == {A: 117, B: 12, C: 2}
 
 
 def test_07_the_largest_limit_does_not_overflow() -> None:
     limit = 2**63 - 1
-    assert rate_limited(limit, {A: 5}, {A: 2**62}, {}) == {A: 2**62}
+    assert rate_limited(limit, {A: 5}, {A: 2**62}) == {A: 2**62}
 
 
 def test_a_new_partition_counts_from_its_first_record_and_a_deleted_one_does_not() -> None:
-    assert new_offsets({A: 5, B: 7}, {A: 6, C: 9}, {C: 4}) == 6
-    assert rate_limited(3, {A: 5}, {A: 6, C: 9}, {C: 4}) == {A: 6, C: 6}
+    assert offset_counts({A: 5, B: 7, C: 4}, {A: 6, C: 9}) == {A: 1, C: 5}
+    assert rate_limited(3, {A: 5, B: 7, C: 4}, {A: 6, C: 9}) == {A: 6, C: 6}
+
+
+def test_a_new_partition_whose_first_record_is_unknown_is_taken_whole() -> None:
+    assert rate_limited(3, {A: 5}, {A: 6, C: 9}) == {A: 6, C: 9}
 
 
 def test_an_end_before_the_start_passes_through_to_be_seen_when_planning() -> None:
-    assert rate_limited(3, {A: 5, B: 0}, {A: 2, B: 9}, {}) == {A: 2, B: 3}
-
-
-def test_08_a_batch_waits_for_the_minimum_or_for_the_delay() -> None:
-    assert not delays_batch(15, 5, 1, now=0, last_batch=None)
-    assert delays_batch(15, 5, 14, now=4.9, last_batch=0)
-    assert not delays_batch(15, 5, 15, now=0.1, last_batch=0)
-    assert not delays_batch(15, 5, 1, now=5, last_batch=0)
+    assert rate_limited(3, {A: 5, B: 0}, {A: 2, B: 9}) == {A: 2, B: 3}
 
 
 # Ranges
@@ -90,11 +87,11 @@ def test_23_a_split_covers_each_offset_once(
         assert len(cut) >= min(min_partitions, total)
 
 
-def test_42_a_split_keeps_the_words_at_its_outer_ends() -> None:
+def test_42_a_split_keeps_earliest_and_latest_at_its_outer_ends() -> None:
     cut = split_ranges([part(0, 3)], 3, None)
-    assert keep_words(cut, {A: (-2, -1)}) == [part(-2, 1), part(1, 2), part(2, -1)]
-    assert keep_words([part(0, 3)], {A: (-2, -1)}) == [part(-2, -1)]
-    assert keep_words([part(0, 3)], {A: (0, 3)}) == [part(0, 3)]
+    assert restore_sentinels(cut, {A: (-2, -1)}) == [part(-2, 1), part(1, 2), part(2, -1)]
+    assert restore_sentinels([part(0, 3)], {A: (-2, -1)}) == [part(-2, -1)]
+    assert restore_sentinels([part(0, 3)], {A: (0, 3)}) == [part(0, 3)]
 
 
 # Offsets as JSON
