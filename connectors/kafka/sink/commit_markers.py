@@ -168,25 +168,15 @@ def _framed(parts: Iterable[bytes | None]) -> bytes:
 
 
 class Markers:
-    """Reads the markers of a query and reads and writes its driver's note; a context manager that closes connections.
-
-    Those of the admin client go with the last reference to it.
-    """
+    """Reads the markers of a query, and reads and writes its driver's note."""
 
     def __init__(self, settings: ClientSettings, names: MarkerNames) -> None:
         self._settings = settings
         self._names = names
-        self._width = self._group(names.width)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._width.__exit__(*exception)
 
     @cached_property
     def _admin(self) -> Any:
-        """The admin client, which tasks do not need."""
+        """The admin client, which tasks do not need; it closes with the last reference to it."""
         return open_admin(self._settings)
 
     def _group(self, name: str, *, stable: bool = False) -> GroupOffset:
@@ -206,7 +196,8 @@ class Markers:
 
     def finished(self) -> Finished:
         """Return what was noted when the last batch ended."""
-        return Finished.read(*self._width.read())
+        with self._group(self._names.width) as group:
+            return Finished.read(*group.read())
 
     def note(self, finished: Finished) -> None:
         """Note that a batch has ended; with every batch, else the note would expire."""

@@ -26,8 +26,7 @@ from connectors.kafka.client.factory import client_exception, group_denied, open
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings
 from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, MarkerNames, Markers, for_each
 from connectors.kafka.sink.rows import Columns, Record, records
-from connectors.kafka.sink.transactional_producer import TransactionalSink
-from connectors.kafka.sink.writer import with_dedup_headers
+from connectors.kafka.sink.writer import TransactionalSink, with_dedup_headers
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,20 +60,20 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, quer
         DataLossError: an earlier run of this batch had more partitions, and one of these was written.
     """
     names = how.names(query)
-    with Markers(how.client, names) as markers:
-        finished = markers.finished()
-        if not finished.comes_before(query_run, batch):
-            # All partitions that an earlier run may have had. Its tasks may outlive its driver: no task of this run
-            # fences them there.
-            highest = max(markers.partitions(), default=-1)
-            beyond = list(range(partitions, max(finished.width, highest + 1)))
-            for_each(lambda partition: _fence(how.client, names.of(partition)), beyond)
-            _check_beyond(markers.of(beyond, fenced=True), names, batch, partitions)
-        elif partitions != finished.partitions:
-            # A change within a run is no replay either, unless another driver was at work meanwhile.
-            beyond = [each for each in markers.partitions() if each >= partitions]
-            _check_beyond(markers.of(beyond), names, batch, partitions)
-        markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
+    markers = Markers(how.client, names)
+    finished = markers.finished()
+    if not finished.comes_before(query_run, batch):
+        # All partitions that an earlier run may have had. Its tasks may outlive its driver: no task of this run
+        # fences them there.
+        highest = max(markers.partitions(), default=-1)
+        beyond = list(range(partitions, max(finished.width, highest + 1)))
+        for_each(lambda partition: _fence(how.client, names.of(partition)), beyond)
+        _check_beyond(markers.of(beyond, fenced=True), names, batch, partitions)
+    elif partitions != finished.partitions:
+        # A change within a run is no replay either, unless another driver was at work meanwhile.
+        beyond = [each for each in markers.partitions() if each >= partitions]
+        _check_beyond(markers.of(beyond), names, batch, partitions)
+    markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
 
 
 def _fence(client: ClientSettings, transactional_id: str) -> None:
@@ -110,16 +109,12 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """How the tasks of a stream write; pickles.
+    """How the tasks of a stream write a batch, in the run ``run`` of it; pickles.
 
     Attributes:
-        client: the settings of the producer.
-        columns: what is read of the rows.
         prefix: the option ``transactionalIdPrefix``.
         marker_topic: the topic of the markers' offsets.
         fail_if_missing: whether a missing marker stops the query.
-        dedup_headers: the option ``dedupHeaders``.
-        run: the run of the batch.
     """
 
     client: ClientSettings
@@ -195,8 +190,7 @@ class _TaskWrite:
         task, least = self._task, self._task.partition + 1
         if marker is not None and self._query_run and self._first_batch < task.batch:
             return max(marker.width, least)
-        with Markers(self._how.client, self._names) as markers:
-            finished = markers.finished()
+        finished = Markers(self._how.client, self._names).finished()
         self._check_finished(finished, marker)
         if marker is not None:
             return max(marker.width, least)

@@ -1,14 +1,18 @@
 """Writes the rows of a task, and raises every error of a record.
 
-The plain path is here: one call of the client for each record. `connectors.kafka.sink.native_writer` is the fast path.
+The plain path, with transactions, is here: one call of the client for each record. The fast path is
+`connectors.kafka.sink.native_writer`.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core import datasource
 from connectors.core.datasource import StreamTask
@@ -17,6 +21,7 @@ from connectors.core.pool import Kept
 from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer
 from connectors.kafka.client.fast_path import native_reason
+from connectors.kafka.client.group_offsets import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import Columns, Record, records
 
@@ -25,11 +30,14 @@ if TYPE_CHECKING:
 
     from connectors.kafka.options.client import ClientSettings
 
-__all__ = ["RecordSink", "StreamTask", "close_sinks", "produce_batches", "stream_task", "with_dedup_headers"]
+__all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
+__all__ += ["with_dedup_headers"]
+
+_log = logging.getLogger(__name__)
 
 _POLL_RECORDS: Final = 1000
 _SLICE_SECONDS: Final = 1.0
-_CALL_SECONDS: Final = 10.0
+_FENCED: Final = frozenset({"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"})
 
 
 def stream_task() -> StreamTask:
@@ -98,11 +106,11 @@ class RecordSink:
         """
         refused = client_exception()
         produce = self.producer.produce
-        for number, (topic, key, value, partition, time, headers) in enumerate(records):
+        for number, (topic, key, value, partition, timestamp, headers) in enumerate(records):
             looked_up = False
             while True:
                 try:
-                    produce(topic, value, key, partition, None, None, time, headers)
+                    produce(topic, value, key, partition, None, None, timestamp, headers)
                 except BufferError:
                     self._serve(0.1)
                 except refused as error:
@@ -119,7 +127,7 @@ class RecordSink:
         if error_name(problem) != "_UNKNOWN_PARTITION":
             return False
         try:
-            found = self.producer.list_topics(topic, timeout=_CALL_SECONDS).topics[topic]  # the client learns it too
+            found = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
         except client_exception() as error:
             raise self.refusal(error.args[0], f"{topic}-{partition}") from None
         return found.error is None and partition in found.partitions
@@ -177,6 +185,96 @@ class RecordSink:
         del self.producer
 
 
+class TransactionalSink:
+    """A producer of records that become visible all together or not at all; a context manager.
+
+    Its transactional id fences earlier holders. ``sink`` takes the records.
+    """
+
+    def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
+        self._id = transactional_id
+        self._limit = float(settings.get("transaction.timeout.ms") or math.inf) / 1000
+        self._began_at: float | None = None
+        self.sink = RecordSink(settings, {"transactional.id": transactional_id})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        timeout = self._timeout(error)
+        try:
+            if kind is not None:
+                self._abort()
+        finally:
+            self.sink.discard()
+        if timeout is not None:
+            raise timeout from None
+
+    def _timeout(self, error: BaseException | None) -> ConnectorError | None:
+        """Return the error for a transaction that was open too long: the broker fences its producer when it ends it."""
+        if not isinstance(error, ConnectorError) or error.code not in _FENCED or self._began_at is None:
+            return None
+        open_for = time.monotonic() - self._began_at
+        if open_for < self._limit:
+            return None
+        return ConnectorError(
+            "KAFKA_TRANSACTION_TIMEOUT",
+            f"A transaction was open for {open_for:.1f} s, and the broker ends one after {self._limit:g} s",
+            self._id,
+            "Nothing of it will be seen. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
+            "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers look "
+            "every transaction.abort.timed.out.transaction.cleanup.interval.ms (10 s), so a little more than the limit "
+            "may pass.",
+        )
+
+    def fence(self) -> None:
+        """End the open transaction of earlier holders of the id, and make all their further calls fail."""
+        self.call(lambda: self.sink.producer.init_transactions(CALL_SECONDS))
+
+    def begin(self) -> None:
+        """Begin the transaction, with the first row: its time limit runs from here."""
+        if self._began_at is None:
+            self.call(self.sink.producer.begin_transaction)
+            self._began_at = time.monotonic()
+
+    def add_offset(self, offset: Any, group: Any) -> None:
+        """Put an offset of a group, as its consumer describes it, into the transaction."""
+        self.call(lambda: self.sink.producer.send_offsets_to_transaction([offset], group, CALL_SECONDS))
+
+    def commit(self) -> None:
+        """Commit the transaction."""
+        self.call(lambda: self.sink.producer.commit_transaction(CALL_SECONDS))
+        self._began_at = None
+
+    def call(self, step: Callable[[], Any], *, read_only: bool = False) -> Any:
+        """Do a step, and repeat it while the client says that this is safe; a read-only one for any transient error.
+
+        After `PATIENCE_SECONDS` the task fails, and its next attempt begins by asking what happened.
+        """
+        refused = client_exception()
+        give_up_at = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return step()
+            except refused as error:
+                problem = error.args[0]
+                refusal = self.sink.refusal(problem, self._id)
+                retriable = problem.retriable() or (read_only and refusal.transient)
+                if not retriable or problem.txn_requires_abort() or time.monotonic() > give_up_at:
+                    raise refusal from None
+                self.sink.check()
+                time.sleep(PAUSE_SECONDS)
+
+    def _abort(self) -> None:
+        """End the transaction if that is possible; else the first step of the next attempt does."""
+        self.sink.purge()
+        if self._began_at is not None:
+            try:
+                self.sink.producer.abort_transaction(CALL_SECONDS)
+            except client_exception() as error:
+                _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
+
+
 _sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(lambda sink: sink.discard())
 """The idle producers of this worker, with empty queues, by their settings and whether they take the fast path."""
 close_sinks: Final = _sinks.close
@@ -193,12 +291,7 @@ def produce_batches(
 ) -> int:
     """Write all rows of some batches, wait until all are acknowledged, and return their number.
 
-    Args:
-        batches: rows.
-        columns: what is read of them.
-        settings: of the producer.
-        task: adds headers that name it, query, batch and row.
-        native: take the fast path where it can do what is asked.
+    A ``task`` adds the headers of ``dedupHeaders``; ``native`` takes the fast path where that supports the columns.
 
     Raises:
         ConnectorError: a row could not be written; others may have been.
@@ -228,12 +321,12 @@ def produce_batches(
 
 
 def with_dedup_headers(records: Iterable[Record], task: StreamTask, numbers: Iterator[int]) -> Iterator[Record]:
-    """Yield records with the headers of ``dedupHeaders``."""
+    """Add the headers of ``dedupHeaders``, which name query, batch, partition and row."""
     fixed = [
         ("spark.query", task.query.encode()),
         ("spark.batch", str(task.batch).encode()),
         ("spark.partition", str(task.partition).encode()),
     ]
-    for topic, key, value, partition, time, headers in records:
+    for topic, key, value, partition, timestamp, headers in records:
         own = [*(headers or ()), *fixed, ("spark.row", str(next(numbers)).encode())]
-        yield topic, key, value, partition, time, own
+        yield topic, key, value, partition, timestamp, own

@@ -78,23 +78,6 @@ class Bounds:
         ]
 
 
-def bounds_of(filters: Iterable[Filter]) -> Bounds:
-    """Return what filters, which must all hold, leave; others than these four columns' are ignored."""
-    bounds = Bounds()
-    for each in filters:
-        column = getattr(each, "attribute", ())
-        if column in {("topic",), ("partition",)}:
-            bounds = _on_partition(bounds, each, column[0])
-        elif column == ("offset",):
-            first, end = _span(each)
-            bounds = replace(bounds, first=max(bounds.first, first), end=min(bounds.end, end))
-        elif column == ("timestamp",):
-            since = _since(each)
-            if since is not None:
-                bounds = replace(bounds, since=since if bounds.since is None else max(since, bounds.since))
-    return bounds
-
-
 _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
     EqualTo: operator.eq,
     EqualNullSafe: operator.eq,
@@ -105,49 +88,42 @@ _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
     LessThanOrEqual: operator.le,
     StringStartsWith: str.startswith,
 }
-
-
-def _on_partition(bounds: Bounds, each: Any, column: str) -> Bounds:
-    test = _TESTS.get(type(each))
-    value = getattr(each, "value", None)
-    if test is None or value is None:
-        return bounds
-    return replace(bounds, tests=(*bounds.tests, lambda partition: test(getattr(partition, column), value)))
-
-
 _SPANS: Final[dict[type[Filter], Callable[[Any], tuple[int, int]]]] = {
     EqualTo: lambda value: (value, value + 1),
     EqualNullSafe: lambda value: (value, value + 1),
-    In: lambda value: (min(value, default=0), max(value, default=-1) + 1),
+    In: lambda value: (0, _LARGEST) if None in value else (min(value, default=0), max(value, default=-1) + 1),
     GreaterThan: lambda value: (value + 1, _LARGEST),
     GreaterThanOrEqual: lambda value: (value, _LARGEST),
     LessThan: lambda value: (0, value),
     LessThanOrEqual: lambda value: (0, value + 1),
 }
+"""The offsets that a filter leaves: the first, and the one after the last."""
+_LOWER_BOUNDS: Final = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
 
 
-def _span(each: Any) -> tuple[int, int]:
-    """Return the offsets that a filter leaves: the first, and the one after the last."""
-    span = _SPANS.get(type(each))
-    value = getattr(each, "value", None)
-    if span is None or value is None or (isinstance(each, In) and None in value):
-        return 0, _LARGEST
-    return span(value)
+def bounds_of(filters: Iterable[Filter]) -> Bounds:
+    """Return what filters, which must all hold, leave; those that say nothing here are ignored."""
+    bounds = Bounds()
+    for each in filters:
+        kind, value = type(each), getattr(each, "value", None)
+        match getattr(each, "attribute", ()):
+            case _ if value is None:
+                continue
+            case ("topic" | "partition" as column,) if kind in _TESTS:
+                bounds = replace(bounds, tests=(*bounds.tests, _partition_test(column, _TESTS[kind], value)))
+            case ("offset",) if kind in _SPANS:
+                first, end = _SPANS[kind](value)
+                bounds = replace(bounds, first=max(bounds.first, first), end=min(bounds.end, end))
+            case ("timestamp",) if kind in _LOWER_BOUNDS and isinstance(value, dt.datetime):
+                since = ((value if value.tzinfo else value.astimezone()) - _EPOCH) // dt.timedelta(milliseconds=1)
+                # Records without a time have the one a millisecond before 1970, and Kafka does not find them by a time.
+                if since >= 0:
+                    bounds = replace(bounds, since=max(since, bounds.since or 0))
+    return bounds
 
 
-def _since(each: Any) -> int | None:
-    """Return the time, in milliseconds, that no matching record is older than; none before 1970.
-
-    Records without a time have the one a millisecond before 1970, and Kafka does not find them by a time.
-    """
-    value = getattr(each, "value", None)
-    if not isinstance(each, EqualTo | EqualNullSafe | GreaterThan | GreaterThanOrEqual) or not isinstance(
-        value, dt.datetime
-    ):
-        return None
-    aware = value if value.tzinfo is not None else value.astimezone()
-    since = (aware - _EPOCH) // dt.timedelta(milliseconds=1)
-    return since if since >= 0 else None
+def _partition_test(column: str, test: Callable[[Any, Any], bool], value: Any) -> Callable[[TopicPartition], bool]:
+    return lambda partition: test(getattr(partition, column), value)
 
 
 def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:

@@ -20,11 +20,13 @@ from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.native_records import NativeSource
-from connectors.kafka.source.records import Event, Fetched, PlainSource, RecordSource
+from connectors.kafka.source.records import Event, Fetched, PlainSource
 from connectors.kafka.source.splits import OffsetRange
 
-__all__ = ["BATCH_BYTES", "CONSUMERS", "MOST_RECORDS", "ConsumerPool", "PooledConsumer", "ReadSettings", "open_source"]
+__all__ = ["BATCH_BYTES", "CONSUMERS", "MOST_RECORDS", "ConsumerPool", "PooledConsumer", "ReadSettings"]
+__all__ += ["RecordSource", "open_source"]
 
+RecordSource = PlainSource | NativeSource
 
 _END: Final = "_PARTITION_EOF"
 _DEFAULTS: Final = {
@@ -53,7 +55,6 @@ class ReadSettings:
 
     Attributes:
         group: the consumer group, which is never joined.
-        headers: with the column ``headers``.
         poll_timeout: seconds without any progress after which a task fails.
         native: take the fast path where it can do what is asked.
         run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
@@ -126,10 +127,8 @@ class PooledConsumer:
     """A consumer, its position, and the records that it fetched beyond the end of a range.
 
     Attributes:
-        run: the run that the fetched records belong to.
-        partition: where it fetches; None if it is paused, or its position is gone.
+        partition: None if it is paused, or its position is gone.
         position: the offset after the last record that was taken from the client.
-        idle_since: when it was released.
     """
 
     def __init__(self, settings: ReadSettings) -> None:

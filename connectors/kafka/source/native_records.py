@@ -222,7 +222,7 @@ def _headers(pointers: Pointers, partition: TopicPartition) -> list[RecordHeader
 
 
 class NativeSource:
-    """A consumer of at most one partition, with all settings of librdkafka.
+    """`PlainSource` on the fast path, with all settings of librdkafka.
 
     Raises:
         OptionError: librdkafka refuses a setting.
@@ -303,7 +303,7 @@ class NativeSource:
             return int(partition_at(partitions).offset)
 
     def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
-        """Return the offset that a sentinel stands for; Kafka takes sentinels in the place of times."""
+        """Ask once for the offset of `EARLIEST` or `LATEST`."""
         milliseconds = min(int(seconds * 1000), _MOST_MS)
         with self._list_of(partition, sentinel) as partitions:
             error = self._library.rd_kafka_offsets_for_times(self._client, partitions, milliseconds)

@@ -8,8 +8,7 @@ from typing import Final
 
 from connectors.core.errors import DataLossError, ServiceUnavailableError, SourceGoneError
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
-from connectors.kafka.source.consumer_pool import ReadSettings
-from connectors.kafka.source.records import RecordSource
+from connectors.kafka.source.consumer_pool import ReadSettings, RecordSource
 from connectors.kafka.source.splits import OffsetRange
 
 __all__ = ["OffsetGapPolicy", "report_data_loss", "watermarks"]
@@ -42,12 +41,11 @@ def report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
 def watermarks(source: RecordSource, partition: TopicPartition, seconds: float) -> tuple[int, int]:
     """Return the earliest offset of a partition, and the latest under the isolation level.
 
-    One request for each: ``rd_kafka_query_watermark_offsets`` sends two requests, and when one fails it now and then
-    reports success with the result of the other twice, so that the partition looks empty.
+    ``rd_kafka_query_watermark_offsets`` asks for both, and when one request fails it now and then reports success with
+    the result of the other twice, so that the partition looks empty. So each is asked for by itself.
 
     Raises:
-        SourceGoneError: the partition does not exist; a second longer than ``seconds`` may pass before that is certain.
-        ConnectorError: the request failed for ``seconds``, or cannot succeed.
+        ConnectorError: the requests failed for ``seconds``, or a second longer with `SourceGoneError`.
     """
     started = time.monotonic()
     low, high = (_offset_of(source, partition, sentinel, started, seconds) for sentinel in (EARLIEST, LATEST))

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -24,34 +24,18 @@ from connectors.kafka.offsets import TopicPartition
 if TYPE_CHECKING:
     from connectors.kafka.options.client import ClientSettings
 
-__all__ = [
-    "HEADERS",
-    "SCHEMA",
-    "SCHEMA_WITH_HEADERS",
-    "Event",
-    "Fetched",
-    "PlainRecords",
-    "PlainSource",
-    "RecordHeaders",
-    "RecordSource",
-    "header_column",
-    "malformed_headers",
-    "record_batch",
-    "time_column",
-]
+__all__ = ["HEADERS", "SCHEMA", "SCHEMA_WITH_HEADERS", "Event", "Fetched", "PlainRecords", "PlainSource"]
+__all__ += ["RecordHeaders", "header_column", "malformed_headers", "record_batch", "time_column"]
 
 RecordHeaders = list[tuple[str, bytes | None]] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The end of the partition, or an error.
+    """The end of a partition, or an error, by librdkafka's name and description of it.
 
     Attributes:
-        name: librdkafka's name of it, such as ``_PARTITION_EOF``.
-        text: librdkafka's description.
         offset: below 0 if it means nothing.
-        retriable: whether it may pass.
         partition: perhaps one that the client no longer reads; None if it is about none.
     """
 
@@ -84,46 +68,11 @@ class Fetched(ABC):
     @classmethod
     @abstractmethod
     def batch(cls, parts: Sequence[Self], partition: TopicPartition, *, headers: bool) -> pa.RecordBatch:
-        """Return the rows of several of these, in order.
-
-        Raises:
-            ConnectorError: the timestamp or the headers of a record cannot be converted.
-        """
+        """Return the rows of several of these, in order."""
 
     @abstractmethod
     def free(self) -> None:
         """Release the records to the client: nobody uses them any more."""
-
-
-class RecordSource(Protocol):
-    """A consumer of at most one partition; ``last_word`` is what it reported of its connections while it fetched."""
-
-    last_word: LastWord
-
-    def assign(self, partition: TopicPartition, position: int) -> None:
-        """Read a partition from a position, and no other."""
-
-    def unassign(self) -> None:
-        """Read nothing until the next `assign`; every record was released."""
-
-    def fetch(self, most: int, seconds: float) -> Fetched:
-        """Return the next records and events, after ``seconds`` or as soon as there are ``most``."""
-
-    def position(self, partition: TopicPartition) -> int:
-        """Return the offset after the last record or end of a transaction that was fetched; below 0 before the first.
-
-        Those that the client skipped count too.
-        """
-
-    def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
-        """Ask once for the offset that `EARLIEST`, or under the isolation level `LATEST`, stands for.
-
-        Raises:
-            ConnectorError: there is no answer.
-        """
-
-    def close(self) -> None:
-        """Close the connections; every record was released."""
 
 
 HEADERS: Final = pa.list_(
@@ -142,8 +91,10 @@ SCHEMA: Final = pa.schema(
 )
 """What `connectors.core.arrow.arrow_schema` makes of the source's schema; a test compares them."""
 SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS))
-
 _LARGEST_MS: Final = (2**63 - 1) // 1000
+_MOST_SECONDS: Final = 2_000_000.0
+"""The client takes milliseconds as a signed C int."""
+_LOOKUP_SECONDS: Final = 1.0
 
 
 def record_batch(
@@ -154,18 +105,9 @@ def record_batch(
     times: tuple[Any, Any],
     headers: Sequence[RecordHeaders] | None,
 ) -> pa.RecordBatch:
-    """Build the rows of some records of one partition.
+    """Build the rows of some records of one partition, without the column ``headers`` where these are None.
 
-    Args:
-        keys: a column.
-        values: a column.
-        partition: of all records.
-        offsets: numpy array.
-        times: numpy arrays of milliseconds and of librdkafka's types of timestamps, 0 for none.
-        headers: None without the column ``headers``.
-
-    Raises:
-        ConnectorError: a record's time does not fit in a timestamp.
+    ``times`` are numpy arrays of milliseconds and of librdkafka's types of timestamps, 0 for none.
     """
     milliseconds, kinds = times
     columns = [
@@ -183,7 +125,7 @@ def record_batch(
 
 @lru_cache(maxsize=4)
 def _partition_columns(partition: TopicPartition, rows: int) -> tuple[pa.Array, pa.Array]:
-    """Most batches of a range share these."""
+    """Build columns that most batches of a range share."""
     topics = pa.repeat(pa.scalar(partition.topic, pa.string()), rows)
     return topics, pa.array(np.full(rows, partition.partition, np.int32))
 
@@ -200,11 +142,7 @@ def malformed_headers(partition: TopicPartition, offset: int) -> ConnectorError:
 
 
 def time_column(milliseconds: Any, offsets: Any, partition: TopicPartition) -> pa.Array:
-    """Return times of records as timestamps; -1, for none, stays, as in Spark's own source.
-
-    Raises:
-        ConnectorError: a time does not fit; its producer may have sent nanoseconds.
-    """
+    """Return milliseconds as timestamps; -1, for none, stays, as in Spark's own source."""
     if len(milliseconds) and (milliseconds.max() > _LARGEST_MS or milliseconds.min() < -_LARGEST_MS):
         first = int(np.flatnonzero((milliseconds > _LARGEST_MS) | (milliseconds < -_LARGEST_MS))[0])
         raise ConnectorError(
@@ -228,11 +166,6 @@ def header_column(headers: Sequence[RecordHeaders]) -> pa.Array:
     )
     missing = pa.array([not each for each in headers], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(ends), values, type=HEADERS, mask=missing)
-
-
-_MOST_SECONDS: Final = 2_000_000.0
-"""The client takes milliseconds as a signed C int."""
-_LOOKUP_SECONDS: Final = 1.0
 
 
 class PlainRecords(Fetched):
@@ -281,7 +214,10 @@ def _headers(message: Any, partition: TopicPartition) -> RecordHeaders:
 
 
 class PlainSource:
-    """A consumer of at most one partition; ``own`` settings win over the user's."""
+    """A consumer of at most one partition; ``own`` settings win over the user's.
+
+    Records are released before `unassign` and `close`. ``last_word`` is what the client reported of its connections.
+    """
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
         self.last_word = last_word = LastWord()
@@ -308,7 +244,7 @@ class PlainSource:
             self._consumer.unassign()
 
     def fetch(self, most: int, seconds: float) -> PlainRecords:
-        """Return the next records and events."""
+        """Return the next records and events, after ``seconds`` or as soon as there are ``most``."""
         messages = self._consumer.consume(most, timeout=seconds)
         failed = [message for message in messages if message.error() is not None]
         if not failed:
@@ -317,13 +253,13 @@ class PlainSource:
         return PlainRecords(records, [_event(message) for message in failed])
 
     def position(self, partition: TopicPartition) -> int:
-        """Return the offset after what the client delivered or skipped."""
+        """Return the offset after the last record or end of a transaction that was fetched or skipped, else below 0."""
         (answer,) = self._consumer.position([sdk().TopicPartition(partition.topic, partition.partition)])
         return int(answer.offset)
 
     def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
-        """Return the offset that a sentinel stands for; Kafka takes sentinels in the place of times."""
-        request = sdk().TopicPartition(partition.topic, partition.partition, sentinel)
+        """Ask once for the offset of `EARLIEST`, or of `LATEST` under the isolation level."""
+        request = sdk().TopicPartition(partition.topic, partition.partition, sentinel)  # in the place of a time
         try:
             (answer,) = self._consumer.offsets_for_times([request], timeout=min(seconds, _MOST_SECONDS))
         except client_exception() as error:

@@ -158,8 +158,7 @@ class Driver:
     def finished(self) -> int:
         """The batch that the driver has noted last."""
         how = exactly_once(self.options)
-        with Markers(how.client, how.names(self.sink.query)) as markers:
-            return markers.finished().batch
+        return Markers(how.client, how.names(self.sink.query)).finished().batch
 
 
 def told(messages: Iterable[WriterCommitMessage | None]) -> list[tuple[int, bool]]:

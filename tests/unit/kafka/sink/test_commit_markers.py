@@ -36,12 +36,12 @@ def test_a_coordinator_that_is_not_ready_is_waited_for(kafka: MockKafka, request
     ).client
     names = MarkerNames("prefix", "query", "t")
     for width in (3, 4):
-        with Markers(settings, names) as markers:
-            kafka.fail(request_name, [error])
-            assert markers.finished() == (Finished(0) if width == 3 else Finished(3, "run", 2, 1))
-            kafka.fail(request_name, [error])
-            markers.note(Finished(width, "run", width - 1, 1))
-            assert markers.finished() == Finished(width, "run", width - 1, 1)
+        markers = Markers(settings, names)
+        kafka.fail(request_name, [error])
+        assert markers.finished() == (Finished(0) if width == 3 else Finished(3, "run", 2, 1))
+        kafka.fail(request_name, [error])
+        markers.note(Finished(width, "run", width - 1, 1))
+        assert markers.finished() == Finished(width, "run", width - 1, 1)
 
 
 def test_what_an_older_version_noted_says_the_width_alone() -> None:
