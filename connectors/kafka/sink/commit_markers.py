@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.client.errors import connector_error
@@ -25,10 +25,8 @@ from connectors.kafka.client.group_offsets import (
     patiently,
     set_group_offset,
 )
-
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.sink.rows import Record
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.sink.rows import Record
 
 __all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers", "for_each"]
 
@@ -57,11 +55,7 @@ class Marker:
 
     @classmethod
     def read(cls, offset: int, metadata: str | None, where: str) -> Marker | None:
-        """Read a marker from an offset of its group; None if there is none.
-
-        Raises:
-            OffsetError: something else uses the group.
-        """
+        """Read a marker from an offset of its group, None if there is none; raises if something else uses the group."""
         if offset <= 0:
             return None
         try:
@@ -74,20 +68,13 @@ class Marker:
             "KAFKA_MARKER_FOREIGN",
             f"The group of a marker holds the offset {offset} with the metadata {str(metadata)[:200]!r}",
             where,
-            "Something else commits to this group, or a newer version of this pack has: give transactionalIdPrefix.",
+            "Something else commits to this group, or a newer version of this pack has: set transactionalIdPrefix.",
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What the driver notes when a batch ends; the default of a field means unknown.
-
-    Attributes:
-        width: the highest number of partitions of a finished batch; 0 if unknown.
-        query_run: the run of the query that finished the last one.
-        batch: the number of that batch.
-        partitions: how many that batch had.
-    """
+    """What the driver notes when a batch ends: which it was, and the width of all so far, 0 if unknown."""
 
     width: int
     query_run: str = ""

@@ -14,8 +14,9 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from connectors.core.errors import DataLossError, OffsetError
@@ -24,15 +25,10 @@ from connectors.core.pool import Cache
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, MarkerNames, Markers, for_each
 from connectors.kafka.sink.rows import Columns, Record, records
-from connectors.kafka.sink.writer import TransactionalSink, with_dedup_headers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.sink.writer import StreamTask
+from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
 
 __all__ = ["ExactlyOnce", "Written", "check_layout", "query_run"]
 
@@ -61,32 +57,32 @@ def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, quer
     """
     names = how.names(query)
     markers = Markers(how.client, names)
+
+    def fence(partition: int) -> None:
+        with TransactionalSink(how.client, names.of(partition)) as sink:
+            sink.fence()
+
     finished = markers.finished()
     if not finished.comes_before(query_run, batch):
         # All partitions that an earlier run may have had. Its tasks may outlive its driver: no task of this run
         # fences them there.
         highest = max(markers.partitions(), default=-1)
         beyond = list(range(partitions, max(finished.width, highest + 1)))
-        for_each(lambda partition: _fence(how.client, names.of(partition)), beyond)
+        for_each(fence, beyond)
         _check_beyond(markers.of(beyond, fenced=True), names, batch, partitions)
     elif partitions != finished.partitions:
         # A change within a run is no replay either, unless another driver was at work meanwhile.
-        beyond = [each for each in markers.partitions() if each >= partitions]
+        beyond = [partition for partition in markers.partitions() if partition >= partitions]
         _check_beyond(markers.of(beyond), names, batch, partitions)
     markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
-
-
-def _fence(client: ClientSettings, transactional_id: str) -> None:
-    with TransactionalSink(client, transactional_id) as sink:
-        sink.fence()
 
 
 def _check_beyond(beyond: dict[int, Marker], names: MarkerNames, batch: int, partitions: int) -> None:
     """Raise if partitions beyond the present ones wrote a batch, by their markers; the error names all."""
     # A marker of this batch without rows doubles nothing; one of a later batch means that the checkpoint is too old.
-    wrote = {each: marker for each, marker in sorted(beyond.items()) if (marker.batch, marker.rows) > (batch, 0)}
+    wrote = {number: marker for number, marker in sorted(beyond.items()) if (marker.batch, marker.rows) > (batch, 0)}
     if wrote:
-        groups = [names.of(each) for each in wrote]
+        groups = [names.of(partition) for partition in wrote]
         more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
         raise DataLossError(
             "KAFKA_LAYOUT_CHANGED",
@@ -202,7 +198,7 @@ class _TaskWrite:
         if finished.batch < task.batch:
             return
         if finished.batch > task.batch:
-            raise self._behind(f"the driver has noted that batch {finished.batch} was", self._names.width)
+            raise self._behind(f"the driver noted that batch {finished.batch} was", self._names.width)
         what = (
             f"Batch {task.batch} was written completely, by {finished.partitions} partitions, and partition "
             f"{task.partition} has no marker of it"
@@ -231,7 +227,7 @@ class _TaskWrite:
         if finished.comes_before(self._query_run, self._task.batch):
             return width  # the marker expired, since no batch had so many partitions for long
         what = (
-            f"Partition {self._task.partition} of batch {self._task.batch} finds no marker of an earlier batch, so it "
+            f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so it "
             "cannot tell whether this batch was written already"
         )
         if self._how.fail_if_missing:

@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,9 @@ from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client.errors import LastWord, gone, named_error, record_place
 from connectors.kafka.client.librdkafka import library, new_client, problem_callback
 from connectors.kafka.offsets import refuse_nul
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.producer import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
-
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
 
 __all__ = ["NativeSink", "batching_of"]
 
@@ -48,8 +46,7 @@ _PURGE_ALL, _PURGE_WITHOUT_WAITING = 3, 4
 _SLICE_MS: Final = 1000
 _METADATA_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.002
-_PAUSES: Final = 10
-"""After so many, batches that are not full are sent too."""
+_PAUSES: Final = 10  # after so many, batches that are not full are sent too
 _PUSH_MS: Final = 5
 _HELD_BYTES: Final = 64 << 20
 """Batches of so many bytes are kept; then they have to be acknowledged before the next one."""
@@ -57,8 +54,7 @@ _WORDS: Final = 9
 """Of ``rd_kafka_message_t``; these are among them, and a length follows a value and a key."""
 _PARTITION_WORD, _VALUE_WORD, _KEY_WORD = 2, 3, 5
 _TEXT_BYTES: Final = 512
-_EMPTY: Final = ctypes.create_string_buffer(1)
-"""Where empty keys and values stand: not at 0, which is null."""
+_EMPTY: Final = ctypes.create_string_buffer(1)  # where empty keys and values stand: not at 0, which is null
 _LINGER_MS: Final = 200.0
 _BATCHES: Final = 3
 _LEAST_BYTES: Final = 4 << 20
@@ -88,7 +84,7 @@ def batching_of(settings: Mapping[str, str]) -> Batching:
     """Return the batching that goes with the settings of a producer."""
     linger = max(_number(settings, name, 0) for name in LINGER_SETTINGS)
     timeouts = (_number(settings, name, 0) for name in TIMEOUT_SETTINGS)
-    timeout = min((each for each in timeouts if each > 0), default=math.inf)
+    timeout = min((value for value in timeouts if value > 0), default=math.inf)
     # The client refuses to wait longer than a record may take; what it refuses of the user's stays as it is.
     least = _LINGER_MS if timeout > _LINGER_MS else timeout / 2
     return Batching(
@@ -108,11 +104,7 @@ def _number(settings: Mapping[str, str], name: str, default: float) -> float:
 
 
 class NativeSink:
-    """A producer with a queue of records.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """A producer with a queue of records; raises an `OptionError` for a setting that librdkafka refuses."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._library = library()
@@ -151,14 +143,10 @@ class NativeSink:
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
         """A record could not be written."""
-        error, topic, partition = (
-            ctypes.c_int32.from_address(message).value,
-            ctypes.c_void_p.from_address(message + 8).value,
-            ctypes.c_int32.from_address(message + 16).value,
-        )
+        error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value
         if error and self._error is None:
-            name = self._library.rd_kafka_topic_name(topic).decode()
-            self._error = self._last_word.explain(self._named(error, record_place(name, partition)))
+            place = record_place(self._library.rd_kafka_topic_name(topic).decode(), _number_at(message + 16))
+            self._error = self._last_word.explain(self._named(error, place))
 
     def _note(self, name: str, text: str) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -177,11 +165,7 @@ class NativeSink:
         return named_error(name, self._library.rd_kafka_err2str(error).decode(), where, retriable=False)
 
     def send(self, batch: pa.RecordBatch, columns: Columns) -> None:
-        """Put the rows of a batch into the queue; wait while it is full.
-
-        Raises:
-            ConnectorError: a row of this or an earlier batch could not be written, or has no topic.
-        """
+        """Put the rows of a batch into the queue; wait while it is full. Raises the first error of any row so far."""
         if not batch.num_rows:
             return  # its columns may have no buffers
         if self._held_bytes >= _HELD_BYTES:
@@ -286,11 +270,7 @@ class NativeSink:
             raise self._error
 
     def finish(self) -> None:
-        """Wait until every record is acknowledged.
-
-        Raises:
-            ConnectorError: one was not.
-        """
+        """Wait until every record is acknowledged; raises if one was not."""
         # The client checks only every 10 ms whether it has finished.
         wait = 1
         while self._library.rd_kafka_flush(self._client, wait) == _TIMED_OUT:

@@ -22,8 +22,7 @@ _ANY_PARTITION: Final = -1
 _NOW: Final = 0
 _MICROSECONDS_PER_MS: Final = 1000
 _REPLACEMENT: Final = "\ufffd"
-_TOPIC_BYTES: Final = 512
-"""The longest name that librdkafka takes; brokers take 249."""
+_TOPIC_BYTES: Final = 512  # the longest name that librdkafka takes; brokers take 249
 
 Record = tuple[str, bytes | None, bytes | None, int, int, list[tuple[str, bytes | None]] | None]
 """Topic, key, value, partition (-1 for the partitioner), time in milliseconds (0 for now), headers."""
@@ -55,7 +54,7 @@ def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) ->
     if topic is None and "topic" not in types:
         raise _illegal(
             "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic",
-            "Give the option topic, or a column topic.",
+            "Set the option topic, or add a column topic.",
         )
     if "value" not in types:
         raise _illegal("Required attribute 'value' not found", "Name the column of the payload value.")
@@ -93,18 +92,14 @@ def binary_column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def topic_names(batch: pa.RecordBatch) -> list[str]:
-    """Return the distinct names in the column of topics.
-
-    Raises:
-        ConnectorError: a row has none, or one that cannot be the name of a topic.
-    """
+    """Return the distinct names in the column of topics; raises if one is null or illegal."""
     column = batch.column("topic")
     if column.null_count:
         raise ConnectorError(
             "KAFKA_NULL_TOPIC_IN_DATA",
             "A row has no topic, and the option topic is not set",
             _SINK,
-            "Give the option topic, or fill the column.",
+            "Set the option topic, or fill the column.",
         )
     # Spark's strings are bytes, perhaps not UTF-8.
     names: list[str] = [text.decode(errors="replace") for text in pc.unique(column).cast(pa.binary()).to_pylist()]
@@ -120,11 +115,7 @@ def topic_names(batch: pa.RecordBatch) -> list[str]:
 
 
 def partition_column(batch: pa.RecordBatch) -> pa.Array:
-    """Return the column of partitions; -1 where the partitioner chooses.
-
-    Raises:
-        ConnectorError: one is below 0.
-    """
+    """Return the column of partitions, -1 where the partitioner chooses; raises if one is below 0."""
     column = batch.column("partition")
     least = pc.min_max(column)["min"].as_py()
     if least is not None and least < 0:
@@ -141,8 +132,7 @@ def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
     """Return the rows of a batch in the form of the client.
 
     Raises:
-        ConnectorError: a row has no topic or an illegal one, a partition below 0, a time before the first millisecond
-            after 1970-01-01T00:00:00Z, or a header that is null, has no key, or a key with a NUL.
+        ConnectorError: a row has an illegal topic, partition, time or header.
     """
     rows = batch.num_rows
     topics = [columns.topic] * rows

@@ -12,7 +12,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
+
+import pyarrow as pa
 
 from connectors.core import datasource
 from connectors.core.datasource import StreamTask
@@ -22,13 +24,9 @@ from connectors.kafka.client.errors import ENDED, LastWord, connector_error, err
 from connectors.kafka.client.factory import client_exception, open_producer
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.rows import Columns, Record, records
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from connectors.kafka.options.client import ClientSettings
 
 __all__ = ["RecordSink", "StreamTask", "TransactionalSink", "close_sinks", "produce_batches", "stream_task"]
 __all__ += ["with_dedup_headers"]
@@ -41,11 +39,7 @@ _FENCED: Final = frozenset({"KAFKA_FENCED", "KAFKA_PRODUCER_FAILED"})
 
 
 def stream_task() -> StreamTask:
-    """Return the task that runs now.
-
-    Raises:
-        ConnectorError: this is no task of a stream, or a Spark that does not name it.
-    """
+    """Return the task that runs now; raises if it is none of a stream, or Spark does not name it."""
     return datasource.stream_task(
         "KAFKA_NO_BATCH_ID",
         "deliveryGuarantee, dedupHeaders",
@@ -79,11 +73,7 @@ class RecordSink:
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:
-        """Start another task: an authentication that failed since the last one may succeed by now.
-
-        Raises:
-            ConnectorError: the producer as a whole has failed.
-        """
+        """Start another task: an authentication that failed since the last one may succeed by now."""
         try:
             self.check()
         except CredentialsError:
@@ -91,19 +81,11 @@ class RecordSink:
         self._last_word.begin()
 
     def check(self) -> None:
-        """Process the client's reports.
-
-        Raises:
-            ConnectorError: a record could not be written, or the authentication failed.
-        """
+        """Process the client's reports; raises the first error."""
         self._serve(0)
 
     def send(self, records: Iterable[Record]) -> None:
-        """Put records into the queue; wait while it is full.
-
-        Raises:
-            ConnectorError: a record of this or an earlier call could not be written.
-        """
+        """Put records into the queue; wait while it is full. Raises the first error of any record so far."""
         refused = client_exception()
         produce = self.producer.produce
         for number, (topic, key, value, partition, timestamp, headers) in enumerate(records):
@@ -127,10 +109,10 @@ class RecordSink:
         if error_name(problem) != "_UNKNOWN_PARTITION":
             return False
         try:
-            found = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
+            answer = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
         except client_exception() as error:
             raise self.refusal(error.args[0], f"{topic}-{partition}") from None
-        return found.error is None and partition in found.partitions
+        return answer.error is None and partition in answer.partitions
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
         """Return our error for a ``KafkaError`` of a call.
@@ -161,11 +143,7 @@ class RecordSink:
         return left
 
     def finish(self) -> None:
-        """Wait until every record is acknowledged.
-
-        Raises:
-            ConnectorError: one was not.
-        """
+        """Wait until every record is acknowledged; raises if one was not."""
         while self._serve(_SLICE_SECONDS, until_empty=True):
             pass
         self._last_word.forget()
@@ -211,18 +189,17 @@ class TransactionalSink:
             raise timeout from None
 
     def _timeout(self, error: BaseException | None) -> ConnectorError | None:
-        """Return the error for a transaction that was open too long: the broker fences its producer when it ends it."""
-        if not isinstance(error, ConnectorError) or error.code not in _FENCED or self._began_at is None:
-            return None
-        open_for = time.monotonic() - self._began_at
-        if open_for < self._limit:
+        """Return the error for a transaction that was open too long, which is why the broker fenced its producer."""
+        fenced = isinstance(error, ConnectorError) and error.code in _FENCED
+        open_for = 0.0 if self._began_at is None else time.monotonic() - self._began_at
+        if not fenced or open_for < self._limit:
             return None
         return ConnectorError(
             "KAFKA_TRANSACTION_TIMEOUT",
             f"A transaction was open for {open_for:.1f} s, and the broker ends one after {self._limit:g} s",
             self._id,
-            "Nothing of it will be seen. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
-            "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers look "
+            "None of it becomes visible. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
+            "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers check "
             "every transaction.abort.timed.out.transaction.cleanup.interval.ms (10 s), so a little more than the limit "
             "may pass.",
         )
@@ -251,12 +228,11 @@ class TransactionalSink:
 
         After `PATIENCE_SECONDS` the task fails, and its next attempt begins by asking what happened.
         """
-        refused = client_exception()
         give_up_at = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return step()
-            except refused as error:
+            except client_exception() as error:
                 problem = error.args[0]
                 refusal = self.sink.refusal(problem, self._id)
                 retriable = problem.retriable() or (read_only and refusal.transient)
@@ -278,7 +254,6 @@ class TransactionalSink:
 _sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(lambda sink: sink.discard())
 """The idle producers of this worker, with empty queues, by their settings and whether they take the fast path."""
 close_sinks: Final = _sinks.close
-"""Closes the idle producers of this worker."""
 
 
 def produce_batches(

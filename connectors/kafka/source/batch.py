@@ -6,11 +6,12 @@ here only what cannot match is left out.
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -25,18 +26,14 @@ from pyspark.sql.datasource import (
 )
 
 from connectors.core.errors import OffsetError
+from connectors.kafka.client.factory import KafkaLookup
 from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
-from connectors.kafka.options.source import NoMatch
+from connectors.kafka.options.source import KafkaReadOptions, NoMatch
 from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges, start_behind_end
 from connectors.kafka.source.starting_offsets import requested_offsets, resolve_sentinels
 
-if TYPE_CHECKING:
-    from connectors.kafka.client.factory import KafkaLookup
-    from connectors.kafka.options.source import KafkaReadOptions
-
 __all__ = ["Bounds", "bounds_of", "plan_batch"]
-
 
 _LARGEST: Final = 2**63 - 1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -44,11 +41,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What filters leave: partitions for which all tests hold, and in them offsets before ``end``.
-
-    Attributes:
-        since: milliseconds that no matching record is older than.
-    """
+    """What filters leave: partitions for which all tests hold; offsets before ``end``; times from ``since`` ms on."""
 
     tests: tuple[Callable[[TopicPartition], bool], ...] = field(default=())
     first: int = 0
@@ -66,15 +59,15 @@ class Bounds:
 
     def cut(self, ranges: Iterable[OffsetRange], lookup: KafkaLookup) -> list[OffsetRange]:
         """Return the parts of ranges, with numbers at both ends, in which records can match."""
-        parts = [replace(each, start=max(each.start, self.first), end=min(each.end, self.end)) for each in ranges]
+        parts = [replace(part, start=max(part.start, self.first), end=min(part.end, self.end)) for part in ranges]
         if self.since is None:
             return parts
-        offsets = lookup.at_time({each.topic_partition: self.since for each in parts})
+        offsets = lookup.at_time({part.topic_partition: self.since for part in parts})
         # All records before the first that is as new are older; without such a record all are.
-        starts = {each: _LARGEST if offset < 0 else offset for each, offset in offsets.items()}
+        starts = {partition: _LARGEST if offset < 0 else offset for partition, offset in offsets.items()}
         return [
-            replace(each, start=min(each.end, max(each.start, starts.get(each.topic_partition, each.start))))
-            for each in parts
+            replace(part, start=min(part.end, max(part.start, starts.get(part.topic_partition, part.start))))
+            for part in parts
         ]
 
 
@@ -104,9 +97,9 @@ _LOWER_BOUNDS: Final = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
 def bounds_of(filters: Iterable[Filter]) -> Bounds:
     """Return what filters, which must all hold, leave; those that say nothing here are ignored."""
     bounds = Bounds()
-    for each in filters:
-        kind, value = type(each), getattr(each, "value", None)
-        match getattr(each, "attribute", ()):
+    for condition in filters:
+        kind, value = type(condition), getattr(condition, "value", None)
+        match getattr(condition, "attribute", ()):
             case _ if value is None:
                 continue
             case ("topic" | "partition" as column,) if kind in _TESTS:
@@ -132,11 +125,8 @@ def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
     Raises:
         OffsetError: the start lies after the end, or the two name different partitions.
     """
-    lookup = PatientLookup(options)
-    try:
-        return lookup.ask(lambda asked: _plan(options, bounds, asked))
-    finally:
-        lookup.close()
+    with contextlib.closing(PatientLookup(options)) as patient:
+        return patient.ask(lambda lookup: _plan(options, bounds, lookup))
 
 
 def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> list[OffsetRange]:
@@ -151,21 +141,21 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
         latest_if_none=options.starting_no_match is NoMatch.LATEST,
     )
     # A start at the end means the end as it is now.
-    start |= lookup.latest([each for each, offset in start.items() if offset == LATEST])
+    start |= lookup.latest([partition for partition, offset in start.items() if offset == LATEST])
     end = requested_offsets(options.end or Latest(), assigned, lookup, "end", latest_if_none=True)
     if isinstance(options.end, Timestamp | Timestamps):
         # Records that arrive from now on are newer than that time, and not part of this read, whenever its tasks run.
-        end |= lookup.latest([each for each, offset in end.items() if offset == LATEST])
+        end |= lookup.latest([partition for partition, offset in end.items() if offset == LATEST])
     _check_order(start, end, "UNRESOLVED")
-    requested = {each: (start[each], end[each]) for each in sorted(start) if bounds.wants(each)}
+    requested = {partition: (start[partition], end[partition]) for partition in filter(bounds.wants, sorted(start))}
     least, most = options.min_partitions, options.max_records_per_partition
     if most is None and (least or 0) <= len(requested) and not bounds.cut_offsets:
-        ranges = [OffsetRange(*each, *ends) for each, ends in requested.items()]
-        return [each for each in ranges if each.start < 0 or each.end < 0 or each.size > 0]
-    start = resolve_sentinels({each: start[each] for each in requested}, lookup)
-    end = resolve_sentinels({each: end[each] for each in requested}, lookup)
+        ranges = [OffsetRange(*partition, *ends) for partition, ends in requested.items()]
+        return [part for part in ranges if part.start < 0 or part.end < 0 or part.size > 0]
+    start = resolve_sentinels({partition: start[partition] for partition in requested}, lookup)
+    end = resolve_sentinels({partition: end[partition] for partition in requested}, lookup)
     _check_order(start, end, "RESOLVED")
-    whole = [OffsetRange(*each, start[each], end[each]) for each in sorted(start)]
+    whole = [OffsetRange(*partition, start[partition], end[partition]) for partition in sorted(start)]
     if bounds.cut_offsets:
         return split_ranges(bounds.cut(whole, lookup), least, most)
     return restore_sentinels(split_ranges(whole, least, most), requested)
@@ -179,6 +169,6 @@ def _check_order(start: Offsets, end: Offsets, stage: str) -> None:
             "startingOffsets, endingOffsets",
             "Name the same partitions in both.",
         )
-    for each in sorted(start):
-        if start[each] > end[each] and end[each] not in {EARLIEST, LATEST}:
-            raise start_behind_end(stage, each, start[each], end[each])
+    for partition in sorted(start):
+        if start[partition] > end[partition] and end[partition] not in {EARLIEST, LATEST}:
+            raise start_behind_end(stage, partition, start[partition], end[partition])

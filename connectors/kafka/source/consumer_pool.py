@@ -91,20 +91,16 @@ def open_source(settings: ReadSettings) -> RecordSource:
     return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})
 
 
-BATCH_BYTES: Final = 16 << 20
-"""Of keys and values in one Arrow batch, about."""
-MOST_RECORDS: Final = 10_000
-"""In one Arrow batch."""
+BATCH_BYTES: Final = 16 << 20  # of keys and values in one Arrow batch, about
+MOST_RECORDS: Final = 10_000  # in one Arrow batch
 _PAUSE_SECONDS: Final = 2.0
 """An idle consumer is paused after so long; the batches of a busy stream come sooner."""
-_IDLE_SECONDS: Final = 30.0
-"""An idle consumer is closed after so long."""
+_IDLE_SECONDS: Final = 30.0  # an idle consumer is closed after so long
 _MOST_JUMPS: Final = 3
 """After so many ranges in a row that did not start where the last one ended, a consumer fetches for its range only."""
-_CONSUMERS: Final = 2
-"""Idle consumers of a query, each of which may hold queued.max.messages.kbytes."""
+_CONSUMERS: Final = 2  # idle consumers of a query, each of which may hold queued.max.messages.kbytes
 _QUERIES: Final = 4
-"""Queries, told apart by their settings, with idle consumers: those of a session take turns in a worker."""
+"""Queries (by their settings) with idle consumers: those of a session take turns in a worker."""
 _MOST_SKIPPED: Final = 20_000
 """The most offsets that are skipped to go on in what was fetched ahead; about 5 ms. Of large records, fewer."""
 _FETCH_SECONDS: Final = 0.01
@@ -247,13 +243,13 @@ class ConsumerPool:
     def acquire(self, part: OffsetRange, settings: ReadSettings) -> PooledConsumer:
         """Return the idle consumer that suits a range best, or a new one."""
         with self._lock:
-            others = dict.fromkeys(each.settings for each in reversed(self._idle) if each.settings != settings)
-            surplus = [each for each in self._idle if each.settings in [*others][_QUERIES - 1 :]]
-            own = [each for each in self._idle if each.settings == settings]
-            best = min(own, key=lambda each: each.match(part, settings.run), default=None)
+            others = dict.fromkeys(idle.settings for idle in reversed(self._idle) if idle.settings != settings)
+            surplus = [consumer for consumer in self._idle if consumer.settings in [*others][_QUERIES - 1 :]]
+            own = [consumer for consumer in self._idle if consumer.settings == settings]
+            best = min(own, key=lambda consumer: consumer.match(part, settings.run), default=None)
             if best is not None and best.match(part, settings.run) is Match.OTHER and len(own) < _CONSUMERS:
                 best = None
-            self._idle = [each for each in self._idle if each not in {best, *surplus}]
+            self._idle = [consumer for consumer in self._idle if consumer not in {best, *surplus}]
         for consumer in surplus:
             consumer.close()
         consumer = best or PooledConsumer(settings)
@@ -279,8 +275,8 @@ class ConsumerPool:
                 for consumer in self._idle:
                     if consumer.idle_since < now - _PAUSE_SECONDS:
                         consumer.pause()
-                expired = [each for each in self._idle if each.idle_since < now - _IDLE_SECONDS]
-                self._idle = [each for each in self._idle if each not in expired]
+                expired = [consumer for consumer in self._idle if consumer.idle_since < now - _IDLE_SECONDS]
+                self._idle = [consumer for consumer in self._idle if consumer not in expired]
                 if last := not self._idle:
                     self._thread = None
             for consumer in expired:
@@ -294,5 +290,4 @@ class ConsumerPool:
             consumer.close()
 
 
-CONSUMERS: Final = ConsumerPool()
-"""The consumers of this worker."""
+CONSUMERS: Final = ConsumerPool()  # the consumers of this worker

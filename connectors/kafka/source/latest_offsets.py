@@ -16,8 +16,7 @@ _PATIENCE_SECONDS: Final = 0.005
 """How long a call waits for a response to its own request: long enough for a broker nearby."""
 _IDLE_SECONDS: Final = 0.25
 """Calls that are further apart are not those of an idle query: what is in memory is as old as the last of them."""
-_LONG_PATIENCE_SECONDS: Final = 5.0
-"""How long such a call waits."""
+_LONG_PATIENCE_SECONDS: Final = 5.0  # how long such a call waits
 _NEW_PARTITIONS_SECONDS: Final = 1.0
 
 
@@ -46,11 +45,7 @@ class LatestWatch:
         return latest
 
     def remembered(self) -> Offsets:
-        """Have the thread ask, and return the response, or the last one if it takes long.
-
-        Raises:
-            ConnectorError: the last request failed, after all its retries.
-        """
+        """Have the thread ask, and return the response, or the last one if it takes long; raises its error."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="kafka-latest", daemon=True)
@@ -77,18 +72,18 @@ class LatestWatch:
             self._changed.notify_all()
 
     def _serve(self) -> None:
-        looked_at = time.monotonic()
+        searched_at = time.monotonic()
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._stopped or self._asked > self._answered)
                 if self._stopped:
                     return
                 number = self._asked
-            look = time.monotonic() - looked_at >= _NEW_PARTITIONS_SECONDS
+            search = time.monotonic() - searched_at >= _NEW_PARTITIONS_SECONDS
             error: BaseException | None = None
             try:
-                latest = self._ask(look)
-                looked_at = time.monotonic() if look else looked_at
+                latest = self._ask(search)
+                searched_at = time.monotonic() if search else searched_at
             except Exception as problem:  # noqa: BLE001 - raised by the next call
                 error = problem
             with self._changed:

@@ -10,10 +10,11 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
+from connectors.kafka.client.factory import KafkaLookup
 from connectors.kafka.client.group_offsets import GroupCommitter
 from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import (
@@ -25,15 +26,11 @@ from connectors.kafka.offsets import (
     read_offset,
     resolved_start,
 )
-from connectors.kafka.options.source import NoMatch
+from connectors.kafka.options.source import KafkaReadOptions, NoMatch
 from connectors.kafka.source.latest_offsets import LatestWatch
 from connectors.kafka.source.offset_gaps import report_data_loss
 from connectors.kafka.source.splits import OffsetRange, split_ranges
 from connectors.kafka.source.starting_offsets import resolve
-
-if TYPE_CHECKING:
-    from connectors.kafka.client.factory import KafkaLookup
-    from connectors.kafka.options.source import KafkaReadOptions
 
 __all__ = ["KafkaStream", "offset_counts", "rate_limited"]
 
@@ -42,7 +39,8 @@ _log = logging.getLogger(__name__)
 
 def offset_counts(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
     """Return how many offsets each partition has between its start and its end, where it has any."""
-    return {each: until - start[each] for each, until in end.items() if until > start.get(each, until)}
+    counts = {partition: offset - start.get(partition, offset) for partition, offset in end.items()}
+    return {partition: count for partition, count in counts.items() if count > 0}
 
 
 def rate_limited(limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
@@ -54,9 +52,10 @@ def rate_limited(limit: int, start: Mapping[TopicPartition, int], end: Mapping[T
     counts = offset_counts(start, end)
     total = sum(counts.values())
     limited = dict(end)
-    for each, count in counts.items():
+    for partition, count in counts.items():
         share = limit * (count / total)
-        limited[each] = min(end[each], start[each] + (math.ceil(share) if share < 1 else math.floor(share)))
+        rounded = math.ceil(share) if share < 1 else math.floor(share)
+        limited[partition] = min(end[partition], start[partition] + rounded)
     return limited
 
 
@@ -150,13 +149,13 @@ class KafkaStream:
         A broker may report one that is too low (KAFKA-7703); Spark's own ``fetchLatestOffsets`` does the same.
         """
         for _ in range(self._options.offset_retries - 1):
-            wrong = {each: end for each, end in latest.items() if end < begin.get(each, 0)}
+            wrong = {partition: end for partition, end in latest.items() if end < begin.get(partition, 0)}
             if not wrong:
                 break
             _log.warning(
                 "[KAFKA_OFFSETS_RETRIED] Found incorrect offsets in some partitions (partition, previous offset, "
                 "fetched offset): %s",
-                [(str(each), begin[each], end) for each, end in sorted(wrong.items())],
+                [(str(partition), begin[partition], end) for partition, end in sorted(wrong.items())],
             )
             self._lookup.pause()
             latest = self._watch.fresh()
@@ -168,10 +167,8 @@ class KafkaStream:
         start = self._with_first_offsets(begin, latest)
         least = options.min_offsets_per_trigger
         if least is not None and not self._available_now:
-            if (
-                now - self._last_batch < options.max_trigger_delay
-                and sum(offset_counts(start, latest).values()) < least
-            ):
+            early = now - self._last_batch < options.max_trigger_delay
+            if early and sum(offset_counts(start, latest).values()) < least:
                 return begin
             self._last_batch = now
         if options.max_offsets_per_trigger is not None:
@@ -180,10 +177,9 @@ class KafkaStream:
 
     def _with_first_offsets(self, begin: Offsets, latest: Offsets) -> Offsets:
         """Add the earliest offsets of new partitions, which are asked for once."""
-        new = [each for each in latest if each not in begin]
-        if unknown := [each for each in new if each not in self._first_offsets]:
+        if unknown := latest.keys() - begin.keys() - self._first_offsets.keys():
             self._first_offsets |= self._lookup.ask(lambda lookup: lookup.earliest(unknown))
-        return begin | {each: self._first_offsets[each] for each in new if each in self._first_offsets}
+        return self._first_offsets | begin
 
     def report_latest_offset(self) -> dict[str, Any] | None:
         """Return the latest offsets when the last batch was planned, for Spark's progress reports.
@@ -206,44 +202,44 @@ class KafkaStream:
         if self._targets is not None:
             self._check_targets(self._targets, until)
         begin = self._without_deleted(begin, until) | self._added(begin, until)
-        ranges = [OffsetRange(*each, begin[each], until[each]) for each in sorted(until) if each in begin]
-        for each in ranges:
-            if each.end < each.start:
-                partition = str(each.topic_partition)
+        ranges = [OffsetRange(*partition, offset, until[partition]) for partition, offset in sorted(begin.items())]
+        for part in ranges:
+            if part.end < part.start:
+                partition = str(part.topic_partition)
                 self._report(
                     "PARTITION_OFFSET_CHANGED",
-                    f"Partition {partition}'s offset was changed from {each.start} to {each.end}",
+                    f"Partition {partition}'s offset was changed from {part.start} to {part.end}",
                     partition,
                 )
         return split_ranges(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def _without_deleted(self, begin: Offsets, until: Offsets) -> Offsets:
-        deleted = [each for each in begin if each not in until]
-        if deleted:
+        if deleted := begin.keys() - until.keys():
             group = self._options.client.get("group.id")
             kind = "PARTITIONS_DELETED" if group is None else "PARTITIONS_DELETED_AND_GROUP_ID_CONFIG_PRESENT"
             also = "" if group is None else f"; kafka.group.id is {group}, which other consumers may share"
             self._report(kind, f"Partitions {describe(deleted)} have been deleted{also}", describe(deleted))
-        return {each: offset for each, offset in begin.items() if each in until}
+        return {partition: offset for partition, offset in begin.items() if partition in until}
 
     def _added(self, begin: Offsets, until: Offsets) -> Offsets:
         """Return the earliest offsets of new partitions: these begin there, whatever the start of the query."""
-        added = [each for each in until if each not in begin]
+        added = until.keys() - begin.keys()
         if not added:
             return {}
         first = self._lookup.ask(lambda lookup: lookup.earliest(added))
-        if missing := [each for each in added if each not in first]:
+        if missing := added - first.keys():
             self._report(
                 "INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS",
                 f"Cannot find initial offsets for partitions {describe(missing)}. They may have been deleted",
                 describe(missing),
             )
-        for each in sorted(each for each, offset in first.items() if offset != 0):
-            self._report(
-                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-                f"Added partition {each} starts from {first[each]} instead of 0",
-                str(each),
-            )
+        for partition, offset in sorted(first.items()):
+            if offset != 0:
+                self._report(
+                    "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                    f"Added partition {partition} starts from {offset} instead of 0",
+                    str(partition),
+                )
         return first
 
     def _report(self, kind: str, reason: str, where: str) -> None:
@@ -258,20 +254,20 @@ class KafkaStream:
                 "offset to end offset for each microbatch. "
                 f"Pre-fetched: {describe(targets)} End: {describe(until)}",
             )
-        if beyond := {each: end for each, end in until.items() if end > targets[each]}:
+        if beyond := {partition: end for partition, end in until.items() if end > targets[partition]}:
             raise _changed(
                 "KAFKA_END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_PREFETCHED",
                 "For Kafka data source with Trigger.AvailableNow, end offset should have lower or equal offset per "
                 f"each topic partition than pre-fetched offset. End: {offset_json(beyond)}",
             )
         latest = self._not_before(until, self._watch.fresh())
-        if lost := [each for each in until if each not in latest]:
+        if lost := until.keys() - latest.keys():
             raise _changed(
                 "KAFKA_LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW",
                 "Some of partitions in Kafka topic(s) have been lost during running query with Trigger.AvailableNow: "
                 f"{describe(lost)}",
             )
-        if short := {each: end for each, end in until.items() if latest[each] < end}:
+        if short := {partition: end for partition, end in until.items() if latest[partition] < end}:
             raise _changed(
                 "KAFKA_END_OFFSET_HAS_GREATER_OFFSET_FOR_TOPIC_PARTITION_THAN_LATEST_WITH_TRIGGER_AVAILABLENOW",
                 "Some of partitions in Kafka topic(s) report available offset which is less than end offset during "

@@ -6,7 +6,7 @@ values become an Arrow array of views into the client's own buffers, which Arrow
 released to the client.
 
 One thing is not public: the time of a record, for which there is only a function to be called for each. Its place
-behind the public fields has not changed in years. It is compared with that function on the first and the last record of
+after the public fields has not changed in years. It is compared with that function on the first and the last record of
 every batch; where they differ, the function is called for each record.
 """
 
@@ -31,20 +31,17 @@ from connectors.kafka.source.records import Event, Fetched, RecordHeaders, malfo
 __all__ = ["NativeRecords", "NativeSource"]
 
 _CONSUMER: Final = 1
-_ADDRESS_BITS: Final = 47
-"""Of a Linux process on x86-64."""
+_ADDRESS_BITS: Final = 47  # of a Linux process on x86-64
 _WORD: Final = 8
 _WINDOW_BITS: Final = 30
 _NO_CONSUMER_CLOSE: Final = 8
 _NO_HEADERS: Final = -156
 _LOOKUP_SECONDS: Final = 1.0
-_MOST_MS: Final = (1 << 31) - 1
-"""The client takes a time to wait as a C int."""
+_MOST_MS: Final = (1 << 31) - 1  # the client takes a time to wait as a C int
 _ALL: Final = np.uint64((1 << 64) - 1)
-_INLINE_BYTES: Final = 12
-"""A view holds so many bytes itself, and of longer values where they are."""
+_INLINE_BYTES: Final = 12  # a view holds so many bytes itself, and of longer values where they are
 
-# Fields of rd_kafka_message_t, and behind it: flags, type of time, time.
+# Fields of rd_kafka_message_t, and after it: flags, type of time, time.
 _ERROR, _TOPIC, _PARTITION, _PAYLOAD, _LENGTH, _KEY, _KEY_LENGTH, _OFFSET = 0, 8, 16, 24, 32, 40, 48, 56
 _TIME_TYPE, _TIME = 88, 96
 
@@ -84,9 +81,7 @@ def _binary(addresses: Pointers, lengths: Numbers) -> pa.Array:
     short = lengths <= _INLINE_BYTES
     if short.any():
         _fill_inline(views, addresses, lengths, short)
-    buffers: list[pa.Buffer] = []
-    if not short.all():
-        buffers = _fill_far(views, addresses, lengths, ~short)
+    buffers = [] if short.all() else _fill_far(views, addresses, lengths, ~short)
     missing = addresses == 0
     valid = pa.py_buffer(np.packbits(~missing, bitorder="little")) if missing.any() else None
     column = pa.Array.from_buffers(pa.binary_view(), len(addresses), [valid, pa.py_buffer(views), *buffers])
@@ -222,11 +217,7 @@ def _headers(pointers: Pointers, partition: TopicPartition) -> list[RecordHeader
 
 
 class NativeSource:
-    """`PlainSource` on the fast path, with all settings of librdkafka.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """`PlainSource` on the fast path; raises an `OptionError` for a setting that librdkafka refuses."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._library = library()
@@ -282,8 +273,8 @@ class NativeSource:
         return NativeRecords(pointers[errors == 0], events)
 
     def _events(self, failed: Pointers) -> list[Event]:
-        words = [_field(failed, each).tolist() for each in (_OFFSET, _TOPIC, _PAYLOAD, _LENGTH)]
-        halves = [_half(failed, each).tolist() for each in (_ERROR, _PARTITION)]
+        words = [_field(failed, field).tolist() for field in (_OFFSET, _TOPIC, _PAYLOAD, _LENGTH)]
+        halves = [_half(failed, field).tolist() for field in (_ERROR, _PARTITION)]
         events = []
         for offset, topic, text, length, error, number in zip(*words, *halves, strict=True):
             name = self._library.rd_kafka_topic_name(topic).decode() if topic else ""

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,7 @@ from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import LastWord, connector_error, error_name
 from connectors.kafka.client.factory import client_exception, open_consumer, sdk
 from connectors.kafka.offsets import TopicPartition
-
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.client import ClientSettings
 
 __all__ = ["HEADERS", "SCHEMA", "SCHEMA_WITH_HEADERS", "Event", "Fetched", "PlainRecords", "PlainSource"]
 __all__ += ["RecordHeaders", "header_column", "malformed_headers", "record_batch", "time_column"]
@@ -92,8 +90,7 @@ SCHEMA: Final = pa.schema(
 """What `connectors.core.arrow.arrow_schema` makes of the source's schema; a test compares them."""
 SCHEMA_WITH_HEADERS: Final = SCHEMA.append(pa.field("headers", HEADERS))
 _LARGEST_MS: Final = (2**63 - 1) // 1000
-_MOST_SECONDS: Final = 2_000_000.0
-"""The client takes milliseconds as a signed C int."""
+_MOST_SECONDS: Final = 2_000_000.0  # the client takes milliseconds as a signed C int
 _LOOKUP_SECONDS: Final = 1.0
 
 
@@ -150,21 +147,21 @@ def time_column(milliseconds: Any, offsets: Any, partition: TopicPartition) -> p
             f"The record at offset {int(offsets[first])} has the timestamp {int(milliseconds[first])}, which is no "
             "number of milliseconds since 1970",
             str(partition),
-            "Look at its producer: it may send microseconds or nanoseconds.",
+            "Check its producer: it may send microseconds or nanoseconds.",
         )
     return pa.array(milliseconds * 1000).cast(pa.timestamp("us", tz="UTC"))
 
 
 def header_column(headers: Sequence[RecordHeaders]) -> pa.Array:
     """Return headers in their order, with duplicates; null where a record has none."""
-    counts = np.fromiter((len(each or ()) for each in headers), np.int32, len(headers))
+    counts = np.fromiter((len(row or ()) for row in headers), np.int32, len(headers))
     ends = np.concatenate((np.zeros(1, np.int32), np.cumsum(counts, dtype=np.int32)))
-    pairs = [pair for each in headers for pair in each or ()]
+    pairs = [pair for row in headers for pair in row or ()]
     values = pa.StructArray.from_arrays(
         [pa.array([key for key, _ in pairs], pa.string()), pa.array([value for _, value in pairs], pa.binary())],
         fields=list(HEADERS.value_type),
     )
-    missing = pa.array([not each for each in headers], pa.bool_())
+    missing = pa.array([not row for row in headers], pa.bool_())
     return pa.ListArray.from_arrays(pa.array(ends), values, type=HEADERS, mask=missing)
 
 

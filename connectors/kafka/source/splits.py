@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.offsets import EARLIEST, LATEST, TopicPartition
@@ -39,9 +39,9 @@ def split_ranges(
     ranges: Iterable[OffsetRange], min_partitions: int | None, max_records: int | None
 ) -> list[OffsetRange]:
     """Cut ranges into at least ``min_partitions`` parts of at most ``max_records``; drop empty ones."""
-    parts = [each for each in ranges if each.size > 0]
+    parts = [part for part in ranges if part.size > 0]
     if max_records is not None:
-        parts = [part for each in parts for part in _cut(each, -(-each.size // max_records))]
+        parts = [part for whole in parts for part in _cut(whole, -(-whole.size // max_records))]
     if min_partitions is not None and len(parts) < min_partitions:
         parts = _cut_by_size(parts, min_partitions)
     return parts
@@ -49,13 +49,12 @@ def split_ranges(
 
 def _cut_by_size(ranges: Sequence[OffsetRange], wanted: int) -> list[OffsetRange]:
     """Cut ranges in proportion to their sizes; those too small for two parts do not count in the proportion."""
-    total = sum(each.size for each in ranges)
-    whole = {each for each in ranges if _share(each.size, total, wanted) == 1}
-    large = sum(each.size for each in ranges if each not in whole)
+    total = sum(part.size for part in ranges)
+    whole = {part for part in ranges if _share(part.size, total, wanted) == 1}
+    large = sum(part.size for part in ranges if part not in whole)
     left = wanted - len(whole)
-    return [
-        part for each in ranges for part in ([each] if each in whole else _cut(each, _share(each.size, large, left)))
-    ]
+    pieces = ([part] if part in whole else _cut(part, _share(part.size, large, left)) for part in ranges)
+    return [*itertools.chain.from_iterable(pieces)]
 
 
 def _share(size: int, total: int, wanted: int) -> int:
@@ -70,7 +69,7 @@ def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
     for number in range(parts):
         left = whole.end - cuts[-1]
         cuts.append(cuts[-1] + left // (parts - number))
-    return [replace(whole, start=first, end=last) for first, last in pairwise(cuts)]
+    return [replace(whole, start=first, end=last) for first, last in itertools.pairwise(cuts)]
 
 
 def restore_sentinels(
@@ -78,9 +77,7 @@ def restore_sentinels(
 ) -> list[OffsetRange]:
     """Put `EARLIEST` and `LATEST` back at the outer ends of ranges that were cut, so that tasks look them up.
 
-    Args:
-        parts: the parts of each partition in order.
-        requested: start and end of each partition before they were resolved.
+    ``requested`` is start and end of each partition before they were resolved; its parts stand in their order.
     """
     restored = list(parts)
     first: dict[TopicPartition, int] = {}
@@ -105,6 +102,6 @@ def start_behind_end(stage: str, partition: TopicPartition, start: int, end: int
         f"KAFKA_{stage}_START_OFFSET_GREATER_THAN_END_OFFSET",
         f"The start offset {start} of {partition} is greater than its end offset {end}",
         "startingOffsets, endingOffsets",
-        "Begin at or before the end. If the topic was deleted and made anew, its offsets begin at 0 again; with "
+        "Begin at or before the end. If the topic was recreated, its offsets begin at 0 again; with "
         "kafka.isolation.level=read_committed the end lies before the first open transaction.",
     )

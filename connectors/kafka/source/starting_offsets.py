@@ -37,9 +37,9 @@ def resolve(
 
 def resolve_sentinels(offsets: Mapping[TopicPartition, int], lookup: KafkaLookup) -> Offsets:
     """Look `EARLIEST` and `LATEST` up; a partition that is gone is left out."""
-    resolved = {each: offset for each, offset in offsets.items() if offset >= 0}
-    resolved |= lookup.earliest([each for each, offset in offsets.items() if offset == EARLIEST])
-    resolved |= lookup.latest([each for each, offset in offsets.items() if offset == LATEST])
+    resolved = {partition: offset for partition, offset in offsets.items() if offset >= 0}
+    resolved |= lookup.earliest([partition for partition, offset in offsets.items() if offset == EARLIEST])
+    resolved |= lookup.latest([partition for partition, offset in offsets.items() if offset == LATEST])
     return resolved
 
 
@@ -48,12 +48,7 @@ def requested_offsets(
 ) -> Offsets:
     """Return an offset for each partition; `EARLIEST` and `LATEST` stay, so that a task can look them up.
 
-    Args:
-        position: what the user asks for.
-        partitions: all partitions that are read.
-        lookup: asks Kafka.
-        side: which end is meant, for errors.
-        latest_if_none: whether a time after the last record stands for the end; else it is an error.
+    With ``latest_if_none`` a time after the last record stands for the end.
 
     Raises:
         OptionError: the position does not fit the partitions, or no record is as new as a time.
@@ -79,21 +74,22 @@ def requested_offsets(
                 f"{_SIDE_OPTIONS[side]}ByTimestamp",
             )
     offsets = lookup.at_time(times)
-    for each in sorted(offsets):
-        if offsets[each] < 0 and not latest_if_none:
+    for partition in sorted(offsets):
+        if offsets[partition] < 0 and not latest_if_none:
             raise OptionError(
                 "KAFKA_NO_OFFSET_FOR_TIMESTAMP",
-                f"No offset matched from request of topic-partition {each} and timestamp {times[each]}",
+                f"No offset matched from request of topic-partition {partition} and timestamp {times[partition]}",
                 "startingOffsetsByTimestampStrategy",
                 "Begin at an earlier time, or set startingOffsetsByTimestampStrategy=latest.",
             )
-    return {each: LATEST if offset < 0 else offset for each, offset in offsets.items()}
+    return {partition: LATEST if offset < 0 else offset for partition, offset in offsets.items()}
 
 
 def _specific(position: Specific, partitions: Collection[TopicPartition], side: Side) -> Offsets:
-    offsets = {each: position.topics[each.topic] for each in partitions if each.topic in position.topics}
+    topics = position.topics
+    offsets = {partition: topics[partition.topic] for partition in partitions if partition.topic in topics}
     offsets |= position.offsets
-    unknown = position.topics.keys() - {each.topic for each in partitions}
+    unknown = topics.keys() - {partition.topic for partition in partitions}
     _check_assigned(
         {*offsets, *(TopicPartition(topic, 0) for topic in unknown)},
         partitions,
