@@ -204,7 +204,6 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
         headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout=options.poll_timeout_ms / 1000,
-        native=options.native_reads,
         run=run,
     )
 
@@ -248,11 +247,10 @@ class KafkaBatchWriter(BatchWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
-        self._native = options.native_writes
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
-        return KafkaCommitMessage(produce_batches(batches, self._columns, self._client, native=self._native))
+        return KafkaCommitMessage(produce_batches(batches, self._columns, self._client))
 
 
 class KafkaStreamWriter(StreamWriter):
@@ -263,7 +261,6 @@ class KafkaStreamWriter(StreamWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
-        self._native = options.native_writes
         self._dedup_headers = options.dedup_headers
         self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
 
@@ -274,9 +271,7 @@ class KafkaStreamWriter(StreamWriter):
             written = self._exactly_once.write(batches, task, run)
             return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
         task_or_none = stream_task() if self._dedup_headers else None
-        return KafkaCommitMessage(
-            produce_batches(batches, self._columns, self._client, task_or_none, native=self._native)
-        )
+        return KafkaCommitMessage(produce_batches(batches, self._columns, self._client, task_or_none))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Check, for exactly once, that an earlier run of the batch had no more partitions than this one.
