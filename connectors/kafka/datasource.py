@@ -29,7 +29,7 @@ from connectors.core.formats import connector_named
 _KAFKA: Final = connector_named("kafka")
 
 with _KAFKA.imports():
-    from connectors.kafka.client.factory import KafkaLookup, check_settings
+    from connectors.kafka.client.admin import KafkaLookup, check_settings
     from connectors.kafka.client.group_offsets import consumer_settings
     from connectors.kafka.options.subscription import Subscribe
     from connectors.kafka.schema import source_schema
