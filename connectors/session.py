@@ -11,6 +11,7 @@ import sys
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from weakref import WeakSet
 
 from pyspark.errors import PySparkException
 
@@ -30,6 +31,7 @@ _PROBE: Final = (
     "*[name for name in ('connectors', 'pyarrow') if find_spec(name) is None])"
 )
 _PROBE_SECONDS: Final = 60
+_prepared: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def prepare_session(spark: SparkSession) -> None:
@@ -59,8 +61,11 @@ def _hide_secrets(spark: SparkSession) -> None:
         if ours not in given:
             # First, because flags in what is set may hold for all that follows.
             spark.conf.set(_REDACTED, f"{ours}|{given}" if given else ours)
+        _prepared.add(spark)
     except PySparkException as error:
-        _warn_visible(type(error).__name__)
+        # Spark Connect does not return a setting whose value matches spark.redaction.regex, as ours does.
+        if spark not in _prepared:
+            _warn_visible(type(error).__name__)
 
 
 @cache

@@ -44,16 +44,23 @@ def through_protobuf(spark: SparkSession, descriptor_set: str) -> list[Any]:
     return [row.id for row in decoded.select("event.id").collect()]
 
 
+def plan_with_a_secret(spark: SparkSession) -> str:
+    """Return the plans that Spark prints of a source with a secret option."""
+    events = spark.readStream.format("rate").option("privateKey", "canary-9f3").load()
+    return str(events._explain_string(extended=True))
+
+
 def main() -> None:
     """Print one line of JSON."""
     told = json.loads(sys.argv[1])
     spark = SparkSession.builder.remote(told["remote"]).getOrCreate()
     register(spark)
+    register(spark)
     found = {
         "session": type(spark).__module__,
         "messages": read_to_the_end(spark, told["options"], Path(told["folder"])),
         "protobuf": through_protobuf(spark, told["descriptor_set"]),
-        "redacted": spark.conf.get("spark.sql.redaction.options.regex"),
+        "plan": plan_with_a_secret(spark),
         "error": error_of_an_unknown_option(spark, told["options"]),
     }
     spark.stop()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, SparkNoSuchElementException
 
 from connectors.session import _hide_secrets, secrets_pattern
 
@@ -24,6 +24,16 @@ class Settings:
         if self._fixed:
             raise AnalysisException(f"[CANNOT_MODIFY_CONFIG] {name}")
         self.values[name] = value
+
+
+class ConnectSettings(Settings):
+    """Settings over Spark Connect, which does not return a value that matches ``spark.redaction.regex``."""
+
+    def get(self, name: str) -> str | None:
+        value = super().get(name)
+        if value and "secret" in value:
+            raise SparkNoSuchElementException(f"[SQL_CONF_NOT_FOUND] {name}")
+        return value
 
 
 class Session:
@@ -49,3 +59,14 @@ def test_what_a_session_hides_already_stays_hidden_and_ours_is_added_once() -> N
     hide(settings)
     hide(settings)
     assert settings.values == {"spark.sql.redaction.options.regex": f"{secrets_pattern()}|(?i)shop.*"}
+
+
+def test_over_spark_connect_a_session_that_is_registered_again_is_not_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = ConnectSettings(fixed=False)
+    session: Any = Session(settings)
+    _hide_secrets(session)
+    _hide_secrets(session)
+    assert settings.values == {"spark.sql.redaction.options.regex": secrets_pattern()}
+    assert "SPARK_SHOWS_SECRETS" not in caplog.text

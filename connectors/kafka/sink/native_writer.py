@@ -33,7 +33,7 @@ from connectors.kafka.client.errors import LastWord, gone, named_error, record_p
 from connectors.kafka.client.librdkafka import library, new_client, problem_callback
 from connectors.kafka.offsets import refuse_nul
 from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.options.producer import LINGER_SETTINGS, TIMEOUT_SETTINGS
+from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 
 __all__ = ["NativeSink", "batching_of"]

@@ -26,8 +26,7 @@ from pyspark.sql.datasource import (
 )
 
 from connectors.core.errors import OffsetError
-from connectors.kafka.client.factory import KafkaLookup
-from connectors.kafka.client.lookup import PatientLookup
+from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
 from connectors.kafka.options.source import KafkaReadOptions, NoMatch
 from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges, start_behind_end
@@ -125,7 +124,7 @@ def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
     Raises:
         OffsetError: the start lies after the end, or the two name different partitions.
     """
-    with contextlib.closing(PatientLookup(options)) as patient:
+    with contextlib.closing(RetryingLookup(options)) as patient:
         return patient.ask(lambda lookup: _plan(options, bounds, lookup))
 
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
-from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.group_offsets import GroupCommitter
-from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import (
     Offsets,
     TopicPartition,
@@ -68,7 +67,7 @@ class KafkaStream:
         self._options = options
         self._strategy = options.strategy
         self._clock = clock
-        self._lookup = PatientLookup(options)
+        self._lookup = RetryingLookup(options)
         self._watch = LatestWatch(lambda new: self._ask_latest(new_partitions=new))
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._resolved: Offsets | None = None

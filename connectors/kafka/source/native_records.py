@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import LastWord, named_error
-from connectors.kafka.client.librdkafka import give_back, library, new_client, partition_at, problem_callback
+from connectors.kafka.client.librdkafka import destroy_messages, library, new_client, partition_at, problem_callback
 from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
 from connectors.kafka.source.records import Event, Fetched, RecordHeaders, malformed_headers, record_batch
 
@@ -170,7 +170,7 @@ class NativeRecords(Fetched):
 
     def free(self) -> None:
         """Release the records to the client."""
-        give_back(self.pointers)
+        destroy_messages(self.pointers)
         self.pointers = self.pointers[:0]
 
 
@@ -269,7 +269,7 @@ class NativeSource:
             return NativeRecords(pointers)
         failed = pointers[errors != 0]
         events = self._events(failed)
-        give_back(failed)
+        destroy_messages(failed)
         return NativeRecords(pointers[errors == 0], events)
 
     def _events(self, failed: Pointers) -> list[Event]:

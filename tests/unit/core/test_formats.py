@@ -161,7 +161,7 @@ from itertools import islice
 from connectors.core.formats import connector_of
 from connectors.doctor.run import check_source
 for found in islice(check_source(connector_of("pubsub"), {}, {}, None), 2):
-    print(found.check, found.outcome, found.code, found.mend)
+    print(found.check, found.outcome, found.code, found.fix)
 """
     assert run(code, "ptars") == [
         "packages ok  ",
@@ -228,7 +228,7 @@ def test_every_extra_that_an_error_names_exists() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
     assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
     named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
-        re.findall(r'(?:extra_imports\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
+        re.findall(r'(?:extra_imports\(|connector_named\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
     )
     assert named | {"all"} == EXTRAS.keys()
     assert str(packages_missing(["x"], "y", "kafka")) == said("x", "y", "kafka")
