@@ -321,7 +321,7 @@ def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> Stre
     Spark makes a writer to plan each micro-batch, and another one to commit it; the service allows an account few
     calls of DescribeStreamSummary a second.
     """
-    from connectors.kinesis.client.client import shared_client  # noqa: PLC0415 - as above
+    from connectors.kinesis.client.shared import shared_client  # noqa: PLC0415 - as above
 
     asked, limits = _known.get((client, stream, ordered), (0.0, None))
     if limits is None or time.monotonic() - asked > _FRESH_SECONDS:

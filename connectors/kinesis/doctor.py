@@ -16,7 +16,8 @@ from connectors.core.diagnostics.network import clock_difference, connect, look_
 from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
 from connectors.kinesis import FORMAT
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.fan_out.consumers import registered_consumer
 from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState, read_offset
 from connectors.kinesis.options.client import client_options

@@ -1,4 +1,4 @@
-"""Messages of the event-stream encoding of AWS, as SubscribeToShard sends them: a parser for what arrives in pieces.
+"""A parser of AWS's event-stream encoding, in which SubscribeToShard sends its messages.
 
 A message is: its length and that of its headers, a CRC-32 of these eight bytes, the headers, the payload, and a CRC-32
 of all that; numbers are big-endian (the AWS SDKs' specification "application/vnd.amazon.eventstream").
@@ -30,25 +30,20 @@ _SIZED: Final = (6, _TEXT)
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message.
-
-    Attributes:
-        headers: those with a text, by name.
-        payload: what it carries.
-    """
+    """A message, with those of its headers that are texts."""
 
     headers: dict[str, str]
     payload: bytes
 
 
 class MessageBuffer:
-    """Takes bytes as they arrive, and gives the messages that are whole."""
+    """Parses messages from bytes that arrive in pieces."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are whole with these bytes.
+        """Yield the messages that these bytes complete.
 
         Raises:
             ServiceUnavailableError: what arrived is damaged; nothing after it can be trusted.
@@ -67,11 +62,6 @@ class MessageBuffer:
             del self._buffer[:total]
             yield _parse(message, headers)
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing waits for its rest."""
-        return not self._buffer
-
 
 def _parse(message: bytes, header_bytes: int) -> Message:
     end = len(message) - _CHECKSUM.size
@@ -86,7 +76,7 @@ def _parse(message: bytes, header_bytes: int) -> Message:
 
 
 def _headers(data: bytes) -> Iterator[tuple[str, str]]:
-    """The headers whose value is a text."""
+    """Yield the headers whose value is a text."""
     at = 0
     while at < len(data):
         begin, at = at + 1, at + 1 + data[at]
@@ -106,5 +96,5 @@ def _headers(data: bytes) -> Iterator[tuple[str, str]]:
 
 def _damaged(what: str) -> ServiceUnavailableError:
     return ServiceUnavailableError(
-        "KINESIS_EVENT_DAMAGED", f"What SubscribeToShard sent is damaged: {what}", "", "It is subscribed to anew."
+        "KINESIS_EVENT_DAMAGED", f"What SubscribeToShard sent is damaged: {what}", "", "It subscribes again by itself."
     )

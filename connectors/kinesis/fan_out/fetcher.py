@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis.cached_ranges import Extent, ShardKey
-from connectors.kinesis.client.botocore_hooks import SignedRequest
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.http2 import Http2Client
+from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import client_from_json

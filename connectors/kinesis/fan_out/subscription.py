@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, Protocol, Self
 
 import msgspec
@@ -19,11 +18,11 @@ import msgspec
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.cached_ranges import ShardKey
-from connectors.kinesis.client.botocore_hooks import SignedRequest
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
 from connectors.kinesis.client.eventstream import Message, MessageBuffer
-from connectors.kinesis.client.http2 import Answer, Http2Client
-from connectors.kinesis.client.responses import Event, Record, parse_event
+from connectors.kinesis.client.http2 import Http2Client, Response
+from connectors.kinesis.client.responses import Event, Record, parse_event, service_time_ms
+from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.offsets import Kind, Position, after
 
 __all__ = ["Fetched", "Order", "ShardSubscription", "SubscriptionHost"]
@@ -207,9 +206,9 @@ class ShardSubscription:
             self._opened = time.monotonic()
             await self._read_events(answer)
 
-    async def _read_events(self, answer: Answer) -> None:
+    async def _read_events(self, answer: Response) -> None:
         buffer = MessageBuffer()
-        at_ms = _date_ms(answer.headers.get("date"))
+        at_ms = service_time_ms(answer.headers.get("date"))
         self._last_event = time.monotonic()
         while not self.ended:
             if not self._host.has_room():
@@ -277,7 +276,7 @@ class ShardSubscription:
             self._host.note(self.order, live=live)
 
 
-async def _refusal(answer: Answer, order: Order) -> ConnectorError:
+async def _refusal(answer: Response, order: Order) -> ConnectorError:
     """Our error for an answer that is no stream of events."""
     body = bytearray()
     while piece := await answer.read():
@@ -315,8 +314,3 @@ def _silent(what: str, order: Order) -> ServiceUnavailableError:
         _where(order),
         "It is opened again by itself; if that goes on, check the network and proxies.",
     )
-
-
-def _date_ms(date: str | None) -> int:
-    """The service's time of an answer in milliseconds; this machine's, when it does not say."""
-    return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)

@@ -22,6 +22,7 @@ __all__ = [
     "client_to_json",
     "refuse_plaintext",
     "resolve_client",
+    "stream_named",
 ]
 
 T = TypeVar("T", bound="KinesisClientOptions")
@@ -33,6 +34,11 @@ _HOST: Final = re.compile(
     r"(?:[a-z0-9-]+\.)*kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
 )
 _LOCAL_REGION: Final = "us-east-1"
+
+
+def stream_named(stream: str) -> dict[str, str]:
+    """Return the parameter of a call that names a stream, by its name or ARN."""
+    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
 
 
 def _parse_url(text: str) -> str:

@@ -18,14 +18,16 @@ from zlib import crc32
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.kinesis.client.client import KinesisClient, patiently, shared_client
 from connectors.kinesis.client.errors import THROTTLED, service_error
+from connectors.kinesis.client.shared import patiently, shared_client
+from connectors.kinesis.options.client import stream_named
 from connectors.kinesis.sink.requests import Result, put_body, put_results
 from connectors.kinesis.sink.rows import BAD_ROW, Columns, Entry, entries, key_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
 __all__ = ["StreamLimits", "WriteSettings", "put_batches", "stream_limits"]
@@ -290,15 +292,13 @@ class _OrderedPut(_Put):
         rounds = self.rounds()
         while True:
             try:
-                answer = self.client.call("put_record", entry.stream, **_named(entry.stream), **_record(entry), **order)
+                answer = self.client.call(
+                    "put_record", entry.stream, **stream_named(entry.stream), **_record(entry), **order
+                )
             except ConnectorError as error:
                 rounds.wait(error, [entry])
             else:
                 return str(answer["SequenceNumber"])
-
-
-def _named(stream: str) -> dict[str, str]:
-    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
 
 
 def _record(entry: Entry) -> dict[str, Any]:

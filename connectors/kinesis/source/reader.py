@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kinesis.client.client import KinesisClient, patiently, shared_client
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
+from connectors.kinesis.client.shared import patiently, shared_client
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.iterators import ShardLook, check_kept, kept_iterator, report_loss
 from connectors.kinesis.source.records import aggregates, batches
 
 if TYPE_CHECKING:
+    from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page, Record
     from connectors.kinesis.options.client import KinesisClientOptions
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy, is_transient
 from connectors.kinesis.cached_ranges import Piece, ShardKey
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest

@@ -26,8 +26,9 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.responses import parse_page
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.datasource import KinesisBatchWriter, batch_writer
 from connectors.kinesis.offsets import TRIM, after, at_time
 from connectors.kinesis.options.client import client_options

@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kinesis.client.botocore_hooks import SignedRequest
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.eventstream import Message, MessageBuffer
-from connectors.kinesis.client.http2 import Answer, Http2Client
+from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, parse_event
+from connectors.kinesis.client.session import SignedRequest
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
 from connectors.kinesis.options.client import KinesisClientOptions, client_options
 from connectors.kinesis.options.source import parse_read_options
@@ -45,7 +46,7 @@ def test_messages_are_the_same_in_pieces_of_any_size_as_for_botocore(payloads: l
         found += buffer.feed(sent[begin : begin + size])
     theirs.add_data(sent)
     assert [(each.headers, each.payload) for each in found] == [(each.headers, each.payload) for each in theirs]
-    assert buffer.is_empty
+    assert not buffer._buffer
 
 
 def test_an_error_inside_of_a_stream_says_its_kind() -> None:
@@ -131,13 +132,13 @@ def run(work: Callable[[Http2Client], Awaitable[None]]) -> None:
     asyncio.run(all_of_it())
 
 
-async def subscribe(client: Http2Client, signed: SignedRequest) -> Answer:
+async def subscribe(client: Http2Client, signed: SignedRequest) -> Response:
     answer = await client.post(signed.url, signed.headers, signed.body, signed.certificates)
     await answer.begin()
     return answer
 
 
-async def events(answer: Answer, buffer: MessageBuffer) -> list[Event]:
+async def events(answer: Response, buffer: MessageBuffer) -> list[Event]:
     """The events of the next piece that has any."""
     while True:
         messages = list(buffer.feed(await answer.read()))
@@ -219,7 +220,7 @@ def test_many_answers_share_a_connection_and_one_that_is_not_read_stops_no_other
     other = client_of_consumers.register_stream_consumer(StreamARN=arn, ConsumerName="other")["Consumer"]["ConsumerARN"]
     client_of_consumers.close()
 
-    async def count(answer: Answer) -> int:
+    async def count(answer: Response) -> int:
         found, buffer = 0, MessageBuffer()
         while found < 12_000:
             found += sum(len(event.records) for event in await events(answer, buffer))
