@@ -177,13 +177,14 @@ class KinesisStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAv
 def open_stream(options: KinesisReadOptions) -> KinesisStream:
     """Build the stream of a query; only the source process needs it."""
     from connectors.kinesis.source.micro_batch import KinesisStream  # noqa: PLC0415 - tasks need none of it
-    from connectors.kinesis.source.shard_monitor import ShardWatch  # noqa: PLC0415 - as above
+    from connectors.kinesis.source.shard_monitor import ShardMonitor  # noqa: PLC0415 - as above
 
-    if not options.consumers:
-        return KinesisStream(options, ShardWatch(options))
-    from connectors.kinesis.fan_out.monitor import FanOutWatch  # noqa: PLC0415 - polling needs no spool
+    monitor = ShardMonitor(options)
+    if options.consumers:
+        from connectors.kinesis.fan_out.monitor import FanOut  # noqa: PLC0415 - polling needs no spool
 
-    return KinesisStream(options, FanOutWatch(options))
+        monitor.push_source = FanOut(options, monitor)
+    return KinesisStream(options, monitor)
 
 
 class KinesisBatchReader(SentToTasks, DataSourceReader):
@@ -220,7 +221,7 @@ def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, sh
         share: what the tasks' time between two calls is longer by.
     """
     settings = _settings(options, share)
-    count = -(-len(ranges) // (options.shards_per_task or 1))
+    count = len(ranges)
     if options.max_partitions is not None:
         count = min(count, options.max_partitions)
     return [KinesisPartition(tuple(ranges[number::count]), settings) for number in range(count)]

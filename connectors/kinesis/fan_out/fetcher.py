@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
-from connectors.kinesis.cached_ranges import Extent, ShardKey
+from connectors.kinesis.cached_ranges import CachedRange, ShardKey
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.http2 import Http2Client
 from connectors.kinesis.client.session import SignedRequest
@@ -240,7 +240,7 @@ class KinesisFetch:
             if shard is not None and shard.order is order:
                 shard.go_back(position)
 
-    def _taken(self, run: Sequence[Fetched]) -> tuple[Extent, int, Iterator[pa.RecordBatch]]:
+    def _taken(self, run: Sequence[Fetched]) -> tuple[CachedRange, int, Iterator[pa.RecordBatch]]:
         """The extent that a run of records without a gap is, the bytes of its rows, and the rows."""
         order = run[0].order
         records = [record for each in run for record in each.records]
@@ -248,7 +248,7 @@ class KinesisFetch:
         found = aggregates(records) if self._deaggregate else None
         opened = None if found is None else list(found)
         parts = list(zip(records, opened or repeat(None), strict=False))
-        extent = Extent(
+        extent = CachedRange(
             key=order.key,
             created_ms=order.created_ms,
             after=run[0].after,
