@@ -22,23 +22,11 @@ ShardKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CachedRange:
-    """A run of rows of one shard in one segment.
+    """A run of rows of one shard in one segment, from record ``first`` to record ``last``.
 
-    Attributes:
-        key: the shard.
-        created_ms: when its stream was created.
-        after: what it was read after: a position that a query began at, or the record before.
-        first: number of its first record.
-        last: number of its last record.
-        arrival_ms: when that arrived.
-        ended: the shard is closed, and this is its last record.
-        rows: how many rows there are.
-        records: how many records they came of.
-        size: bytes of their data.
-        deaggregate: aggregates of the KPL were taken apart.
-        segment: name of the segment; empty while it is being written.
-        digest: of the segment.
-        row: index of the first row in the segment.
+    ``after`` is the position after which it was read, and ``arrival_ms`` when the last record arrived. Its ``rows``
+    begin at the index ``row`` of the segment and come of so many ``records``, with ``size`` bytes of data. ``segment``
+    and its ``digest`` are empty while it is being written.
     """
 
     key: ShardKey
@@ -129,13 +117,8 @@ class CachedRange:
 class Piece:
     """A part of a batch's range that a segment holds.
 
-    Attributes:
-        segment: name of the segment.
-        digest: of the segment.
-        first_row, end_row: the rows of the cached range, end excluded.
-        begin: the position after which its records are wanted; earlier ones may be in the rows too.
-        last: the number of the last record that is wanted.
-        ended: the shard ends with it, and so does the range.
+    Records after ``begin`` up to ``last`` are wanted of the rows from ``first_row`` to before ``end_row``, which may
+    hold others. With ``ended`` the shard ends with it, and so does the range.
     """
 
     segment: str
@@ -191,12 +174,7 @@ class CachedRanges:
                 position = after(cached.last)
 
     def pieces(self, begin: Position, end: Position) -> tuple[Piece, ...]:
-        """Return the parts of a range that are cached, with gaps between, before and after them perhaps.
-
-        Args:
-            begin: where the range begins.
-            end: AFTER its last record, or END.
-        """
+        """Return the parts of a range, up to AFTER a record or END, that are cached; there may be gaps."""
         pieces: list[Piece] = []
         position = begin
         for cached in self._ranges:

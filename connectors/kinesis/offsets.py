@@ -69,13 +69,11 @@ _NUMBERED: Final = {Kind.TIME, Kind.AFTER, Kind.AT}
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in a shard.
+    """A position in a shard; ``number`` is a sequence number, or milliseconds since 1970.
 
-    Attributes:
-        kind: TRIM is the oldest record that the stream has, TIME the first record as new as a time, AFTER and AT the
-            place after and before a record, END a closed shard's end. LATEST is only ever written by users.
-        number: the sequence number, or milliseconds since 1970. Numbers compare as integers: as texts, "99" would come
-            after "100".
+    TRIM is the oldest record that the stream has, TIME the first record as new as a time, AFTER and AT the place after
+    and before a record, END a closed shard's end. LATEST is only ever written by users. Numbers compare as integers: as
+    texts, "99" would come after "100".
     """
 
     kind: Kind
@@ -123,11 +121,9 @@ def at_time(milliseconds: int) -> Position:
 
 @dataclass(frozen=True, slots=True)
 class ShardPositions:
-    """Where a query begins or a batch read ends.
+    """Where a query begins or a batch read ends: everywhere, or by stream and shard.
 
-    Attributes:
-        everywhere: the position in all shards; None when they are named.
-        named: positions by shard, by stream; the stream is empty when the user named none.
+    The name of the stream is empty when the user named none.
     """
 
     everywhere: Position | None = None

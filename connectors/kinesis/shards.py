@@ -71,16 +71,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A stream and its shards, at one time.
-
-    Attributes:
-        stream: how the user names it: its name or its ARN.
-        arn: its ARN.
-        created_ms: when it was created.
-        retention_ms: how long it keeps records.
-        at_ms: the service's time of this listing.
-        shards: its shards by id.
-    """
+    """A stream and its shards, at ``at_ms`` of the service's time; ``stream`` is its name or ARN in the options."""
 
     stream: str
     arn: str
@@ -99,11 +90,8 @@ class Listing:
 class Seen:
     """What has been seen of a shard's newest records.
 
-    Attributes:
-        number: the number of the newest record seen; None when there was none.
-        arrival_ms: when it arrived.
-        clean_ms: up to when, by the service's time, nothing came after it; None when nobody asked.
-        ended: the shard is closed.
+    ``number`` is the newest record seen, if there was one, and ``arrival_ms`` when it arrived. Up to ``clean_ms``, by
+    the service's time, nothing came after it; None when nobody asked. ``ended`` is for a closed shard.
     """
 
     number: int | None = None
@@ -116,15 +104,8 @@ class Seen:
 class ShardRange:
     """What a task reads of a shard: from a position up to and with a record, or to its end.
 
-    Attributes:
-        stream: name or ARN, to call the service with.
-        name: the name of the stream.
-        shard: the id of the shard.
-        begin: where it begins.
-        end: AFTER the last record, or END, or (in batch reads) a TIME or LATEST.
-        complete_ms: see `ShardState.complete_ms`.
-        retention_ms: how long the stream keeps records.
-        pieces: what of it the spool holds, in order; the rest is read from the service.
+    ``stream`` is the name or ARN to call the service with. The end is AFTER the last record, or END, or in batch reads
+    a TIME or LATEST. ``complete_ms`` is that of `ShardState`. ``pieces`` are what the spool holds; the rest is polled.
     """
 
     stream: str
@@ -232,12 +213,9 @@ def unproven(shard: str, state: ShardState, listing: Listing) -> bool:
 
 
 def readable(states: Mapping[str, ShardState], listing: Listing, *, preserve_order: bool = True) -> list[str]:
-    """Return the shards that may be read from these states, in the order of their ids.
+    """Return the shards that may be read from the states of `states_of`, in the order of their ids.
 
-    Args:
-        states: as of `states_of`.
-        listing: the stream.
-        preserve_order: a shard waits for its parents.
+    With ``preserve_order`` a shard waits for its parents.
     """
 
     def waits(shard: str) -> bool:
@@ -283,15 +261,10 @@ def overdue(state: ShardState, now_ms: int, retention_ms: int, parts: int = 1) -
 
 
 def is_worth_a_batch(state: StreamState, ends: Mapping[str, ShardState], listing: Listing) -> bool:
-    """Return whether there is something to read, or a shard that has been idle for long.
+    """Return whether there is something to read up to the ends of `next_state`, or a shard that has been idle for long.
 
     The latter makes a batch without rows, once in a quarter of the retention, so that later the silence of the shard is
     not taken for records that were trimmed unread.
-
-    Args:
-        state: the start of the batch.
-        ends: the end of each listed shard that is in play, as of `next_state`.
-        listing: the stream.
     """
     pairs = [(state.shards.get(shard, NEW), end) for shard, end in ends.items()]
     return any(end.position != begin.position or _is_stale(begin, end, listing) for begin, end in pairs)

@@ -30,12 +30,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class KinesisClient:
-    """Calls the service; safe to use from several threads. The first call connects.
-
-    Args:
-        options: where, and by which credentials.
-        connections: how many calls may run at a time.
-    """
+    """Calls the service from several threads, ``connections`` of them at a time. The first call connects."""
 
     def __init__(self, options: KinesisClientOptions, connections: int = 10) -> None:
         self._options = options
@@ -48,13 +43,8 @@ class KinesisClient:
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
         """Make one call, without retries.
 
-        Args:
-            operation: its name in Python, such as ``describe_stream_summary``.
-            where: the stream or shard it is about, for errors.
-            **parameters: as the service names them.
-
-        Returns:
-            The response, with ``AnsweredAt``, the service's time in milliseconds.
+        ``operation`` is its name in Python, such as ``describe_stream_summary``, and ``where`` names its stream or
+        shard in errors. The response gets ``AnsweredAt``, the service's time in milliseconds.
 
         Raises:
             ConnectorError: it failed.
@@ -88,11 +78,8 @@ class KinesisClient:
     def renew(self, keys: int) -> bool:
         """Make the next call read its keys again: somebody may have changed them in a shared file.
 
-        Args:
-            keys: which were refused, as `SignedRequest.keys` has it; when they are not the newest, nothing is done.
-
-        Returns:
-            Whether there may be others: not when the options give the keys.
+        Nothing is done when the refused ``keys`` (see `SignedRequest`) are not the newest. Returns whether there may be
+        others: not when the options give the keys.
         """
         if self._options.access_key is not None:
             return False
@@ -137,11 +124,7 @@ class KinesisClient:
         return summary
 
     def listing(self, stream: str, page_size: int = 1000) -> Listing:
-        """Return a stream and its shards.
-
-        Args:
-            stream: name or ARN.
-            page_size: the most shards of one call.
+        """Return a stream and its shards, listed ``page_size`` shards at a time.
 
         Raises:
             ConnectorError: a call failed.
@@ -187,12 +170,7 @@ class KinesisClient:
         return parse_page(response[BODY], response["AnsweredAt"], f"{stream}, {shard}")
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """Return the signed request that subscribes a consumer to a shard.
-
-        Args:
-            consumer: ARN of the consumer.
-            shard: id of the shard.
-            position: where to begin.
+        """Return the signed request that subscribes a consumer, by its ARN, to a shard.
 
         Raises:
             ConnectorError: it cannot be signed.

@@ -114,13 +114,10 @@ _SECRETS: Final = re.compile(
 
 
 def service_error(operation: str, where: str, response: Mapping[str, Any], role: str | None = None) -> ConnectorError:
-    """Build the error for a response of the service.
+    """Build the error for a response of the service, as botocore parses it.
 
-    Args:
-        operation: the call, such as ``GetRecords``, or ``AssumeRole``, which is made for another.
-        where: the stream or shard it is about.
-        response: as botocore parses it.
-        role: the role that the options name.
+    ``where`` names the stream or shard, and ``role`` is that of the options. The operation may be ``AssumeRole``, which
+    is made for another one.
     """
     error, name = response.get("Error", {}), _name(response)
     message = _cleaned(error.get("Message") or error.get("message") or "")

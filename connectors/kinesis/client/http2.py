@@ -259,13 +259,10 @@ class Http2Client:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, certificates: str | None = None
     ) -> Response:
-        """Send a request; the response is a context.
+        """Send a request with a body of at most 16 kB; the response is a context.
 
-        Args:
-            url: where to; with ``http:`` HTTP/2 is spoken without asking.
-            headers: without those that belong to a connection.
-            body: at most 16 kB.
-            certificates: a file with those of the authorities that are trusted; None for the system's own.
+        With ``http:`` HTTP/2 is spoken without asking. ``certificates`` is a file with the authorities that are
+        trusted; None for the system's own.
 
         Raises:
             ServiceUnavailableError: there is no connection, or the other side does not speak HTTP/2.

@@ -60,12 +60,9 @@ _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 class Page:
     """One response of GetRecords.
 
-    Attributes:
-        records: in their order; none is normal, also when more lie ahead.
-        following: the iterator of the next page; None at the end of a closed shard.
-        behind_ms: how far the page is behind the newest record; 0 when nothing lies ahead.
-        at_ms: the service's time of the response, in whole seconds.
-        size: bytes of the response.
+    ``records`` may be empty also when more lie ahead; ``following`` is the iterator of the next page, None at the end
+    of a closed shard. ``behind_ms`` is 0 when nothing lies ahead. ``at_ms`` is the service's time, in whole seconds,
+    and ``size`` the bytes of the response.
     """
 
     records: list[Record]
@@ -94,11 +91,9 @@ def parse_page(body: bytes, at_ms: int, where: str) -> Page:
 class Event:
     """One event of SubscribeToShard.
 
-    Attributes:
-        records: in their order; none is normal, an idle shard has an event every few seconds.
-        continuation: the number after which to subscribe next; it need not be a record's. None at a shard's end.
-        behind_ms: how far the event is behind the newest record; 0 when nothing lies ahead.
-        ended: the shard is closed, and this is its last event.
+    ``records`` may be empty: an idle shard has an event every few seconds. ``continuation`` is the number after which
+    to subscribe next, which need not be a record's; None at a shard's end. ``behind_ms`` is 0 when nothing lies ahead.
+    With ``ended`` the shard is closed, and this is its last event.
     """
 
     records: list[Record]

@@ -46,12 +46,8 @@ _READ_SECONDS: Final = 30
 class SignedRequest:
     """A signed HTTP request; its signature is valid for some minutes.
 
-    Attributes:
-        url: where to send it.
-        headers: the signature among them.
-        body: what to send.
-        certificates: a file with the authorities that botocore trusts; None for ``http:``.
-        keys: how often the keys had been read again when it was signed.
+    ``certificates`` is a file with the authorities that botocore trusts; None for ``http:``. ``keys`` is how often the
+    keys had been read again.
     """
 
     url: str
@@ -63,13 +59,7 @@ class SignedRequest:
 
 @contextmanager
 def named_errors(operation: str, where: str, options: KinesisClientOptions) -> Iterator[None]:
-    """Raise botocore's errors as our own.
-
-    Args:
-        operation: what is done, for errors.
-        where: the stream or shard it is about.
-        options: name the role.
-    """
+    """Raise botocore's errors as our own; ``operation`` and ``where`` (its stream or shard) are named in them."""
     try:
         yield
     except ClientError as error:
@@ -153,13 +143,7 @@ def _find(find: Callable[[], T]) -> T:
 
 
 def open_client(session: Session, options: KinesisClientOptions, connections: int) -> Any:
-    """Open a client of Kinesis with our hooks.
-
-    Args:
-        session: as of `open_session`.
-        options: where the service is.
-        connections: how many calls may run at a time.
-    """
+    """Open a client of Kinesis with our hooks, for so many calls at a time."""
     config = Config(
         connect_timeout=_CONNECT_SECONDS,
         read_timeout=_READ_SECONDS,
@@ -185,15 +169,7 @@ def open_client(session: Session, options: KinesisClientOptions, connections: in
 def sign(
     session: Session, client: Any, operation: str, parameters: Mapping[str, Any], *, allow_insecure: bool
 ) -> SignedRequest:
-    """Sign a request that botocore cannot send, as it speaks HTTP/1.1 only.
-
-    Args:
-        session: finds the credentials.
-        client: knows the address and the region.
-        operation: as the service names it.
-        parameters: become its body.
-        allow_insecure: the option.
-    """
+    """Sign a request that botocore cannot send, as it speaks HTTP/1.1 only; the parameters become its body."""
     credentials = session.get_credentials()
     if credentials is None:
         raise NoCredentialsError

@@ -35,12 +35,7 @@ def shared_client(options: KinesisClientOptions) -> KinesisClient:
 def patiently(
     attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
 ) -> T:
-    """Call until it succeeds, fails for good, or ``numRetries`` is used up.
-
-    Args:
-        attempt: what to try.
-        options: how often, and how long between.
-        sleep: waits so many seconds; when it returns True, nothing more is tried.
+    """Call until it succeeds, fails for good, ``numRetries`` is used up, or ``sleep`` returns True.
 
     Raises:
         ConnectorError: the last error.

@@ -89,15 +89,7 @@ def registered_consumer(
 
 @dataclass(slots=True)
 class _Consumer:
-    """A consumer that is wanted.
-
-    Attributes:
-        name: its name or ARN.
-        arn: its ARN, when it is ACTIVE.
-        job: asks for it.
-        asked: when that began.
-        backoff: the time between.
-    """
+    """A consumer that is wanted, by its name or ARN; ``arn`` is set when it is ACTIVE, ``job`` until then."""
 
     name: str
     arn: str | None = None
@@ -109,11 +101,7 @@ class _Consumer:
 class StreamConsumers:
     """The consumers of a query's streams, found and registered in the background.
 
-    Args:
-        options: the parsed options.
-        client: calls the service.
-        scheduler: does the work.
-        active: called with the ARN of a stream whose consumer is ACTIVE.
+    ``active`` is called with the ARN of a stream whose consumer is ACTIVE.
     """
 
     def __init__(

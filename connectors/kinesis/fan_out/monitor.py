@@ -50,11 +50,8 @@ _LAGGING_CHECKS: Final = 4
 class StallDetector:
     """The fetchers that report nothing, by index: a process that hangs is no reason not to poll its shards.
 
-    It counts checks and not time: while this process is stopped itself, it hears nothing either.
-
-    Args:
-        patience: seconds in which a fetcher may report nothing; at least 3.
-        period: seconds between two checks.
+    It counts checks, made every ``period`` seconds, and not time: while this process is stopped itself, it hears
+    nothing either. A fetcher may report nothing for ``patience`` seconds, at least 3.
     """
 
     def __init__(self, patience: float, period: float) -> None:
@@ -89,18 +86,11 @@ class StallDetector:
 class _Subscribed:
     """A shard that is followed, and its subscription.
 
-    Attributes:
-        created_ms: when its stream was created.
-        ordered: the position after which the fetcher was ordered to begin.
-        read: how far the query has read.
-        head: the end of the chain that leads on from there.
-        arrival_ms: when the last record of the chain arrived.
-        clean: a position, and up to when nothing came after it.
-        live: the subscription works.
-        refused: the service does not take the position.
-        lagging: how often in a row it was seen to lag.
-        brought: the newest record that segments ever brought; -1 when none did.
-        lost_at: when a segment was last seen to be lost, by the monotonic clock: it may have been this shard's newest.
+    The fetcher was ordered to begin after ``ordered``, and the query has read up to ``read``. ``head`` is the end of
+    the chain that leads on from there; its last record arrived at ``arrival_ms``. ``clean`` is a position, and up to
+    when nothing came after it. The service does not take a ``refused`` position. ``lagging`` counts the checks in a row
+    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at``, by the
+    monotonic clock, a segment was lost that may have held this shard's newest.
     """
 
     created_ms: int
@@ -139,12 +129,7 @@ def _number(position: Position) -> int:
 
 
 class FanOut(PushSource):
-    """Pushes the records of subscriptions into a monitor.
-
-    Args:
-        options: the parsed options, with consumers.
-        monitor: polls what is not pushed.
-    """
+    """Pushes the records of subscriptions into a monitor, which polls what is not pushed."""
 
     def __init__(self, options: KinesisReadOptions, monitor: ShardMonitor) -> None:
         self._options = options

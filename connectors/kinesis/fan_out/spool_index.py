@@ -37,10 +37,7 @@ def spool_id(endpoint: str | None, region: str | None) -> str:
 class SpoolIndex:
     """What the spool holds; its methods may be called by any thread.
 
-    Args:
-        root: the folder.
-        spool: as of `spool_id`.
-        deaggregate: whether aggregates of the KPL are taken apart; segments that were written otherwise are foreign.
+    ``spool`` is that of `spool_id`. Segments whose aggregates were not taken apart as ``deaggregate`` says are foreign.
     """
 
     def __init__(self, root: str, spool: str, *, deaggregate: bool) -> None:
@@ -107,9 +104,7 @@ class SpoolIndex:
     def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
         """Read all new segments of a fetcher; return the shards that they hold something of.
 
-        Args:
-            fetcher: whose.
-            newest: the number of one that existed, if there is one.
+        ``newest`` is the number of a segment that existed, if it is known.
         """
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
         first = self._next.get(fetcher, 0)
@@ -170,13 +165,7 @@ class SpoolIndex:
             return self._shards[key, created_ms].pieces(begin, end)
 
     def free(self, read: Streams, followed: Collection[ShardKey], running: Collection[str]) -> None:
-        """Delete what no batch needs any more.
-
-        Args:
-            read: how far the streams were read, durably.
-            followed: the shards that are followed now.
-            running: the fetchers that run.
-        """
+        """Delete what no batch needs any more, after the streams were read durably up to these states."""
         freed: list[str] = []
         with self._lock:
             for (key, _), ranges in self._shards.items():

@@ -184,11 +184,9 @@ def check_consumer_of(stream: str, consumer: str) -> None:
 
 
 def check_no_fan_out(raw: Mapping[str, str | None], *, asked: bool) -> None:
-    """Refuse options of efo beside polling, which does not use them; with ``asked`` only warn.
+    """Refuse options of efo beside polling, which does not use them.
 
-    Args:
-        raw: names in any case to texts.
-        asked: whether consumerMode was given; without it, it may have been forgotten.
+    When consumerMode was ``asked`` for, it was not forgotten: that is only a warning.
 
     Raises:
         OptionError: there is one, and polling is the default.

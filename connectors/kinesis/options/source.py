@@ -219,12 +219,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KinesisReadOptions:
-    """Parse and check the options of a source.
-
-    Args:
-        raw: what Spark hands over: names in any case to texts.
-        environ: the environment of the driver, for secrets and the region.
-        streaming: None while it is not decided whether it is a stream.
+    """Parse and check the options of a source; ``streaming`` is None while it is not decided whether it is a stream.
 
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.

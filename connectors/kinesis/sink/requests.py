@@ -1,4 +1,4 @@
-"""The bodies of PutRecords, by msgspec: botocore would look at each record twice, to validate it and to write it."""
+"""The bodies of PutRecords, by msgspec: botocore would visit each record twice, to validate it and to write it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Result", "put_body", "put_results"]
 
 
 class _Record(msgspec.Struct, gc=False):
-    """A record of a request, under the names of the service; its data are written as base64."""
+    """A record of a request, under the names of the service; its data become base64."""
 
     Data: bytes
     PartitionKey: str
@@ -30,32 +30,27 @@ class _Request(msgspec.Struct):
 
 
 class Result(msgspec.Struct, gc=False):
-    """What became of a record; nothing is said of one that was put."""
+    """The result of a record; empty for one that was put."""
 
     ErrorCode: str | None = None
     ErrorMessage: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _Response(msgspec.Struct):
     Records: list[Result]
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(_Answer)
+_DECODER = msgspec.json.Decoder(_Response)
 
 
 def put_body(stream: str, records: Sequence[Entry]) -> bytes:
-    """The body of a request.
-
-    Args:
-        stream: name or ARN.
-        records: what is put.
-    """
+    """Return the body of a request; ``stream`` is a name or an ARN."""
     written = [
-        _Record(each.data, each.key)
-        if each.explicit_hash_key is None
-        else _Record(each.data, each.key, each.explicit_hash_key)
-        for each in records
+        _Record(entry.data, entry.key)
+        if entry.explicit_hash_key is None
+        else _Record(entry.data, entry.key, entry.explicit_hash_key)
+        for entry in records
     ]
     if stream.startswith("arn:"):
         return _ENCODER.encode(_Request(written, StreamARN=stream))
@@ -63,18 +58,13 @@ def put_body(stream: str, records: Sequence[Entry]) -> bytes:
 
 
 def put_results(body: bytes, count: int, stream: str) -> list[Result]:
-    """What became of each record of a request, from its answer.
-
-    Args:
-        body: the answer.
-        count: how many records were sent.
-        stream: where to, for errors.
+    """Return the result of each record of a request that sent ``count``.
 
     Raises:
-        ServiceUnavailableError: it is not an answer of PutRecords to so many; a cut connection can leave such.
+        ServiceUnavailableError: it is not a response of PutRecords to so many; a cut connection can leave such.
     """
     results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count:
-        said = ValueError(f"it says what became of {len(results)} records, and {count} were sent")
-        raise malformed(f"The answer of PutRecords ({len(body)} bytes)", said, stream)
+        reason = ValueError(f"it has {len(results)} results, and {count} records were sent")
+        raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
     return results

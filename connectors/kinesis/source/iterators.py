@@ -41,11 +41,7 @@ def _at_once(call: Callable[[], Page]) -> Page:
 class ShardPages:
     """The pages of a shard.
 
-    Attributes:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
-        in_turn: makes a call when the shard may be asked again, and once more when it fails and that may pass.
+    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass.
     """
 
     client: KinesisClient
@@ -56,13 +52,9 @@ class ShardPages:
     def read(
         self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = FEW_PAGES
     ) -> Iterator[Page]:
-        """Yield the pages from a position on, up to the end of a closed shard.
+        """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
 
-        Args:
-            position: where to begin.
-            limit: returns the most records of the next page.
-            was_read: see `iterator_or_oldest`.
-            most: the most pages.
+        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`.
 
         Raises:
             ConnectorError: a call failed.
@@ -112,14 +104,8 @@ def first_record(pages: ShardPages, position: Position) -> Record | None:
 def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position: Position, *, was_read: bool) -> str:
     """Return an iterator at a position, or at the oldest record where the one before the position was trimmed.
 
-    The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone.
-
-    Args:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
-        position: the position.
-        was_read: a query has read the record, so that it is one of this shard.
+    The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone. With
+    ``was_read`` a query has read the record, so that it is one of this shard.
 
     Raises:
         ConnectorError: the call failed.
@@ -163,18 +149,12 @@ def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
 
 
 def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fail: bool) -> None:
-    """Report records after a position that may have been trimmed.
+    """Report records after a position that may have been trimmed, as ``complete_ms`` is before the retention.
 
     The record at the position proves that nothing after it is gone. If that is gone too, what came after it may have
     been: that is a loss if the shard has newer records. A shard without any was idle, or all of its records are gone,
-    which nobody can tell: that is a warning.
-
-    Args:
-        pages: of the shard.
-        position: how far the shard has been read.
-        complete_ms: as of `ShardState`; longer ago than the retention. 0 for a shard that is older than the retention,
-            and of which nothing was read, though all of it was to be.
-        fail: the option ``failOnDataLoss``.
+    which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is older than the retention, and of
+    which nothing was read, though all of it was to be.
 
     Raises:
         DataLossError: records may be gone, and ``fail`` is set.

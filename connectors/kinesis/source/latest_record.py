@@ -35,12 +35,8 @@ _CLEAN_SLACK_MS: Final = 1000
 def probe_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int | None, None]:
     """Yield the times at which to look for the latest record, until all newer ones arrived within a window.
 
-    Send when the first record as new as the time arrived, or None when there is none.
-
-    Args:
-        low_ms: nothing older is of interest.
-        now_ms: the service's time.
-        window_ms: how far behind the newest record the result may lie.
+    Nothing older than ``low_ms`` is of interest; ``now_ms`` is the service's time. Send when the first record as new as
+    the time arrived, or None when there is none.
     """
     width, empty_from = window_ms, now_ms
     arrival: int | None = None
@@ -61,15 +57,9 @@ def probe_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int 
 
 
 class LatestRecord:
-    """Follows one shard to its latest record; not thread-safe.
+    """Follows one shard to its latest record, from the state to which it was read; not thread-safe.
 
-    Args:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
-        state: how far it has been read.
-        window_ms: how far behind the newest record the last one seen may lie.
-        oldest_ms: the service has nothing older, by its time.
+    The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``.
     """
 
     def __init__(

@@ -75,9 +75,7 @@ class KinesisStream:
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` itself if there is nothing new.
 
-        Args:
-            start: where the batch begins.
-            everything: without limits, as under Trigger.Once.
+        With ``everything`` it has no limits, as under Trigger.Once.
 
         Raises:
             ConnectorError: the service cannot be asked, a stream was recreated, or records are gone.

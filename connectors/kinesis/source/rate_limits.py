@@ -43,14 +43,9 @@ class Share:
 
 
 def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes: int | None) -> dict[str, Share]:
-    """Return the share of each shard that takes part in a batch.
+    """Return the share of each shard that takes part in a batch, for the starts of those that have something new.
 
     Where there are fewer records than shards, those that are furthest behind take part.
-
-    Args:
-        states: the start of each shard that has something new, by any key.
-        max_records: the most records of the batch.
-        max_bytes: the most bytes of the batch.
     """
     order = sorted(states, key=lambda shard: (states[shard].complete_ms or 0, shard))
     if max_records is not None:

@@ -36,14 +36,8 @@ _TIP_PAGES: Final = 5
 class ReadSettings:
     """How tasks read.
 
-    Attributes:
-        client: where the service is, and by which credentials.
-        page_records: the most records of a call.
-        period: seconds between two calls to a shard.
-        rate: bytes a second that are read from a shard.
-        deaggregate: take aggregates of the KPL apart.
-        fail_on_data_loss: the option.
-        spool: the folder of segments; empty without subscriptions.
+    ``page_records`` is the most records of a call, ``period`` the seconds between two calls to a shard, and ``rate``
+    the bytes a second that are read from it. ``spool`` is the folder of segments; empty without subscriptions.
     """
 
     client: KinesisClientOptions

@@ -37,9 +37,7 @@ class Job:
 class Scheduler:
     """Runs jobs, each by one thread at a time. The threads end with the process.
 
-    Args:
-        threads: the most threads.
-        failed: called with what a job raised; the job is not run again.
+    A job that raises is not run again; ``failed`` is called with its error.
     """
 
     def __init__(self, threads: int, failed: Callable[[BaseException], object]) -> None:

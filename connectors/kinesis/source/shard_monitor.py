@@ -96,14 +96,9 @@ class _Pacer:
 class PollTask:
     """Polls one shard for its latest record, as a job of the scheduler.
 
-    Attributes:
-        latest: finds the record.
-        seen: the newest of what was polled and what was pushed.
-        exact: the round that is wanted goes up to the newest record.
-        wanted: when a round was asked for last, by the monotonic clock.
-        began: when the round that is under way began.
-        fresh_as_of: when the last finished round began.
-        cpu_seconds: processor time of the round that is under way.
+    ``seen`` is the newest of what was polled and pushed. ``wanted`` is when a round was asked for last, by the
+    monotonic clock, and with ``exact`` up to the newest record; ``began`` is when the round under way began,
+    ``fresh_as_of`` when the last finished one did.
     """
 
     monitor: ShardMonitor
