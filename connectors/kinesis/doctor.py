@@ -238,11 +238,7 @@ def _checkpoint(
 
 
 def _check_state(client: KinesisClient, options: KinesisReadOptions, state: StreamState, listing: Listing) -> None:
-    """Refuse a state whose shards or records are gone.
-
-    Raises:
-        DataLossError: they are.
-    """
+    """Refuse a state whose shards or records are gone."""
     check_vanished(state, listing, fail=True)
     for shard, one in with_unread(state, listing).shards.items():
         if unproven(shard, one, listing):

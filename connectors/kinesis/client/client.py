@@ -30,7 +30,10 @@ _HOUR_MS: Final = 3_600_000
 
 
 class KinesisClient:
-    """Calls the service from several threads, ``connections`` of them at a time. The first call connects."""
+    """Calls the service from several threads, ``connections`` of them at a time. The first call connects.
+
+    Every call raises a `ConnectorError` when it fails; none is made again.
+    """
 
     def __init__(self, options: KinesisClientOptions, connections: int = 10) -> None:
         self._options = options
@@ -41,13 +44,10 @@ class KinesisClient:
         """How often the keys were read again."""
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
-        """Make one call, without retries.
+        """Make one call about a stream or shard, which ``where`` names in errors.
 
-        ``operation`` is its name in Python, such as ``describe_stream_summary``, and ``where`` names its stream or
-        shard in errors. The response gets ``AnsweredAt``, the service's time in milliseconds.
-
-        Raises:
-            ConnectorError: it failed.
+        ``operation`` is its name in Python, such as ``describe_stream_summary``. The response gets ``AnsweredAt``, the
+        service's time in milliseconds.
         """
         name = "".join(part.capitalize() for part in operation.split("_"))
         with named_errors(name, where, self._options):
@@ -67,7 +67,6 @@ class KinesisClient:
         return response
 
     def _open(self) -> tuple[Any, Any]:
-        """Return the session and the client of botocore."""
         with self._lock:
             if self._opened is None:
                 with named_errors("Opening a client", "kinesis", self._options):
@@ -89,11 +88,7 @@ class KinesisClient:
         return True
 
     def credentials(self) -> str:
-        """Return how credentials are found, as botocore names it; a role is assumed once.
-
-        Raises:
-            ConnectorError: there are none, or the role cannot be assumed.
-        """
+        """Return how credentials are found, as botocore names it; a role is assumed once."""
         with named_errors("Finding credentials", "kinesis", self._options):
             credentials = open_session(self._options).get_credentials()
             if credentials is None:
@@ -102,11 +97,7 @@ class KinesisClient:
         return str(credentials.method)
 
     def address(self) -> tuple[str, str]:
-        """Return region and URL of the service.
-
-        Raises:
-            ConnectorError: the region is unknown.
-        """
+        """Return region and URL of the service."""
         meta = self._open()[1].meta
         return str(meta.region_name), str(meta.endpoint_url)
 
@@ -115,7 +106,6 @@ class KinesisClient:
 
         Raises:
             SourceGoneError: it does not exist, or is being deleted.
-            ConnectorError: the call failed.
         """
         response = self.call("describe_stream_summary", stream, **stream_named(stream))
         summary: dict[str, Any] = response["StreamDescriptionSummary"]
@@ -124,11 +114,7 @@ class KinesisClient:
         return summary
 
     def listing(self, stream: str, page_size: int = 1000) -> Listing:
-        """Return a stream and its shards, listed ``page_size`` shards at a time.
-
-        Raises:
-            ConnectorError: a call failed.
-        """
+        """Return a stream and its shards, listed ``page_size`` shards at a time."""
         summary = self.describe(stream)
         pages = list(self._shard_pages(stream, page_size))
         return Listing(
@@ -151,8 +137,7 @@ class KinesisClient:
     def iterator(self, stream: str, shard: str, position: Position) -> str:
         """Return an iterator at a position; it is valid for five minutes.
 
-        Raises:
-            ConnectorError: the call failed; with `INVALID_ARGUMENT` the position is not one of this shard.
+        Fails with `INVALID_ARGUMENT` when the position is not one of this shard.
         """
         begin = _position_parameters(position, "ShardIteratorType", "StartingSequenceNumber")
         where = f"{stream}, {shard}"
@@ -162,19 +147,14 @@ class KinesisClient:
     def records(self, iterator: str, limit: int, stream: str, shard: str) -> Page:
         """Return the records that follow an iterator, as far as one response goes.
 
-        Raises:
-            ConnectorError: the call failed; with `EXPIRED_ITERATOR` a new iterator helps.
+        Fails with `EXPIRED_ITERATOR` when a new iterator helps.
         """
         named = stream_named(stream) if stream.startswith("arn:") else {}
         response = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
         return parse_page(response[BODY], response["AnsweredAt"], f"{stream}, {shard}")
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """Return the signed request that subscribes a consumer, by its ARN, to a shard.
-
-        Raises:
-            ConnectorError: it cannot be signed.
-        """
+        """Return the signed request that subscribes a consumer, by its ARN, to a shard."""
         keys = self._keys
         parameters = {
             "ConsumerARN": consumer,
@@ -187,11 +167,7 @@ class KinesisClient:
         return replace(signed, keys=keys)
 
     def put_records(self, stream: str, body: bytes) -> bytes:
-        """Make one PutRecords whose body is finished; return the body of the response.
-
-        Raises:
-            ConnectorError: the call failed.
-        """
+        """Make one PutRecords whose body is finished; return the body of the response."""
         response: bytes = self.call("put_records", stream, **stream_named(stream), **{BODY: body})[BODY]
         return response
 

@@ -38,7 +38,10 @@ _CONNECT_SECONDS: Final = 10.0
 
 
 class Response:
-    """The response to one request; a context that resets the stream at its end."""
+    """The response to one request; a context that resets the stream at its end.
+
+    Waiting for it raises a `ServiceUnavailableError` when the connection was cut, or the stream reset.
+    """
 
     def __init__(self, connection: _Connection, stream_id: int) -> None:
         self._connection = connection
@@ -69,21 +72,13 @@ class Response:
         self._connection.retire()
 
     async def begin(self) -> None:
-        """Wait for status and headers.
-
-        Raises:
-            ServiceUnavailableError: the connection was cut, or the stream reset.
-        """
+        """Wait for status and headers."""
         while not self.status:
             self._raise_if_over()
             await self._wait()
 
     async def read(self) -> bytes:
-        """Return what has arrived since the last call, after a wait if that is nothing; no bytes at the end.
-
-        Raises:
-            ServiceUnavailableError: the connection was cut, or the stream reset.
-        """
+        """Return what has arrived since the last call, after a wait if that is nothing; no bytes at the end."""
         while not self._pieces:
             if self._over and self._error is None:
                 return b""
@@ -265,7 +260,8 @@ class Http2Client:
         trusted; None for the system's own.
 
         Raises:
-            ServiceUnavailableError: there is no connection, or the other side does not speak HTTP/2.
+            CredentialsError: the certificate of the service is not trusted, or there is no file of authorities.
+            ServiceUnavailableError: it cannot be reached, or does not speak HTTP/2.
         """
         parts = urlsplit(url)
         connection = await self._connection(parts.scheme, parts.netloc, certificates)
@@ -293,12 +289,7 @@ class Http2Client:
 
 
 async def _connect(scheme: str, authority: str, certificates: str | None) -> _Connection:
-    """Open a connection.
-
-    Raises:
-        CredentialsError: the certificate of the other side is not trusted, or there is no file of authorities.
-        ServiceUnavailableError: it cannot be reached, or does not speak HTTP/2.
-    """
+    """Open a connection; the errors are those of `Http2Client.post`."""
     parts = urlsplit(f"{scheme}://{authority}")
     context = _tls(certificates) if scheme == "https" else None
     port = parts.port or (443 if context is not None else 80)

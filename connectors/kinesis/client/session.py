@@ -69,11 +69,7 @@ def named_errors(operation: str, where: str, options: KinesisClientOptions) -> I
 
 
 def open_session(options: KinesisClientOptions) -> Session:
-    """Open a session with the credentials of the options.
-
-    Raises:
-        CredentialsError: the credentials cannot be read.
-    """
+    """Open a session with the credentials of the options."""
     session = Session(profile=options.profile)
     # Clients for credentials are made from it too, and any of them may have its URL from the environment or a file.
     session.register("request-created", partial(_check_plaintext, allowed=options.allow_insecure))

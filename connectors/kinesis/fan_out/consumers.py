@@ -35,7 +35,6 @@ def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, regist
     Raises:
         OptionError: it does not exist, and must not be registered; or it is one of another stream.
         ServiceUnavailableError: it is not ACTIVE yet.
-        ConnectorError: a call failed.
     """
     where = f"{stream_arn}, {name}"
     consumer = registered_consumer(client, stream_arn, name, register=register)
@@ -64,7 +63,6 @@ def registered_consumer(
 
     Raises:
         OptionError: it does not exist, and must not be registered; or it is one of another stream.
-        ConnectorError: the call failed.
     """
     where = f"{stream_arn}, {name}"
     named = {"StreamARN": stream_arn, "ConsumerName": name}

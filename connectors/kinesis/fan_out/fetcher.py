@@ -297,6 +297,5 @@ def _joined(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _sizes(rows: pa.RecordBatch) -> Sizes:
-    """Return the bytes of each row: of its data and keys."""
     lengths = [pc.binary_length(rows[name]) for name in ("data", "partitionKey", "explicitHashKey")]
     return np.asarray(pc.add(pc.add(lengths[0], lengths[1]), pc.fill_null(lengths[2], 0)), np.int64)

@@ -221,7 +221,6 @@ class FanOut(PushSource):
             self._spool_is_open = True
 
     def _start(self) -> None:
-        """Start the fetchers."""
         options = self._options
         plan = FetchPlan(
             target=TARGET,
@@ -254,7 +253,6 @@ class FanOut(PushSource):
             self._monitor.scheduler.add(Job(self._check), _CHECK_SECONDS)
 
     def _fetcher_of(self, key: ShardKey) -> int:
-        """Return the index of a shard's fetcher."""
         return zlib.crc32(" ".join(key).encode()) % self._options.fetchers
 
     def _order(self, key: ShardKey, shard: _Subscribed) -> None:

@@ -93,13 +93,7 @@ def _polled(
 
 
 def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a piece.
-
-    Raises:
-        SpoolError: the segment is missing or damaged.
-        OSError: it cannot be read.
-        ValueError: it holds something else.
-    """
+    """Yield the rows of a piece; raises when the segment is missing, damaged, or holds something else."""
     segment = SegmentReader(LocalStore(root, "task"), piece.segment, piece.digest)
     last: int | None = None
     for _, batch in segment.batches(piece.first_row, piece.end_row):

@@ -84,11 +84,7 @@ class SpoolIndex:
         return self._store.list(_INBOX)
 
     def make(self) -> None:
-        """Make the folder, where it is gone.
-
-        Raises:
-            SpoolError: see `open`.
-        """
+        """Make the folder, where it is gone; the errors are those of `open`."""
         self._store.make_root()
         what = ""
         with contextlib.suppress(SpoolDamagedError):

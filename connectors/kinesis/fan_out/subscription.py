@@ -162,11 +162,7 @@ class ShardSubscription:
         return delay
 
     async def _read_one(self) -> None:
-        """Read one subscription to its end.
-
-        Raises:
-            ConnectorError: it cannot be opened, failed, was cut, or is silent.
-        """
+        """Read one subscription to its end; raises when it cannot be opened, failed, was cut, or is silent."""
         self._served = self._clean_reported = False
         order, host = self.order, self._host
         signed = await host.sign(order.consumer, order.key[1], self._resume)

@@ -263,7 +263,6 @@ def _without_milliseconds(raw: Mapping[str, str]) -> dict[str, str]:
 
 
 def _streams(options: KinesisReadOptions) -> tuple[str, ...]:
-    """Return names or ARNs, each once."""
     if options.stream_name is None and options.stream_arn is None:
         raise OptionError("OPTION_MISSING", "Neither streamName nor streamARN is given", FORMAT, "Give one of them.")
     if options.stream_name is not None and options.stream_arn is not None:

@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+import msgspec
+
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.client.errors import THROTTLED, service_error
+from connectors.kinesis.client.responses import decoded, malformed
 from connectors.kinesis.client.shared import patiently, shared_client
 from connectors.kinesis.options.client import stream_named
-from connectors.kinesis.sink.requests import Result, put_body, put_results
 from connectors.kinesis.sink.rows import BAD_ROW, Columns, Entry, entries, key_name
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = ["StreamLimits", "WriteSettings", "put_batches", "stream_limits"]
+__all__ = ["StreamLimits", "WriteSettings", "put_batches", "put_results", "stream_limits"]
 
 _log = logging.getLogger(__name__)
 _LANES: Final = 10
@@ -200,7 +202,7 @@ class _ChunkWriter(_Writer):
         while True:
             error: ConnectorError | None
             try:
-                body = self.client.put_records(stream, put_body(stream, waiting))
+                body = self.client.put_records(stream, _request_body(stream, waiting))
                 error, failed = _refused(stream, waiting, put_results(body, len(waiting), stream))
             except ConnectorError as raised:
                 error, failed = raised, waiting
@@ -211,7 +213,7 @@ class _ChunkWriter(_Writer):
 
 
 def _refused(
-    stream: str, sent: Sequence[Entry], results: Sequence[Result]
+    stream: str, sent: Sequence[Entry], results: Sequence[_Result]
 ) -> tuple[ConnectorError | None, Sequence[Entry]]:
     """Return the records of a request that must be sent again, and why: an error that waiting does not help, if any."""
     refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if result.ErrorCode is not None]
@@ -261,7 +263,6 @@ class _OrderedWriter(_Writer):
                 raise
 
     def _put_one(self, entry: Entry, before: str | None) -> str:
-        """Put a row; return its sequence number."""
         record: dict[str, Any] = {"Data": entry.data, "PartitionKey": entry.key, **stream_named(entry.stream)}
         if entry.explicit_hash_key is not None:
             record["ExplicitHashKey"] = entry.explicit_hash_key
@@ -275,3 +276,61 @@ class _OrderedWriter(_Writer):
                 attempts.wait(error, [entry])
             else:
                 return str(response["SequenceNumber"])
+
+
+# Requests and responses of PutRecords, by msgspec: botocore would visit each record twice, to check and to write it.
+
+
+class _Record(msgspec.Struct, gc=False):
+    """A record of a request, under the names of the service; its data become base64."""
+
+    Data: bytes
+    PartitionKey: str
+    ExplicitHashKey: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Request(msgspec.Struct):
+    Records: list[_Record]
+    StreamName: str | msgspec.UnsetType = msgspec.UNSET
+    StreamARN: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Result(msgspec.Struct, gc=False):
+    """The result of a record; empty for one that was put."""
+
+    ErrorCode: str | None = None
+    ErrorMessage: str | None = None
+
+
+class _Response(msgspec.Struct):
+    Records: list[_Result]
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_Response)
+
+
+def _request_body(stream: str, records: Sequence[Entry]) -> bytes:
+    """Return the body of a request; ``stream`` is a name or an ARN."""
+    written = [
+        _Record(entry.data, entry.key)
+        if entry.explicit_hash_key is None
+        else _Record(entry.data, entry.key, entry.explicit_hash_key)
+        for entry in records
+    ]
+    if stream.startswith("arn:"):
+        return _ENCODER.encode(_Request(written, StreamARN=stream))
+    return _ENCODER.encode(_Request(written, StreamName=stream))
+
+
+def put_results(body: bytes, count: int, stream: str) -> list[_Result]:
+    """Return the result of each record of a request that sent ``count``.
+
+    Raises:
+        ServiceUnavailableError: it is not a response of PutRecords to so many; a cut connection can leave such.
+    """
+    results = decoded(_DECODER, body, "PutRecords", stream).Records
+    if len(results) != count:
+        reason = ValueError(f"it has {len(results)} results, and {count} records were sent")
+        raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
+    return results

@@ -53,7 +53,6 @@ def _range(listing: Listing, shard: str, begin: Position, end: Position) -> Shar
 def _ends(
     options: KinesisReadOptions, monitor: ShardMonitor, starts: dict[ShardKey, ShardState], listings: dict[str, Listing]
 ) -> dict[ShardKey, Position]:
-    """Return where each range ends."""
     wanted = {key: _wanted_end(options, listings[key[0]], key[1]) for key in starts}
     open_ended = {
         key: state
@@ -62,10 +61,7 @@ def _ends(
     }
     monitor.follow(open_ended, list(listings.values()))
     monitor.refresh(exact=True)
-    newest = {
-        key: next_state(state, monitor.seen(key)) if monitor.follows(key) else ShardState(END)
-        for key, state in starts.items()
-    }
+    newest = {key: next_state(state, monitor.seen(key)) for key, state in starts.items()}
     timed = [
         key for key, end in wanted.items() if end.kind is Kind.TIME and _has_passed(end, newest[key], listings[key[0]])
     ]

@@ -41,7 +41,8 @@ def _at_once(call: Callable[[], Page]) -> Page:
 class ShardPages:
     """The pages of a shard.
 
-    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass.
+    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass. What
+    reads pages raises a `ConnectorError` when a call failed.
     """
 
     client: KinesisClient
@@ -55,9 +56,6 @@ class ShardPages:
         """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
 
         ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`.
-
-        Raises:
-            ConnectorError: a call failed.
         """
         iterator: str | None = None
 
@@ -88,11 +86,7 @@ class ShardPages:
 
 
 def first_record(pages: ShardPages, position: Position) -> Record | None:
-    """Return the first record of a shard from a position on; None when there is none.
-
-    Raises:
-        ConnectorError: a call failed.
-    """
+    """Return the first record of a shard from a position on; None when there is none."""
     for page in pages.read(position, lambda: 1):
         if page.records:
             return page.records[0]
@@ -106,9 +100,6 @@ def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position:
 
     The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone. With
     ``was_read`` a query has read the record, so that it is one of this shard.
-
-    Raises:
-        ConnectorError: the call failed.
     """
     try:
         return client.iterator(stream, shard, position)
@@ -158,7 +149,6 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
 
     Raises:
         DataLossError: records may be gone, and ``fail`` is set.
-        ConnectorError: a call failed.
     """
     if position.kind in {Kind.AFTER, Kind.AT} and _has(pages, position.number):
         return

@@ -88,9 +88,6 @@ class LatestRecord:
         """Do a part of a round: one call, or two; return how many. After an error the step can be repeated.
 
         With ``exact`` a round goes up to the record that is the newest when the round begins.
-
-        Raises:
-            ConnectorError: a call failed.
         """
         self._calls = 0
         if self.settled:

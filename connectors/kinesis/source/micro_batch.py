@@ -15,7 +15,15 @@ from connectors.core.errors import ConnectorError, OffsetError, OptionError, Sou
 from connectors.core.offsets import is_sentinel
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
-from connectors.kinesis.offsets import Kind, ShardState, Streams, StreamState, end_offset, read_offset, resolved_start
+from connectors.kinesis.offsets import (
+    Kind,
+    ShardState,
+    Streams,
+    StreamState,
+    end_offset,
+    read_offset,
+    resolved_start,
+)
 from connectors.kinesis.shards import (
     Listing,
     Seen,
@@ -33,14 +41,13 @@ from connectors.kinesis.shards import (
 )
 from connectors.kinesis.source.iterators import check_trimmed, check_vanished
 from connectors.kinesis.source.rate_limits import counted_end, is_within, shares, timed_end
-from connectors.kinesis.source.shard_monitor import ShardMonitor
+from connectors.kinesis.source.shard_monitor import ENDED, ShardMonitor
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
 
 __all__ = ["KinesisStream", "check_named", "same_stream"]
 
-_ENDED = Seen(ended=True)
 _SHARE_OF_A_CORE: Final = 0.05
 _PASSED_ON: Final = 0.2
 """Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""
@@ -109,7 +116,7 @@ class KinesisStream:
         if fresh:
             self._monitor.refresh(exact=everything)
         self._called = True
-        end = self._end(start, self._seen, listings, everything=everything)
+        end = self._end(start, self._monitor.seen, listings, everything=everything)
         self._answered = (dict(start), version, end)
         self._cpu_seconds = time.thread_time() - began
         self._pause_until = time.monotonic() + self._cpu_seconds / _SHARE_OF_A_CORE
@@ -133,19 +140,10 @@ class KinesisStream:
             self._targets = {key: self._monitor.seen(key) for key in keys}
             self._monitor.follow({}, self._listings)
         targets = self._targets
-        return lambda key: targets.get(key, _ENDED)
-
-    def _seen(self, key: ShardKey) -> Seen:
-        """Return what was seen of a shard; one that is not followed is closed."""
-        return self._monitor.seen(key) if self._monitor.follows(key) else _ENDED
+        return lambda key: targets.get(key, ENDED)
 
     def _begin(self, start: Mapping[str, Any], listings: Iterable[Listing]) -> Streams:
-        """Return where a batch begins, with every stream that is read.
-
-        Raises:
-            SourceGoneError: a stream was recreated.
-            DataLossError: records are gone, and ``failOnDataLoss`` is set.
-        """
+        """Return where a batch begins, with every stream that is read; refuses streams and records that are gone."""
         if not is_sentinel(start):
             if self._parsed_start is None or self._parsed_start[0] != start:
                 self._parsed_start = (dict(start), read_offset(start))
@@ -192,7 +190,6 @@ class KinesisStream:
         *,
         everything: bool,
     ) -> dict[str, Any]:
-        """Return where a batch ends, within the limits."""
         begin = self._begin(start, listings)
         ends: dict[ShardKey, ShardState] = {}
         starts: dict[ShardKey, ShardState] = {}
@@ -245,7 +242,9 @@ class KinesisStream:
             return None
         streams: Streams = {}
         for listing in self._monitor.last_listings():
-            states = {shard: next_state(ShardState(), self._seen((listing.arn, shard))) for shard in listing.shards}
+            states = {
+                shard: next_state(ShardState(), self._monitor.seen((listing.arn, shard))) for shard in listing.shards
+            }
             streams[listing.arn] = StreamState(listing.created_ms, states)
         return end_offset(streams)
 

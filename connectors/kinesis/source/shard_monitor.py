@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["PollTask", "PushSource", "ShardMonitor"]
+__all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
 
 T = TypeVar("T")
 _THREADS: Final = 16
@@ -37,6 +37,8 @@ _BUSY: Final = 4
 _COVERED_SECONDS: Final = 1.0
 _SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
+ENDED: Final = Seen(ended=True)
+"""What is seen of a closed shard."""
 
 
 class PushSource:
@@ -163,7 +165,11 @@ class PollTask:
 
 
 class ShardMonitor:
-    """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`."""
+    """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
+
+    What asks the service raises a `ConnectorError` when it fails; an error of the background is raised by the next
+    call.
+    """
 
     def __init__(self, options: KinesisReadOptions) -> None:
         self.options = options
@@ -182,11 +188,7 @@ class ShardMonitor:
         self._error: BaseException | None = None
 
     def ask(self, *questions: Callable[[], T]) -> list[T]:
-        """Return the results of calls of the service; each is made again as ``numRetries`` says.
-
-        Raises:
-            ConnectorError: one failed.
-        """
+        """Return the results of calls of the service; each is made again as ``numRetries`` says."""
         return self.scheduler.all_of(partial(patiently, question, self.options) for question in questions)
 
     def fail(self, error: BaseException) -> None:
@@ -204,11 +206,7 @@ class ShardMonitor:
     # Listing
 
     def listings(self, *, fresh: bool) -> list[Listing]:
-        """Return the streams and their shards, as they are now or as listed at most ``shardFetchInterval`` ago.
-
-        Raises:
-            ConnectorError: the service cannot be asked, or a call in the background has failed.
-        """
+        """Return the streams and their shards, as they are now or as listed at most ``shardFetchInterval`` ago."""
         with self._changed:
             self._raise_error()
             if self._listings and not fresh:
@@ -220,11 +218,7 @@ class ShardMonitor:
         return list(self._listings.values())
 
     def last_listings(self) -> list[Listing]:
-        """Return the streams as they were listed last, whatever has failed since.
-
-        Raises:
-            ConnectorError: they were never listed, and the service cannot be asked.
-        """
+        """Return the streams as they were listed last, whatever has failed since."""
         with self._changed:
             listings = list(self._listings.values())
         return listings or self.listings(fresh=True)
@@ -267,20 +261,12 @@ class ShardMonitor:
             self.scheduler.add(task.job)
         self.push_source.follow(shards, listings)
 
-    def follows(self, key: ShardKey) -> bool:
-        """Return whether a shard is followed."""
-        return key in self._tasks
-
     def seen(self, key: ShardKey) -> Seen:
-        """Return what was seen of the newest records of a shard that is followed."""
-        return self._tasks[key].seen
+        """Return what was seen of the newest records of a shard; one that is not followed is closed."""
+        return self._tasks[key].seen if key in self._tasks else ENDED
 
     def refresh(self, *, exact: bool) -> None:
-        """Wait until every followed shard has been polled again; with ``exact`` up to its newest record.
-
-        Raises:
-            ConnectorError: polling failed, or the process that asked is gone.
-        """
+        """Wait until every followed shard has been polled again; with ``exact`` up to its newest record."""
         asked = time.monotonic()
         waiting = list(self._tasks.values())
         for task in waiting:
