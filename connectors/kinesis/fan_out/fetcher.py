@@ -10,8 +10,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, repeat
 from typing import Any, Final, TypeVar, cast
 
@@ -22,10 +23,8 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis.cached_ranges import CachedRange, ShardKey
-from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.http2 import Http2Client
-from connectors.kinesis.client.session import SignedRequest
-from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription
+from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription, SubscriptionHost
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
 from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
@@ -41,8 +40,6 @@ DEREGISTER: Final = "deregister "
 """The name of an order that begins so is followed by the ARN of a consumer to deregister at the end."""
 
 T = TypeVar("T")
-_SIGNERS: Final = 4
-_ROOM_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 1.0
 
 
@@ -60,20 +57,16 @@ class KinesisFetch:
     """
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
-        self.stall_seconds = float(settings["stall_seconds"])
         self._deaggregate = bool(settings["deaggregate"])
         self._context = context
-        self._client = KinesisClient(client_from_json(settings["client"]), _SIGNERS)
-        self._signers = ThreadPoolExecutor(_SIGNERS, "sign")
+        options = client_from_json(settings["client"])
+        self._host = SubscriptionHost(options, context, float(settings["stall_seconds"]))
         self._shards: dict[ShardKey, ShardSubscription] = {}
         self._tasks: dict[ShardKey, asyncio.Task[None]] = {}
         self._deregister: set[str] = set()
-        self._intake: Intake | None = None
-        self._last_answer: float | None = None
-        self._error: ConnectorError | None = None
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
-        self.http: Http2Client = self._in_loop(_http_client())
+        self._host.http = self._in_loop(_http_client())
         context.orders.listen(self._receive_order)
 
     # What the process calls.
@@ -151,60 +144,24 @@ class KinesisFetch:
     def status(self) -> TargetStatus:
         """Return how many shards are followed, and how many subscriptions work."""
         shards = [shard for shard in list(self._shards.values()) if not shard.ended]
-        return TargetStatus(len(shards), sum(shard.is_live for shard in shards), self._last_answer, self._error)
+        return TargetStatus(
+            len(shards), sum(shard.is_live for shard in shards), self._host.last_response, self._host.error
+        )
 
     def close(self, deadline: float) -> None:
         """Close the connections, and deregister consumers where that is ordered."""
-        self._in_loop(self.http.close())
+        self._in_loop(self._host.http.close())
         for consumer in sorted(self._deregister):
             if time.monotonic() < deadline:
                 self._deregister_one(consumer)
 
     def _deregister_one(self, consumer: str) -> None:
-        done = self._signers.submit(self._client.call, "deregister_stream_consumer", consumer, ConsumerARN=consumer)
+        call = partial(self._host.client.call, "deregister_stream_consumer", consumer, ConsumerARN=consumer)
+        done = self._host.signers.submit(call)
         try:
             done.result(_STOP_SECONDS)
         except (ConnectorError, TimeoutError) as error:
             self._context.note({"deregister": consumer, "failed": str(error)})
-
-    # What subscriptions call, in the loop.
-
-    async def sign(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """See `SubscriptionHost`."""
-        return await self._loop.run_in_executor(self._signers, self._client.subscription, consumer, shard, position)
-
-    def renew(self, keys: int) -> bool:
-        """See `SubscriptionHost`."""
-        return self._client.renew(keys)
-
-    def has_room(self) -> bool:
-        """See `SubscriptionHost`."""
-        return self._intake is not None and self._intake.wait(0.0, lambda: False)
-
-    async def room(self) -> None:
-        """See `SubscriptionHost`."""
-        while not self.has_room():  # noqa: ASYNC110 - the intake wakes threads, not this loop
-            await asyncio.sleep(_ROOM_SECONDS)
-
-    def put(self, fetched: Fetched, size: int) -> None:
-        """See `SubscriptionHost`."""
-        if self._intake is not None:
-            self._intake.put(fetched, size, len(fetched.records))
-
-    def note(self, order: Order, **more: Any) -> None:
-        """See `SubscriptionHost`."""
-        self._context.note({"key": list(order.key), **more})
-        self._context.changed()
-
-    def answered(self) -> None:
-        """See `SubscriptionHost`."""
-        self._last_answer = time.monotonic()
-        self._error = None
-
-    def failed(self, error: ConnectorError) -> None:
-        """See `SubscriptionHost`."""
-        self._error = error
-        self._context.note({"failed": error.to_json()})
 
     # The loop.
 
@@ -213,12 +170,12 @@ class KinesisFetch:
         return future.result()
 
     async def _begin(self, intake: Intake) -> None:
-        self._intake = intake
+        self._host.intake = intake
         for key in self._shards:
             self._run(key)
 
     async def _halt(self) -> None:
-        self._intake = None
+        self._host.intake = None
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
             task.cancel()
@@ -238,8 +195,8 @@ class KinesisFetch:
             task.cancel()
         self._shards.pop(key, None)
         if value is not None:
-            self._shards[key] = ShardSubscription(Order.from_json(value), self)
-            if self._intake is not None:
+            self._shards[key] = ShardSubscription(Order.from_json(value), self._host)
+            if self._host.intake is not None:
                 self._run(key)
 
     def _run(self, key: ShardKey) -> None:

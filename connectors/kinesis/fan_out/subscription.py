@@ -10,20 +10,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.cached_ranges import ShardKey
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
 from connectors.kinesis.client.eventstream import MessageBuffer
 from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, Record, parse_event, service_time_ms
 from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.offsets import Kind, Position, after
+from connectors.kinesis.options.client import KinesisClientOptions
+from connectors.spool.fetching.target import FetchContext, Intake
 
 __all__ = ["Fetched", "Order", "ShardSubscription", "SubscriptionHost"]
 
@@ -33,6 +37,8 @@ _ANSWER_SECONDS: Final = 20.0
 _TAKEOVER_SECONDS: Final = 5.0
 """So soon after the last one the service refuses another subscription to a shard."""
 _OK: Final = 200
+_ROOM_SECONDS: Final = 0.05
+_SIGNERS: Final = 4
 _FAILURES: Final = 2
 """A subscription that ends and is not opened again at the second try is none any more."""
 _CLEAN_SLACK_MS: Final = 1000
@@ -69,35 +75,52 @@ class Fetched:
     ended: bool
 
 
-class SubscriptionHost(Protocol):
-    """What the fetcher does for a subscription."""
+class SubscriptionHost:
+    """What the subscriptions of a fetcher share: connections, signatures, room, and reports; used in one event loop."""
 
-    http: Http2Client
-    stall_seconds: float
+    def __init__(self, options: KinesisClientOptions, context: FetchContext, stall_seconds: float) -> None:
+        self.client = KinesisClient(options, _SIGNERS)
+        self.stall_seconds = stall_seconds
+        self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
+        self.http: Http2Client
+        self.intake: Intake | None = None
+        self.last_response: float | None = None
+        self.error: ConnectorError | None = None
+        self._context = context
 
-    def sign(self, consumer: str, shard: str, position: Position) -> Awaitable[SignedRequest]:
-        """Return a signed request."""
-
-    def renew(self, keys: int) -> bool:
-        """Have the next request signed with keys that are read again; see `KinesisClient.renew`."""
+    async def sign(self, consumer: str, shard: str, position: Position) -> SignedRequest:
+        """Return a signed request, from a thread: credentials may have to be refreshed."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.signers, self.client.subscription, consumer, shard, position)
 
     def has_room(self) -> bool:
         """Return whether reading may go on."""
+        return self.intake is not None and self.intake.wait(0.0, lambda: False)
 
-    def room(self) -> Awaitable[None]:
+    async def room(self) -> None:
         """Wait until reading may go on."""
+        while not self.has_room():  # noqa: ASYNC110 - the intake wakes threads, not this loop
+            await asyncio.sleep(_ROOM_SECONDS)
 
     def put(self, fetched: Fetched, size: int) -> None:
         """Take records."""
+        if self.intake is not None:
+            self.intake.put(fetched, size, len(fetched.records))
 
     def note(self, order: Order, **more: Any) -> None:
         """Report to the source process."""
+        self._context.note({"key": list(order.key), **more})
+        self._context.changed()
 
-    def answered(self) -> None:
+    def responded(self) -> None:
         """Note that the service has sent something."""
+        self.last_response = time.monotonic()
+        self.error = None
 
     def failed(self, error: ConnectorError) -> None:
         """Report that a subscription could not be opened; a retry may help, or not."""
+        self.error = error
+        self._context.note({"failed": error.to_json()})
 
 
 class ShardSubscription:
@@ -143,7 +166,7 @@ class ShardSubscription:
         """Return how long to wait after a subscription has failed."""
         delay = self._backoff.next_delay_seconds(error)
         _log.debug("a subscription ended: %s", error)
-        if error.code == CREDENTIALS and not self._renewed and self._host.renew(self._keys):
+        if error.code == CREDENTIALS and not self._renewed and self._host.client.renew(self._keys):
             self._renewed = True
             return delay
         if error.code == INVALID_ARGUMENT:
@@ -212,7 +235,7 @@ class ShardSubscription:
                 self._take(message.headers, message.payload, at_ms)
 
     def _take(self, headers: Mapping[str, Any], payload: bytes, at_ms: int) -> None:
-        self._host.answered()
+        self._host.responded()
         if headers.get(":message-type") == "exception":
             raise self._error(payload, 500, headers.get(":exception-type", ""))
         if headers.get(":message-type") == "error":

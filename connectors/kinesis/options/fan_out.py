@@ -106,7 +106,7 @@ class FanOutOptions:
     subscription_stall: float = option(
         "subscriptionStallInterval",
         DURATION,
-        "For efo: a subscription that has sent nothing for so long is opened anew, with a warning. The service sends "
+        "For efo: a subscription that has sent nothing for so long is opened again, with a warning. The service sends "
         "something every few seconds, also when nothing was put.",
         default="30s",
         minimum="10ms",

@@ -151,14 +151,14 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     idle_fetch_period: float = option(
         "idleFetchPeriod",
         DURATION,
-        "The time between two looks at a shard to which nothing comes: the longest wait for its first record.",
+        "The time between two polls of a shard to which nothing comes: the longest wait for its first record.",
         default="5s",
         minimum="1ms",
     )
     probe_window: float = option(
         "probeWindow",
         DURATION,
-        "How far behind the newest record of a busy shard a batch may end: the driver looks for a record this old, "
+        "How far behind the newest record of a busy shard a batch may end: the driver asks for a record this old, "
         "instead of reading up to the newest.",
         default="1s",
         minimum="1ms",
@@ -199,7 +199,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         "failOnDataLoss",
         BOOLEAN,
         "false goes on, with a warning, when records are gone that the query needs: trimmed, or their shard vanished. "
-        "A stream that was made anew always stops the query.",
+        "A stream that was recreated always stops the query.",
         default="true",
     )
     deaggregate: Deaggregate = option(
