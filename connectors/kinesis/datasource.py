@@ -29,7 +29,7 @@ from connectors.core.formats import connector_named
 _KINESIS: Final = connector_named("kinesis")
 
 with _KINESIS.imports():
-    from connectors.kinesis.client.client import shared_client
+    from connectors.kinesis.client.shared import shared_client
     from connectors.kinesis.options.client import client_options
     from connectors.kinesis.schema import SOURCE_SCHEMA
     from connectors.kinesis.shards import ShardRange
@@ -183,19 +183,20 @@ class KinesisBatchReader(BatchReader):
 def open_stream(options: KinesisReadOptions) -> KinesisStream:
     """Build the stream of a query; only the source process needs it."""
     from connectors.kinesis.source.micro_batch import KinesisStream  # noqa: PLC0415 - tasks plan nothing
-    from connectors.kinesis.source.shard_monitor import ShardWatch  # noqa: PLC0415 - as above
+    from connectors.kinesis.source.shard_monitor import ShardMonitor  # noqa: PLC0415 - as above
 
-    if not options.consumers:
-        return KinesisStream(options, ShardWatch(options))
-    from connectors.kinesis.fan_out.monitor import FanOutWatch  # noqa: PLC0415 - polling needs no spool
+    monitor = ShardMonitor(options)
+    if options.consumers:
+        from connectors.kinesis.fan_out.monitor import FanOut  # noqa: PLC0415 - polling needs no spool
 
-    return KinesisStream(options, FanOutWatch(options))
+        monitor.push_source = FanOut(options, monitor)
+    return KinesisStream(options, monitor)
 
 
 def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, share: float) -> list[KinesisPartition]:
     """Distribute ranges over tasks."""
     settings = read_settings(options, share)
-    count = -(-len(ranges) // (options.shards_per_task or 1))
+    count = len(ranges)
     if options.max_partitions is not None:
         count = min(count, options.max_partitions)
     return [KinesisPartition(tuple(ranges[number::count]), settings) for number in range(count)]

@@ -16,15 +16,16 @@ from connectors.core.diagnostics.network import clock_difference, connect, look_
 from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
 from connectors.kinesis import FORMAT
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.fan_out.consumers import registered_consumer
 from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState, read_offset
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
-from connectors.kinesis.shards import Listing, resolve, unproven, vanished, with_unread
-from connectors.kinesis.source.iterators import ShardLook, check_kept, report_loss
+from connectors.kinesis.shards import Listing, resolve, unproven, with_unread
+from connectors.kinesis.source.iterators import ShardPages, check_trimmed, check_vanished
 from connectors.kinesis.source.micro_batch import check_named, same_stream
-from connectors.kinesis.source.shard_monitor import ShardWatch
+from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 __all__ = ["diagnose"]
 
@@ -39,14 +40,15 @@ _WARNED_SHARDS: Final = 1000
 def diagnose(
     raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None, steps: Steps
 ) -> Iterator[Finding]:
-    """Look at options, credentials, network, log-in, streams and positions; keeps no record."""
+    """Check options, credentials, network, authentication, streams and positions; keeps no record."""
     parsed: list[KinesisReadOptions] = []
     yield steps.step("options", lambda: _options(raw, environ, parsed))
     if not parsed:
         return
     options = parsed[0]
     client = KinesisClient(client_options(options))
-    yield steps.step("credentials", lambda: f"found ({client.credentials()}{_role(options)})")
+    role = f", as {options.role_arn}" if options.role_arn is not None else ""
+    yield steps.step("credentials", lambda: f"found ({client.credentials()}{role})")
     yield from _network(client, steps)
     listings: list[Listing] = []
     yield steps.step("log-in", lambda: _log_in(client, options))
@@ -72,27 +74,19 @@ def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[Ki
     return f"{'stream' if len(options.streams) == 1 else 'streams'} {', '.join(options.streams)}"
 
 
-def _role(options: KinesisReadOptions) -> str:
-    """Words for the role that is taken, where the options name one."""
-    return f", as {options.role_arn}" if options.role_arn is not None else ""
-
-
-# --- the service ---------------------------------------------------------------------------------------------------
-
-
 def _network(client: KinesisClient, steps: Steps) -> Iterator[Finding]:
-    """Step by step: region and address, name, TCP, TLS, clock."""
-    found: list[str] = []
+    """Check region and address, name, TCP, TLS and clock, step by step."""
+    urls: list[str] = []
 
     def address() -> str:
         region, url = client.address()
-        found.append(url)
+        urls.append(url)
         return f"{url}, region {region}"
 
     yield steps.step("endpoint", address)
-    if not found:
+    if not urls:
         return
-    url = urlsplit(found[0])
+    url = urlsplit(urls[0])
     secure = url.scheme == "https"
     host, port = url.hostname or "", url.port or (443 if secure else 80)
     yield steps.step("name", lambda: f"{host} is {look_up(host, port)}")
@@ -107,28 +101,28 @@ def _clock(host: str, port: int) -> str | Finding:
     ahead = clock_difference(host, port, ssl.create_default_context())
     if ahead is None:
         return "not compared: the server does not tell its time"
-    found = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the service"
+    shown = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the service"
     if abs(ahead) > _CLOCK_REFUSED:
-        mend = "Set this machine's clock by NTP: timedatectl set-ntp true"
-        return Finding.failure(FORMAT, "clock", f"{found}: calls will be refused", mend, "CLOCK_WRONG")
-    return found
+        action = "Set this machine's clock by NTP: timedatectl set-ntp true"
+        return Finding.failure(FORMAT, "clock", f"{shown}: calls will be refused", action, "CLOCK_WRONG")
+    return shown
 
 
 def _log_in(client: KinesisClient, options: KinesisReadOptions) -> str:
-    """Ask for a stream: an answer of any kind, also that it may not be seen, means that the keys are accepted."""
+    """Ask for a stream: any response, also that it may not be seen, means that the keys are accepted."""
     with suppress(AccessDeniedError, SourceGoneError):
         patiently(partial(client.describe, options.streams[0]), options)
     return "accepted"
 
 
 def _resource(client: KinesisClient, options: KinesisReadOptions) -> str:
-    """The streams; a refusal is told as one, since without this right no query begins."""
-    found = []
+    """Describe the streams; without this right no query begins."""
+    described = []
     for stream in options.streams:
         summary = patiently(partial(client.describe, stream), options)
         mode = summary.get("StreamModeDetails", {}).get("StreamMode", "PROVISIONED").replace("_", " ").lower()
-        found.append(f"{summary['StreamName']} is {summary['StreamStatus']}, {mode}")
-    return "; ".join(found)
+        described.append(f"{summary['StreamName']} is {summary['StreamStatus']}, {mode}")
+    return "; ".join(described)
 
 
 def _permission(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str:
@@ -136,7 +130,7 @@ def _permission(client: KinesisClient, options: KinesisReadOptions, listings: li
     for stream in options.streams:
         listing = patiently(partial(client.listing, stream, options.max_shards_per_describe), options)
         listings.append(listing)
-        shard = min((each for each, found in listing.shards.items() if not found.closed), default=None)
+        shard = min((shard_id for shard_id, listed in listing.shards.items() if not listed.closed), default=None)
         if shard is not None:
             iterator = patiently(partial(client.iterator, stream, shard, TRIM), options)
             patiently(partial(client.records, iterator, 1, stream, shard), options)
@@ -144,75 +138,71 @@ def _permission(client: KinesisClient, options: KinesisReadOptions, listings: li
 
 
 def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
-    """The consumers of ``consumerMode=efo``; none is registered, and none is subscribed: a query may be using it."""
-    seen: list[str] = []
+    """Describe the consumers of ``consumerMode=efo``; registers and subscribes none, as a query may be using it."""
+    described: list[str] = []
     for name, listing in zip(options.consumers, listings, strict=True):
         register = options.consumer_name is not None
         question = partial(registered_consumer, client, listing.arn, name, register=register)
         try:
-            found = patiently(question, options)
+            consumer = patiently(question, options)
         except AccessDeniedError as error:
-            mend = (
+            action = (
                 f"Allow kinesis:DescribeStreamConsumer, kinesis:SubscribeToShard and, for consumerName, kinesis:"
                 f"RegisterStreamConsumer on {listing.arn}/consumer/*, to {options.role_arn or 'whose keys these are'}."
             )
-            return replace(Finding.from_error(FORMAT, "consumer", error), fix=mend)
-        if found is None:
-            seen.append(
+            return replace(Finding.from_error(FORMAT, "consumer", error), fix=action)
+        if consumer is None:
+            described.append(
                 f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
             )
-        elif found["ConsumerStatus"] == "ACTIVE":
-            seen.append(f"{found['ConsumerName']} of {listing.name} is ACTIVE")
+        elif consumer["ConsumerStatus"] == "ACTIVE":
+            described.append(f"{consumer['ConsumerName']} of {listing.name} is ACTIVE")
         else:
             return Finding.warning(
                 FORMAT,
                 "consumer",
-                f"{found['ConsumerName']} of {listing.name} is {found['ConsumerStatus']}",
+                f"{consumer['ConsumerName']} of {listing.name} is {consumer['ConsumerStatus']}",
                 "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most.",
                 "KINESIS_CONSUMER_NOT_ACTIVE",
             )
-    return "; ".join(seen)
+    return "; ".join(described)
 
 
 def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
-    shown = "; ".join(
-        f"{each.name} has {sum(not shard.closed for shard in each.shards.values())} open shards, "
-        f"{sum(shard.closed for shard in each.shards.values())} closed"
-        for each in listings
-    )
-    count = sum(not shard.closed for each in listings for shard in each.shards.values())
-    if count > _WARNED_SHARDS and options.shards_per_task is None and options.max_partitions is None:
+    shown, count = [], 0
+    for listing in listings:
+        is_open = sum(not shard.closed for shard in listing.shards.values())
+        shown.append(f"{listing.name} has {is_open} open shards, {len(listing.shards) - is_open} closed")
+        count += is_open
+    if count > _WARNED_SHARDS and options.max_partitions is None:
         return Finding.warning(
             FORMAT,
             "shards",
-            f"{shown}: a task each",
-            "Give maxPartitions or shardsPerTask, so that a batch has fewer tasks.",
+            f"{'; '.join(shown)}: a task each",
+            "Give maxPartitions, so that a batch has fewer tasks.",
             "KINESIS_MANY_SHARDS",
         )
-    return shown
-
-
-# --- positions -----------------------------------------------------------------------------------------------------
+    return "; ".join(shown)
 
 
 def _retention(listings: list[Listing]) -> str:
-    shown = ", ".join(f"{each.name} {each.retention_ms // _HOUR_MS} hours" for each in listings)
+    shown = ", ".join(f"{listing.name} {listing.retention_ms // _HOUR_MS} hours" for listing in listings)
     return f"{shown}; a query that stands still longer loses records"
 
 
 def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
-    """Where a new query would begin, held against what is kept."""
-    begin: Streams = {each.arn: resolve(each, options.start) for each in listings}
+    """Compare where a new query would begin with what the streams have."""
+    begin: Streams = {listing.arn: resolve(listing, options.start) for listing in listings}
     everywhere = options.start.everywhere
     if everywhere is None:
-        watch = ShardWatch(options)
+        monitor = ShardMonitor(options)
         try:
-            check_named(watch, options, begin, listings)
+            check_named(monitor, options, begin, listings)
         finally:
-            watch.stop()
+            monitor.stop()
         return "a new query begins at the numbers given, which are kept"
     if everywhere.kind is Kind.TIME:
-        late = [each for each in listings if everywhere.number < each.at_ms - each.retention_ms]
+        late = [listing for listing in listings if everywhere.number < listing.at_ms - listing.retention_ms]
         if late:
             hours = late[0].retention_ms // _HOUR_MS
             return Finding.warning(
@@ -223,8 +213,8 @@ def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Fin
                 "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time.",
                 "KINESIS_START_AGED_OUT",
             )
-    words = {LATEST: "with what comes from now on", TRIM: "at the oldest record that is kept"}
-    return f"a new query begins {words.get(everywhere, 'at a time that is kept')}"
+    texts = {LATEST: "with what comes from now on", TRIM: "at the oldest record that is kept"}
+    return f"a new query begins {texts.get(everywhere, 'at a time that is kept')}"
 
 
 def _checkpoint(
@@ -234,9 +224,9 @@ def _checkpoint(
     listings: list[Listing],
     newest: list[Mapping[str, Any]],
 ) -> str | Finding:
-    offsets = [read_offset(each) for each in newest if "streams" in each]
-    mine = [(each[listing.arn], listing) for each in offsets for listing in listings if listing.arn in each]
-    for state, listing in mine:
+    offsets = [read_offset(offset) for offset in newest if "streams" in offset]
+    own = [(streams[listing.arn], listing) for streams in offsets for listing in listings if listing.arn in streams]
+    for state, listing in own:
         same_stream(state, listing)
         try:
             _check_state(client, options, state, listing)
@@ -244,20 +234,13 @@ def _checkpoint(
             if options.fail_on_data_loss:
                 raise
             return Finding.from_error(FORMAT, "checkpoint", error, Outcome.WARNING)
-    return "it goes on at records that are kept" if mine else f"{checkpoint} holds no offset of these streams yet"
+    return "it goes on at records that are kept" if own else f"{checkpoint} holds no offset of these streams yet"
 
 
 def _check_state(client: KinesisClient, options: KinesisReadOptions, state: StreamState, listing: Listing) -> None:
-    """Refuse a state whose shards or records are gone.
-
-    Raises:
-        DataLossError: they are.
-    """
-    for shard in vanished(state, listing):
-        reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
-        report_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=True)
+    """Refuse a state whose shards or records are gone."""
+    check_vanished(state, listing, fail=True)
     for shard, one in with_unread(state, listing).shards.items():
         if unproven(shard, one, listing):
-            look = ShardLook(client, listing.stream, shard)
-            question = partial(check_kept, look, one.position, one.known_ms or 0, fail=True)
-            patiently(question, options)
+            pages = ShardPages(client, listing.stream, shard)
+            patiently(partial(check_trimmed, pages, one.position, one.complete_ms or 0, fail=True), options)

@@ -1,15 +1,10 @@
-"""Offsets of the ``kinesis`` source, as Spark's checkpoint keeps them.
+"""Offsets of the ``kinesis`` source, as Spark's checkpoint keeps them, and the positions in them.
 
     {"streams": {ARN: {"created": MS, "shards": {ID: {"p": POSITION, "ts": MS, "clean": MS}}}}, "v": 1}
 
 ``p`` is a `Position`: the number of a record, a time, TRIM or END; never a continuation number, which is no record's.
 ``ts`` is when that record arrived, and ``clean`` the service's time up to which nothing came after it: both say whether
-the retention has passed over records that were not read. A shard that is not there begins at TRIM.
-
-Positions in shards, and the forms in which users write them.
-
-A position is the place behind a record, the beginning of what a shard still has, a time, or a shard's end. Numbers of
-records are compared as integers: as texts, "99" would come after "100".
+the retention has passed over records that were not read. A shard that is missing begins at TRIM.
 """
 
 from __future__ import annotations
@@ -24,35 +19,33 @@ from typing import Any, Final
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ordered
+from connectors.kinesis import FORMAT
 
 __all__ = [
-    "CONNECTOR",
     "END",
     "LATEST",
     "NEW",
     "TRIM",
     "Kind",
     "Position",
+    "ShardPositions",
     "ShardState",
     "StreamState",
     "Streams",
-    "Where",
     "after",
     "at",
     "at_time",
     "end_offset",
-    "parse_where",
+    "parse_positions",
     "read_offset",
     "resolved_start",
 ]
 
-
-CONNECTOR: Final = "kinesis"
-_SHOWN: Final = 120
+_SHOWN_CHARACTERS: Final = 120
 _SEQUENCE: Final = re.compile(r"[0-9]{1,128}")
 _MILLISECONDS: Final = re.compile(r"[0-9]{1,15}")
 _LEAST_MILLISECONDS: Final = 10**11
-"""In 1973: a smaller number is a date without dashes or counts seconds, and 0 means all that is there."""
+"""In 1973: a smaller number is a date without dashes or counts seconds, and 0 means everything there is."""
 _MOST_MILLISECONDS: Final = 253_402_300_799_999
 """The end of the year 9999: the client of the service takes no later time."""
 _TIMES: Final = "Give ISO 8601, such as 2026-05-17T10:30:00Z, or milliseconds since 1970."
@@ -71,14 +64,16 @@ class Kind(StrEnum):
     LATEST = "LATEST"
 
 
+_NUMBERED: Final = {Kind.TIME, Kind.AFTER, Kind.AT}
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position in a shard.
+    """A position in a shard; ``number`` is a sequence number, or milliseconds since 1970.
 
-    Attributes:
-        kind: TRIM is the oldest record that is kept, TIME the first record as new as a time, AFTER and AT the place
-            behind and before a record, END a closed shard's end. LATEST is only ever written by users.
-        number: the sequence number, or milliseconds since 1970.
+    TRIM is the oldest record that the stream has, TIME the first record as new as a time, AFTER and AT the place after
+    and before a record, END a closed shard's end. LATEST is only ever written by users. Numbers compare as integers: as
+    texts, "99" would come after "100".
     """
 
     kind: Kind
@@ -89,115 +84,103 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """The position that `str` wrote.
+        """Read what `str` wrote.
 
         Raises:
-            ValueError: it is none that an offset can hold.
+            ValueError: no offset can hold it.
         """
-        kind, colon, number = text.partition(":")
-        found = Kind(kind)
-        if (found in _NUMBERED) != bool(colon) or found is Kind.LATEST or (colon and not _SEQUENCE.fullmatch(number)):
+        name, colon, number = text.partition(":")
+        kind = Kind(name)
+        if (kind in _NUMBERED) != bool(colon) or kind is Kind.LATEST or (colon and not _SEQUENCE.fullmatch(number)):
             raise ValueError(text)
-        return cls(found, int(number or 0))
+        return cls(kind, int(number or 0))
 
 
-_NUMBERED: Final = {Kind.TIME, Kind.AFTER, Kind.AT}
 TRIM: Final = Position(Kind.TRIM)
 END: Final = Position(Kind.END)
 LATEST: Final = Position(Kind.LATEST)
 
 
 def after(number: int) -> Position:
-    """The place behind a record."""
+    """Return the position after a record."""
     return Position(Kind.AFTER, number)
 
 
 def at(number: int) -> Position:
-    """The place before a record."""
+    """Return the position before a record."""
     return Position(Kind.AT, number)
 
 
 def at_time(milliseconds: int) -> Position:
-    """The first record as new as a time."""
+    """Return the position of the first record as new as a time."""
     return Position(Kind.TIME, milliseconds)
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where a query begins or a batch read ends.
+# Positions as users write them
 
-    Attributes:
-        everywhere: the position in all shards; None when they are named.
-        named: positions by shard, by stream; the stream is empty when the user named none.
+
+@dataclass(frozen=True, slots=True)
+class ShardPositions:
+    """Where a query begins or a batch read ends: everywhere, or by stream and shard.
+
+    The name of the stream is empty when the user named none.
     """
 
     everywhere: Position | None = None
     named: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
 
     def of_stream(self, stream: str) -> Mapping[str, Position]:
-        """The positions that were named for a stream."""
+        """Return the positions of the named shards of a stream."""
         return self.named.get(stream) or self.named.get("") or {}
 
 
-def parse_where(option: str, text: str, time_option: str, time: str | None) -> Where:
-    """Read ``initialPosition`` or ``endingPosition``.
+_WORDS: Final = {"latest": LATEST, "trim_horizon": TRIM, "earliest": TRIM}
 
-    Args:
-        option: its name, for errors.
-        text: ``latest``, ``trim_horizon``, ``earliest``, ``at_timestamp``, ``at_timestamp TIME``, or JSON.
-        time_option: the name of the option with the time.
-        time: its text.
+
+def parse_positions(option: str, text: str, time_option: str, time: str | None) -> ShardPositions:
+    """Read ``initialPosition`` or ``endingPosition``, and the option that goes with it and may hold a time.
 
     Raises:
-        OptionError: it is none of these, or the time is missing, illegal or not wanted.
+        OptionError: it is neither a word nor JSON, or the time is missing, illegal or not wanted.
     """
     word, _, rest = text.partition(" ")
-    found = _WORDS.get(word.lower()) if not rest else None
-    if found is None and word.lower() == "at_timestamp":
-        said = rest.strip() or time
-        if said is None:
-            raise OptionError(
-                "OPTION_MISSING", f"{option}=at_timestamp needs a time", CONNECTOR, f"Give {time_option}."
-            )
+    if word.lower() == "at_timestamp":
         if rest and time is not None:
-            raise OptionError(
-                "OPTION_CONFLICT", f"The options {option} and {time_option} both have a time", CONNECTOR, "Give one."
-            )
-        return Where(at_time(_time(time_option if not rest else option, said)))
+            what = f"The options {option} and {time_option} both have a time"
+            raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one.")
+        if (time_text := rest.strip() or time) is None:
+            what = f"{option}=at_timestamp needs a time"
+            raise OptionError("OPTION_MISSING", what, FORMAT, f"Give {time_option}.")
+        return ShardPositions(at_time(_time(option if rest else time_option, time_text)))
     if text.startswith("{"):
         try:
-            where = _from_json(option, text)
+            positions = _from_json(option, text)
         except RecursionError:
             raise _illegal(option, text, f"It is nested too deep; an example: {_EXAMPLE}.") from None
-    elif found is not None:
-        where = Where(found)
+    elif text.lower() in _WORDS:
+        positions = ShardPositions(_WORDS[text.lower()])
     else:
         raise _illegal(option, text, f"Give latest, trim_horizon, earliest, at_timestamp, or JSON such as {_EXAMPLE}.")
     if time is not None:
         raise OptionError(
             "OPTION_CONFLICT",
             f"The options {option} and {time_option} conflict: the position is not at_timestamp",
-            CONNECTOR,
+            FORMAT,
             f"Leave {time_option} out, or give {option}=at_timestamp.",
         )
-    return where
-
-
-_WORDS: Final = {"latest": LATEST, "trim_horizon": TRIM, "earliest": TRIM}
-
-
-def _as_date(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).date().isoformat()
+    return positions
 
 
 def _time(option: str, text: str) -> int:
-    """Milliseconds since 1970 of an ISO 8601 time, UTC where it says nothing else, or of a number of them."""
+    """Return milliseconds since 1970 for an ISO 8601 time, UTC where it names no zone, or for a number of them."""
     if _MILLISECONDS.fullmatch(text):
-        if 0 < int(text) < _LEAST_MILLISECONDS:
-            raise _illegal(option, text, f"As milliseconds since 1970 that is {_as_date(int(text))}. {_TIMES}")
-        if int(text) > _MOST_MILLISECONDS:
+        milliseconds = int(text)
+        if 0 < milliseconds < _LEAST_MILLISECONDS:
+            date = datetime.fromtimestamp(milliseconds / 1000, UTC).date().isoformat()
+            raise _illegal(option, text, f"As milliseconds since 1970 that is {date}. {_TIMES}")
+        if milliseconds > _MOST_MILLISECONDS:
             raise _illegal(option, text, f"As milliseconds since 1970 that is after the year 9999. {_TIMES}")
-        return int(text)
+        return milliseconds
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -210,65 +193,62 @@ def _time(option: str, text: str) -> int:
     return milliseconds
 
 
-def _from_json(option: str, text: str) -> Where:
+def _from_json(option: str, text: str) -> ShardPositions:
     try:
         value = json.loads(text)
     except ValueError:
-        raise _illegal(option, text, f"It is no JSON; an example: {_EXAMPLE}.") from None
-    if set(value) >= {"at_timestamp"}:
-        if set(value) != {"at_timestamp"}:
+        raise _illegal(option, text, f"It is not JSON; an example: {_EXAMPLE}.") from None
+    if "at_timestamp" in value:
+        if len(value) > 1:
             raise _illegal(option, text, "Give the time as ISO 8601 and leave its format out.")
-        return Where(at_time(_time(option, str(value["at_timestamp"]))))
-    entries = {key: each for key, each in value.items() if key != "metadata"}
-    if all(_is_stream(each) for each in entries.values()) and entries:
-        return Where(named={stream: _shards(option, text, shards) for stream, shards in entries.items()})
-    return Where(named={"": _shards(option, text, entries)})
-
-
-def _is_stream(value: Any) -> bool:
-    return isinstance(value, dict) and "iteratorType" not in value
+        return ShardPositions(at_time(_time(option, str(value["at_timestamp"]))))
+    entries = {key: entry for key, entry in value.items() if key != "metadata"}
+    if entries and all(isinstance(entry, dict) and "iteratorType" not in entry for entry in entries.values()):
+        return ShardPositions(named={stream: _shards(option, text, shards) for stream, shards in entries.items()})
+    return ShardPositions(named={"": _shards(option, text, entries)})
 
 
 def _shards(option: str, text: str, shards: Mapping[str, Any]) -> dict[str, Position]:
-    found = {}
+    positions = {}
     for shard, value in shards.items():
         position = _shard_position(option, value) if _SHARD.fullmatch(shard) else None
         if position is None:
             raise _illegal(option, text, f"Give each shard a position, as in {_EXAMPLE}.")
-        found[shard] = position
-    if not found:
+        positions[shard] = position
+    if not positions:
         raise _illegal(option, text, f"It names no shard; an example: {_EXAMPLE}.")
-    return found
+    return positions
 
 
 def _shard_position(option: str, value: Any) -> Position | None:
-    """A position as the older connectors write it, or as one word or number."""
+    """Read a position as the older connectors write it, or as one word or number."""
     if isinstance(value, dict):
-        kind, said = str(value.get("iteratorType", "")).upper(), str(value.get("iteratorPosition", ""))
+        kind, number = str(value.get("iteratorType", "")).upper(), str(value.get("iteratorPosition", ""))
     elif isinstance(value, str):
-        kind, said = ("AFTER_SEQUENCE_NUMBER", value) if _SEQUENCE.fullmatch(value) else (value.upper(), "")
+        kind, number = ("AFTER_SEQUENCE_NUMBER", value) if _SEQUENCE.fullmatch(value) else (value.upper(), "")
     else:
         return None
-    if kind in {"AFTER_SEQUENCE_NUMBER", "AT_SEQUENCE_NUMBER"} and _SEQUENCE.fullmatch(said):
-        return after(int(said)) if kind.startswith("AFTER") else at(int(said))
+    if kind in {"AFTER_SEQUENCE_NUMBER", "AT_SEQUENCE_NUMBER"} and _SEQUENCE.fullmatch(number):
+        return after(int(number)) if kind.startswith("AFTER") else at(int(number))
     if kind == "AT_TIMESTAMP":
-        return at_time(_time(option, said))
+        return at_time(_time(option, number))
     return {"TRIM_HORIZON": TRIM, "EARLIEST": TRIM, "LATEST": LATEST, "SHARD_END": END}.get(kind)
 
 
-def _illegal(option: str, text: str, advice: str) -> OptionError:
-    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-    return OptionError("OPTION_ILLEGAL", f"The option {option} cannot be {shown!r}", CONNECTOR, advice)
+def _illegal(option: str, text: str, action: str) -> OptionError:
+    shown = text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."
+    return OptionError("OPTION_ILLEGAL", f"The option {option} cannot be {shown!r}", FORMAT, action)
+
+
+# Offsets
 
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
     """How far a shard has been read.
 
-    Attributes:
-        position: the place up to which it was read.
-        arrival_ms: when the last record read arrived, by the service's time.
-        clean_ms: up to when nothing has come after it, by the service's time.
+    ``arrival_ms`` is when the last record read arrived, ``clean_ms`` up to when nothing has come after it; both by the
+    service's time.
     """
 
     position: Position = TRIM
@@ -281,9 +261,9 @@ class ShardState:
         return self.position.kind is Kind.END
 
     @property
-    def known_ms(self) -> int | None:
-        """Up to when the query knows all records; None when nothing is known."""
-        times = [each for each in (self.arrival_ms, self.clean_ms) if each is not None]
+    def complete_ms(self) -> int | None:
+        """The time up to which the query has every record, by the service's time; None when it cannot tell."""
+        times = [time for time in (self.arrival_ms, self.clean_ms) if time is not None]
         if self.position.kind is Kind.TIME:
             times.append(self.position.number)
         return max(times, default=None)
@@ -295,12 +275,7 @@ NEW = ShardState()
 
 @dataclass(frozen=True, slots=True)
 class StreamState:
-    """How far a stream has been read.
-
-    Attributes:
-        created_ms: when the stream was made: one of the same name that was made later is another.
-        shards: the state of each shard that is not new.
-    """
+    """How far a stream has been read; one of the same name that was created at another time is another stream."""
 
     created_ms: int
     shards: Mapping[str, ShardState] = field(default_factory=dict)
@@ -311,12 +286,7 @@ Streams = dict[str, StreamState]
 
 
 def end_offset(streams: Mapping[str, StreamState], start: Mapping[str, StreamState] | None = None) -> Offset:
-    """An offset for the checkpoint.
-
-    Args:
-        streams: the states.
-        start: the resolved start, if and only if the start it was computed from is the sentinel.
-    """
+    """Return an offset for the checkpoint; with the resolved start if and only if it follows the sentinel."""
     value: Offset = {"streams": _written(streams), "v": VERSION}
     if start is not None:
         value[START_KEY] = _written(start)
@@ -324,21 +294,21 @@ def end_offset(streams: Mapping[str, StreamState], start: Mapping[str, StreamSta
 
 
 def read_offset(offset: Mapping[str, Any] | str) -> Streams:
-    """The states that an offset of the checkpoint holds.
+    """Return the states that an offset of the checkpoint holds.
 
     Raises:
         OffsetError: it is malformed, of a newer version, or of another source.
     """
-    return _read(load_offset(offset, CONNECTOR).get("streams"), offset)
+    return _read(load_offset(offset, FORMAT).get("streams"), offset)
 
 
 def resolved_start(end: Mapping[str, Any] | str) -> Streams:
-    """The start that an end offset carries.
+    """Return the start that an end offset carries.
 
     Raises:
         OffsetError: it carries none.
     """
-    return _read(load_offset(end, CONNECTOR).get(START_KEY), end)
+    return _read(load_offset(end, FORMAT).get(START_KEY), end)
 
 
 def _written(streams: Mapping[str, StreamState]) -> Offset:
@@ -366,7 +336,7 @@ def _read(value: Any, offset: object) -> Streams:
         raise OffsetError(
             "OFFSET_MALFORMED",
             f"The offset {str(offset)[:200]!r} is not one of Kinesis",
-            f"checkpoint of a {CONNECTOR} source",
+            f"checkpoint of a {FORMAT} source",
             "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
         ) from None
 

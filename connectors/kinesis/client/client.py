@@ -1,455 +1,188 @@
-"""Kinesis itself: the only module of the connector that imports botocore, and only in functions.
-
-botocore finds credentials, signs and sends. It neither parses the answers of GetRecords nor writes the requests of
-PutRecords, which takes it ten times as long as msgspec. It does not retry: a retry of its own would not count against
-the calls that a shard allows, and could not be left when the query ends. Every error that leaves is a `ConnectorError`.
-
-What requests and answers of the service say, from and into our own words.
-
-The clients that a process keeps.
-"""
+"""The calls of Kinesis. Every error that leaves is a `ConnectorError`."""
 
 from __future__ import annotations
 
-import os
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from email.utils import parsedate_to_datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final
+
+from botocore.exceptions import ClientError, NoCredentialsError
 
 from connectors.core.errors import SourceGoneError
-from connectors.core.pool import Cache
-from connectors.core.retry import RetryPolicy, is_transient, retry
-from connectors.kinesis.client.botocore_hooks import (
-    BODY,
-    NamedCredentials,
-    NotSent,
-    SignedRequest,
-    check_plaintext,
-    exact_time,
-    keep_body,
-    named,
-    note_time,
-    put_body,
-    take_body,
-)
-from connectors.kinesis.client.errors import NOT_FOUND, client_error, refuses_keys, service_error
+from connectors.kinesis.client.errors import NOT_FOUND, refuses_keys
+from connectors.kinesis.client.responses import Page, parse_page, service_time_ms
+from connectors.kinesis.client.session import BODY, SignedRequest, named_errors, open_client, open_session, sign
 from connectors.kinesis.offsets import Kind, Position
+from connectors.kinesis.options.client import KinesisClientOptions, stream_named
 from connectors.kinesis.shards import Listing, Shard
 
-if TYPE_CHECKING:
-    from connectors.kinesis.client.responses import Page
-    from connectors.kinesis.offsets import Position
-    from connectors.kinesis.options.client import KinesisClientOptions
+__all__ = ["KinesisClient"]
 
-__all__ = ["KinesisClient", "answered_at", "listed_shard", "patiently", "place", "shared_client", "stream_named"]
-
-
-_PLACES: Final = {
+_KINDS: Final = {
     Kind.TRIM: "TRIM_HORIZON",
     Kind.TIME: "AT_TIMESTAMP",
     Kind.AFTER: "AFTER_SEQUENCE_NUMBER",
     Kind.AT: "AT_SEQUENCE_NUMBER",
     Kind.LATEST: "LATEST",
 }
-
-
-def stream_named(stream: str) -> dict[str, str]:
-    """The parameter that names a stream, by its name or ARN."""
-    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
-
-
-def place(position: Position, kind: str, number: str) -> dict[str, Any]:
-    """The parameters that name a place in a shard.
-
-    Args:
-        position: the place.
-        kind: the name of the parameter that says its kind.
-        number: that of the parameter with the number of a record.
-    """
-    named: dict[str, Any] = {kind: _PLACES[position.kind]}
-    if position.kind in {Kind.AFTER, Kind.AT}:
-        named[number] = str(position.number)
-    if position.kind is Kind.TIME:
-        named["Timestamp"] = position.number / 1000
-    return named
-
-
-def listed_shard(listed: Mapping[str, Any]) -> Shard:
-    """A shard, as ListShards tells of it."""
-    parents = [listed.get("ParentShardId"), listed.get("AdjacentParentShardId")]
-    closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
-    return Shard(listed["ShardId"], tuple(each for each in parents if each), closed)
-
-
-def answered_at(answer: Mapping[str, Any]) -> int:
-    """The service's time of an answer in milliseconds; this machine's, when it does not say."""
-    date = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-    return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)
-
-
-T = TypeVar("T")
-
-_CONNECT_SECONDS: Final = 10
-_READ_SECONDS: Final = 30
 _HOUR_MS: Final = 3_600_000
 
 
 class KinesisClient:
-    """Calls of the service; safe to use from several threads. The first call connects.
+    """Calls the service from several threads, ``connections`` of them at a time. The first call connects.
 
-    Args:
-        options: where, and by which credentials.
-        connections: how many calls may run at a time.
+    Every call raises a `ConnectorError` when it fails; none is made again.
     """
 
     def __init__(self, options: KinesisClientOptions, connections: int = 10) -> None:
         self._options = options
         self._connections = connections
         self._lock = threading.Lock()
-        self._made: Any = None
+        self._opened: tuple[Any, Any] | None = None
         self._keys = 0
-        """How often keys were read anew."""
+        """How often the keys were read again."""
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
-        """One call, without retries.
+        """Make one call about a stream or shard, which ``where`` names in errors.
 
-        Args:
-            operation: its name in Python, such as ``describe_stream_summary``.
-            where: the stream or shard it is about, for errors.
-            **parameters: as the service names them.
-
-        Returns:
-            The answer, with ``AnsweredAt``, the service's time in milliseconds.
-
-        Raises:
-            ConnectorError: it failed.
+        ``operation`` is its name in Python, such as ``describe_stream_summary``. The response gets ``AnsweredAt``, the
+        service's time in milliseconds.
         """
-        from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415 - see the top
-        from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
         name = "".join(part.capitalize() for part in operation.split("_"))
-        try:
-            answer = self._answer(operation, parameters)
-        except ClientError as error:
-            raise service_error(error.operation_name, where, error.response, self._options.role_arn) from None
-        except (BotoCoreError, ResponseParserError) as error:
-            raise client_error(name, where, error) from None
-        answer["AnsweredAt"] = answered_at(answer)
-        return answer
+        with named_errors(name, where, self._options):
+            response = self._respond(operation, parameters)
+        response["AnsweredAt"] = service_time_ms(response["ResponseMetadata"].get("HTTPHeaders", {}).get("date"))
+        return response
 
-    def _answer(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a call; when its keys are refused, that to another one with keys read anew."""
-        from botocore.exceptions import ClientError  # noqa: PLC0415 - see the top
-
+    def _respond(self, operation: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a call; when its keys are refused, once more with keys that are read again."""
         keys = self._keys
         try:
-            answer: dict[str, Any] = getattr(self._client(), operation)(**parameters)
+            response: dict[str, Any] = getattr(self._open()[1], operation)(**parameters)
         except ClientError as error:
             if not (refuses_keys(error.response) and self.renew(keys)):
                 raise
-            answer = getattr(self._client(), operation)(**parameters)
-        return answer
+            response = getattr(self._open()[1], operation)(**parameters)
+        return response
+
+    def _open(self) -> tuple[Any, Any]:
+        with self._lock:
+            if self._opened is None:
+                with named_errors("Opening a client", "kinesis", self._options):
+                    session = open_session(self._options)
+                    self._opened = session, open_client(session, self._options, self._connections)
+            return self._opened
 
     def renew(self, keys: int) -> bool:
-        """See that the next call reads its keys anew: somebody may have changed them in a shared file.
+        """Make the next call read its keys again: somebody may have changed them in a shared file.
 
-        Args:
-            keys: which were refused, as `SignedRequest.keys` has it; when they are not the newest, nothing is done.
-
-        Returns:
-            Whether there may be others: not when the options give the keys.
+        Nothing is done when the refused ``keys`` (see `SignedRequest`) are not the newest. Returns whether there may be
+        others: not when the options give the keys.
         """
         if self._options.access_key is not None:
             return False
         with self._lock:
             if self._keys == keys:
-                self._made, self._keys = None, keys + 1
+                self._opened, self._keys = None, keys + 1
         return True
 
     def credentials(self) -> str:
-        """The way in which credentials are found, in botocore's words; a role is assumed once.
-
-        Raises:
-            CredentialsError: there are none.
-            ConnectorError: the role cannot be assumed.
-        """
-        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError  # noqa: PLC0415 - see the top
-        from botocore.parsers import ResponseParserError  # noqa: PLC0415
-
-        try:
-            found = _session(self._options).get_credentials()
-            if found is None:
+        """Return how credentials are found, as botocore names it; a role is assumed once."""
+        with named_errors("Finding credentials", "kinesis", self._options):
+            credentials = open_session(self._options).get_credentials()
+            if credentials is None:
                 raise NoCredentialsError
-            found.get_frozen_credentials()
-        except ClientError as error:
-            raise service_error(error.operation_name, "sts", error.response, self._options.role_arn) from None
-        except (BotoCoreError, ResponseParserError) as error:
-            raise client_error("Finding credentials", "kinesis", error) from None
-        return str(found.method)
+            credentials.get_frozen_credentials()
+        return str(credentials.method)
 
     def address(self) -> tuple[str, str]:
-        """Region and URL of the service.
-
-        Raises:
-            ConnectorError: no region is known.
-        """
-        meta = self._client().meta
+        """Return region and URL of the service."""
+        meta = self._open()[1].meta
         return str(meta.region_name), str(meta.endpoint_url)
 
     def describe(self, stream: str) -> dict[str, Any]:
-        """The summary of a stream, under the service's names.
+        """Return the summary of a stream, under the service's names.
 
         Raises:
-            SourceGoneError: it is not there, or is being deleted.
-            ConnectorError: the call failed.
+            SourceGoneError: it does not exist, or is being deleted.
         """
-        answer = self.call("describe_stream_summary", stream, **stream_named(stream))
-        summary: dict[str, Any] = answer["StreamDescriptionSummary"]
+        response = self.call("describe_stream_summary", stream, **stream_named(stream))
+        summary: dict[str, Any] = response["StreamDescriptionSummary"]
         if summary["StreamStatus"] == "DELETING":
             raise SourceGoneError(NOT_FOUND, "The stream is being deleted", stream, "Read another stream.")
         return summary
 
     def listing(self, stream: str, page_size: int = 1000) -> Listing:
-        """A stream and its shards.
-
-        Args:
-            stream: name or ARN.
-            page_size: the most shards of one call.
-
-        Raises:
-            ConnectorError: a call failed.
-        """
+        """Return a stream and its shards, listed ``page_size`` shards at a time."""
         summary = self.describe(stream)
-        first: int | None = None
-        shards: dict[str, Shard] = {}
-        for answer in self._shard_pages(stream, page_size):
-            first = answer["AnsweredAt"] if first is None else first
-            shards |= {each["ShardId"]: listed_shard(each) for each in answer["Shards"]}
+        pages = list(self._shard_pages(stream, page_size))
         return Listing(
             stream=stream,
             arn=summary["StreamARN"],
             created_ms=round(summary["StreamCreationTimestamp"].timestamp() * 1000),
             retention_ms=int(summary["RetentionPeriodHours"]) * _HOUR_MS,
-            at_ms=first or 0,
-            shards=shards,
+            at_ms=pages[0]["AnsweredAt"],
+            shards={shard["ShardId"]: _listed_shard(shard) for page in pages for shard in page["Shards"]},
         )
 
     def _shard_pages(self, stream: str, page_size: int) -> Iterator[dict[str, Any]]:
-        answer = self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))
-        yield answer
-        while token := answer.get("NextToken"):
+        response = self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))
+        yield response
+        while token := response.get("NextToken"):
             # A stream and a token together are refused.
-            answer = self.call("list_shards", stream, MaxResults=page_size, NextToken=token)
-            yield answer
+            response = self.call("list_shards", stream, MaxResults=page_size, NextToken=token)
+            yield response
 
     def iterator(self, stream: str, shard: str, position: Position) -> str:
-        """An iterator at a position; it is good for five minutes.
+        """Return an iterator at a position; it is valid for five minutes.
 
-        Raises:
-            ConnectorError: the call failed; with `INVALID_ARGUMENT` the position is none of this shard.
+        Fails with `INVALID_ARGUMENT` when the position is not one of this shard.
         """
-        begin = place(position, "ShardIteratorType", "StartingSequenceNumber")
+        begin = _position_parameters(position, "ShardIteratorType", "StartingSequenceNumber")
         where = f"{stream}, {shard}"
-        answer = self.call("get_shard_iterator", where, ShardId=shard, **stream_named(stream), **begin)
-        return str(answer["ShardIterator"])
+        response = self.call("get_shard_iterator", where, ShardId=shard, **stream_named(stream), **begin)
+        return str(response["ShardIterator"])
 
     def records(self, iterator: str, limit: int, stream: str, shard: str) -> Page:
-        """The records that follow an iterator, as far as one answer goes.
+        """Return the records that follow an iterator, as far as one response goes.
 
-        Raises:
-            ConnectorError: the call failed; with `EXPIRED_ITERATOR` a new iterator helps.
+        Fails with `EXPIRED_ITERATOR` when a new iterator helps.
         """
-        from connectors.kinesis.client.responses import parse_page  # noqa: PLC0415 - msgspec comes with the extra
-
         named = stream_named(stream) if stream.startswith("arn:") else {}
-        answer = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
-        return parse_page(answer[BODY], answer["AnsweredAt"], f"{stream}, {shard}")
+        response = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
+        return parse_page(response[BODY], response["AnsweredAt"], f"{stream}, {shard}")
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """The request that subscribes a consumer to a shard; botocore has made and signed it, and not sent it.
-
-        Args:
-            consumer: ARN of the consumer.
-            shard: id of the shard.
-            position: where to begin.
-
-        Raises:
-            ConnectorError: it cannot be signed.
-        """
+        """Return the signed request that subscribes a consumer, by its ARN, to a shard."""
         keys = self._keys
-        try:
-            self.call(
-                "subscribe_to_shard",
-                f"{consumer}, {shard}",
-                ConsumerARN=consumer,
-                ShardId=shard,
-                StartingPosition=place(position, "Type", "SequenceNumber"),
-            )
-        except NotSent as made:
-            return replace(made.request, keys=keys)
-        raise AssertionError("a request that must not be sent was sent")
+        parameters = {
+            "ConsumerARN": consumer,
+            "ShardId": shard,
+            "StartingPosition": _position_parameters(position, "Type", "SequenceNumber"),
+        }
+        insecure = self._options.allow_insecure
+        with named_errors("SubscribeToShard", f"{consumer}, {shard}", self._options):
+            signed = sign(*self._open(), "SubscribeToShard", parameters, allow_insecure=insecure)
+        return replace(signed, keys=keys)
 
     def put_records(self, stream: str, body: bytes) -> bytes:
-        """One PutRecords whose body is written already; gives the body of the answer.
-
-        Raises:
-            ConnectorError: the call failed.
-        """
-        answer: bytes = self.call("put_records", stream, **stream_named(stream), **{BODY: body})[BODY]
-        return answer
-
-    def _client(self) -> Any:
-        with self._lock:
-            if self._made is None:
-                self._made = _open(self._options, self._connections)
-            return self._made
+        """Make one PutRecords whose body is finished; return the body of the response."""
+        response: bytes = self.call("put_records", stream, **stream_named(stream), **{BODY: body})[BODY]
+        return response
 
 
-def patiently(
-    attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
-) -> T:
-    """Call until it succeeds, fails for good, or ``numRetries`` is used up.
-
-    Args:
-        attempt: what to try.
-        options: how often, and how long between.
-        sleep: waits so many seconds; when it returns True, nothing more is tried.
-
-    Raises:
-        ConnectorError: the last error.
-    """
-    left = options.num_retries
-
-    def retryable(error: BaseException) -> bool:
-        nonlocal left
-        left -= 1
-        return left >= 0 and is_transient(error)
-
-    policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
-    return retry(attempt, policy, retryable=retryable, sleep=sleep)
+def _position_parameters(position: Position, kind: str, number: str) -> dict[str, Any]:
+    """Return the parameters for a position; ``kind`` and ``number`` are the names of two of them."""
+    parameters: dict[str, Any] = {kind: _KINDS[position.kind]}
+    if position.kind in {Kind.AFTER, Kind.AT}:
+        parameters[number] = str(position.number)
+    if position.kind is Kind.TIME:
+        parameters["Timestamp"] = position.number / 1000
+    return parameters
 
 
-def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
-    """Refuse an answer whose end is missing: botocore would take it for one that says nothing.
-
-    Not one whose body was given out by `keep_body`, which comes first: its own parser refuses it.
-
-    Raises:
-        IncompleteReadError: the connection was cut.
-    """
-    from botocore.exceptions import IncompleteReadError  # noqa: PLC0415 - see the top
-
-    body, expected = response_dict["body"], response_dict["headers"].get("content-length")
-    whole = expected is None or BODY in customized_response_dict or len(body) == int(expected)
-    if not whole:
-        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=expected)
-
-
-def _do_not_send(request: Any, *, trusted: str, **_event: Any) -> None:
-    """Take a request that is signed out of botocore, which would send it by HTTP/1.1.
-
-    Args:
-        request: the request.
-        trusted: a file with the authorities that botocore trusts.
-
-    Raises:
-        NotSent: with the request.
-    """
-    texts = {
-        name: value.decode("latin-1") if isinstance(value, bytes) else str(value)
-        for name, value in request.headers.items()
-    }
-    body = request.body.encode() if isinstance(request.body, str) else bytes(request.body or b"")
-    raise NotSent(SignedRequest(request.url, texts, body, trusted if request.url.startswith("https:") else None))
-
-
-def _open(options: KinesisClientOptions, connections: int) -> Any:
-    """A botocore client.
-
-    Raises:
-        ConnectorError: the profile or the region is not there.
-    """
-    from botocore.config import Config  # noqa: PLC0415 - see the top
-    from botocore.exceptions import BotoCoreError  # noqa: PLC0415
-    from botocore.httpsession import where  # noqa: PLC0415
-
-    config = Config(
-        connect_timeout=_CONNECT_SECONDS,
-        read_timeout=_READ_SECONDS,
-        max_pool_connections=connections,
-        retries={"total_max_attempts": 1, "mode": "standard"},
-        tcp_keepalive=True,
-        user_agent_extra="pyspark-stream-connectors",
-    )
-    try:
-        session = _session(options)
-        client = session.create_client("kinesis", endpoint_url=options.endpoint_url, config=config)
-    except BotoCoreError as error:
-        raise client_error("Opening a client", "kinesis", error) from None
-    client.meta.events.register("before-parse.kinesis", _refuse_part)
-    client.meta.events.register("before-parse.kinesis.GetRecords", keep_body)
-    trusted = session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE") or where()
-    client.meta.events.register("before-send.kinesis.SubscribeToShard", partial(_do_not_send, trusted=trusted))
-    client.meta.events.register("before-parse.kinesis.PutRecords", keep_body)
-    client.meta.events.register("before-parameter-build.kinesis.PutRecords", take_body)
-    client.meta.events.register("before-call.kinesis.PutRecords", put_body)
-    for operation in ("GetShardIterator", "SubscribeToShard"):
-        client.meta.events.register(f"before-parameter-build.kinesis.{operation}", note_time)
-        client.meta.events.register(f"before-call.kinesis.{operation}", exact_time)
-    return client
-
-
-def _session(options: KinesisClientOptions) -> Any:
-    """A session of botocore with the credentials that the options say."""
-    import botocore.session  # noqa: PLC0415 - see the top
-
-    session = botocore.session.Session(profile=options.profile)
-    # Clients for credentials are made from it too, and any of them may have its URL from the environment or a file.
-    session.register("request-created", partial(check_plaintext, allowed=options.allow_insecure))
-    if options.region is not None:
-        session.set_config_variable("region", options.region)
-    if options.access_key is not None and options.secret_key is not None:
-        token = options.session_token
-        session.set_credentials(
-            options.access_key.reveal(), options.secret_key.reveal(), token.reveal() if token is not None else None
-        )
-    found = named(session.get_credentials)
-    if options.role_arn is not None:
-        found = _assumed(session, options, options.role_arn, found)
-    if found is not None:
-        session._credentials = NamedCredentials(found)  # noqa: SLF001 - as its providers leave them; it has no setter
-    return session
-
-
-def _assumed(session: Any, options: KinesisClientOptions, role: str, source: Any) -> Any:
-    """The credentials of a role that is assumed by others; they are made anew before they expire."""
-    from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials  # noqa: PLC0415
-    from botocore.exceptions import NoCredentialsError  # noqa: PLC0415
-
-    if source is None:
-        raise NoCredentialsError
-    external, name = options.role_external_id, options.role_session_name
-    extra = {"ExternalId": external.reveal() if external is not None else None, "RoleSessionName": name}
-    fetcher = AssumeRoleCredentialFetcher(
-        client_creator=partial(session.create_client, endpoint_url=options.sts_endpoint),
-        source_credentials=source,
-        role_arn=role,
-        extra_args={key: value for key, value in extra.items() if value is not None},
-    )
-    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
-
-
-_clients: Final = Cache(4)
-"""By process and options: each takes some 10 MB, and a job that fetches new keys for each batch has ever new ones."""
-
-
-def shared_client(options: KinesisClientOptions) -> KinesisClient:
-    """The client of this process with these options: a task's worker keeps it for the next task.
-
-    A client is not shared with a process that was forked after it was made.
-    """
-    return _clients.get((os.getpid(), options), lambda: KinesisClient(options))
+def _listed_shard(listed: Mapping[str, Any]) -> Shard:
+    parents = [listed.get("ParentShardId"), listed.get("AdjacentParentShardId")]
+    closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
+    return Shard(listed["ShardId"], tuple(parent for parent in parents if parent), closed)

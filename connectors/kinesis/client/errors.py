@@ -37,12 +37,12 @@ IN_USE: Final = "KINESIS_IN_USE"
 NOT_FOUND: Final = "KINESIS_NOT_FOUND"
 THROTTLED: Final = "KINESIS_THROTTLED"
 
-_SAID_CHARACTERS: Final = 300
+_SHOWN_CHARACTERS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What an answer means: our error, and what the user can do; that may name the ``{operation}``."""
+    """What a response means: our error, and what the user can do, which may name the ``{operation}``."""
 
     error: type[ConnectorError]
     code: str
@@ -66,7 +66,7 @@ _DENIED: Final = _Kind(
     "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted.",
 )
 _REFUSED: Final = _Kind(CredentialsError, CREDENTIALS, "Check the keys, the profile or the role.")
-_KEY: Final = _Kind(AccessDeniedError, "KINESIS_KEY", "Mend the key that encrypts the stream.")
+_KEY: Final = _Kind(AccessDeniedError, "KINESIS_KEY", "Repair the key that encrypts the stream.")
 _OF_ROLE: Final = {
     _DENIED: _Kind(
         AccessDeniedError,
@@ -114,18 +114,15 @@ _SECRETS: Final = re.compile(
 
 
 def service_error(operation: str, where: str, response: Mapping[str, Any], role: str | None = None) -> ConnectorError:
-    """Our error for an answer of the service.
+    """Build the error for a response of the service, as botocore parses it.
 
-    Args:
-        operation: the call, such as ``GetRecords``, or ``AssumeRole``, which is made for another.
-        where: the stream or shard it is about.
-        response: what botocore made of the answer.
-        role: the role that the options name.
+    ``where`` names the stream or shard, and ``role`` is that of the options. The operation may be ``AssumeRole``, which
+    is made for another one.
     """
     error, name = response.get("Error", {}), _name(response)
-    said = _said(error.get("Message") or error.get("message") or "")
+    message = _cleaned(error.get("Message") or error.get("message") or "")
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    what = f"{operation} was answered {name or status}{said}"
+    what = f"{operation} was answered {name or status}{message}"
     of_role = operation.startswith("AssumeRole")
     where = role or where if of_role else where
     if (kind := _KINDS.get(name)) is None:
@@ -138,41 +135,39 @@ def service_error(operation: str, where: str, response: Mapping[str, Any], role:
 
 
 def refuses_keys(response: Mapping[str, Any]) -> bool:
-    """Whether an answer says that keys have expired, or are known no more: there may be others now."""
+    """Return whether keys have expired or are unknown by now, so that there may be new ones."""
     return _name(response) in _STALE_KEYS
 
 
 def _name(response: Mapping[str, Any]) -> str:
-    """The service's name of an error."""
     return str(response.get("Error", {}).get("Code", "")).rpartition("#")[2]
 
 
 def client_error(operation: str, where: str, error: BaseException) -> ConnectorError:
-    """Our error for one that botocore raises without an answer of the service."""
-    name, kinds = type(error).__name__, {each.__name__ for each in type(error).__mro__}
-    what = f"{operation} failed: {name}{_said(str(error))}"
+    """Build the error for one that botocore raises without a response of the service."""
+    name, kinds = type(error).__name__, {kind.__name__ for kind in type(error).__mro__}
+    what = f"{operation} failed: {name}{_cleaned(str(error))}"
     if name == "SSLError" and _CERTIFICATE.search(str(error)):
         return certificate_error(what, where)
     if kinds & _NETWORK:
         return ServiceUnavailableError("KINESIS_UNAVAILABLE", what, where, "Check the network, endpointUrl and region.")
     if name == "NoRegionError":
-        return OptionError(
-            "KINESIS_NO_REGION", "No region is known", "region", "Give the option region, or set AWS_REGION."
-        )
+        what = "No region is known"
+        return OptionError("KINESIS_NO_REGION", what, "region", "Give the option region, or set AWS_REGION.")
     if name == "InvalidRegionError":
         return OptionError("OPTION_ILLEGAL", what, "region", "Give the option region, such as eu-west-1.")
     if name == "ParamValidationError":
         return ConnectorError(INVALID_ARGUMENT, what, where, "Check the options.")
-    mend = "Check the option profile, the shared AWS files and the variables of the environment that begin with AWS_."
+    action = "Check the option profile, the shared AWS files and the variables of the environment that begin with AWS_."
     if kinds & _NO_CREDENTIALS:
-        mend = "Give keys, a profile or a role, or set up the default chain."
+        action = "Give keys, a profile or a role, or set up the default chain."
     elif kinds & _LOGIN:
-        mend = "Log in again (aws sso login), or give credentials that a query can renew by itself, such as a role."
-    return CredentialsError(CREDENTIALS, what, where, mend)
+        action = "Log in again (aws sso login), or give credentials that a query can renew by itself, such as a role."
+    return CredentialsError(CREDENTIALS, what, where, action)
 
 
 def certificate_error(what: str, where: str) -> CredentialsError:
-    """Make the error for a certificate that is not trusted: no retry helps."""
+    """Build the error for a certificate that is not trusted: no retry helps."""
     return CredentialsError(
         "TLS_CERTIFICATE",
         what,
@@ -184,15 +179,16 @@ def certificate_error(what: str, where: str) -> CredentialsError:
 
 
 def credentials_error(error: BaseException) -> CredentialsError:
-    """Our error for one that is none of botocore's own: a file that is not there, a program that answers nonsense."""
-    what = f"Finding credentials failed: {type(error).__name__}{_said(str(error))}"
-    mend = (
-        "Check what gives the credentials: the shared AWS files, credential_process, the token's file, the container."
+    """Build the error for one that is not botocore's own: a missing file, a program that returns nonsense."""
+    what = f"Finding credentials failed: {type(error).__name__}{_cleaned(str(error))}"
+    action = (
+        "Check where the credentials come from: the shared AWS files, credential_process, the token's file, the "
+        "container."
     )
-    return CredentialsError(CREDENTIALS, what, "", mend)
+    return CredentialsError(CREDENTIALS, what, "", action)
 
 
-def _said(text: str) -> str:
-    """What the service said, without what may be a secret."""
-    cleaned = _SECRETS.sub("***", " ".join(text.split()))[:_SAID_CHARACTERS].rstrip(". ")
+def _cleaned(text: str) -> str:
+    """Return a message without what may be a secret, as the end of a sentence."""
+    cleaned = _SECRETS.sub("***", " ".join(text.split()))[:_SHOWN_CHARACTERS].rstrip(". ")
     return f": {cleaned}" if cleaned else ""

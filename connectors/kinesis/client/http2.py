@@ -1,7 +1,7 @@
-"""A client of HTTP/2 for requests whose answers go on for minutes: many on one connection, each with its own window.
+"""A client of HTTP/2 for requests whose responses last minutes: many on one connection, each with its own window.
 
-It speaks by the library h2 on asyncio (``docs/adr/0002-efo-transport.md`` has the measurements). An answer is read
-piece by piece, and what was not read holds the service back: the window of its stream opens as the pieces are taken.
+It uses h2 on asyncio (``docs/adr/0002-efo-transport.md`` has the measurements). A response is read piece by piece, and
+what is not read holds the service back: the window of its stream opens as the pieces are read.
 """
 
 from __future__ import annotations
@@ -17,21 +17,14 @@ from urllib.parse import urlsplit
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.errors import ErrorCodes
-from h2.events import (
-    ConnectionTerminated,
-    DataReceived,
-    Event,
-    ResponseReceived,
-    StreamEnded,
-    StreamReset,
-)
+from h2.events import ConnectionTerminated, DataReceived, Event, ResponseReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.kinesis.client.errors import certificate_error
 
-__all__ = ["Answer", "Http2Client"]
+__all__ = ["Http2Client", "Response"]
 
 _WINDOW: Final = 4 << 20
 """Bytes that the service may send ahead on one stream; an event has up to 1 MB of data, 1.4 MB in base64."""
@@ -44,8 +37,11 @@ _MOST_STREAMS: Final = 100
 _CONNECT_SECONDS: Final = 10.0
 
 
-class Answer:
-    """The answer to one request; a context that gives the stream back."""
+class Response:
+    """The response to one request; a context that resets the stream at its end.
+
+    Waiting for it raises a `ServiceUnavailableError` when the connection was cut, or the stream reset.
+    """
 
     def __init__(self, connection: _Connection, stream_id: int) -> None:
         self._connection = connection
@@ -69,29 +65,20 @@ class Answer:
         self._connection.leave(self._stream_id)
 
     def retire_connection(self) -> None:
-        """Let no new request go on this connection: it may be dead without a word, and then nothing else tells.
+        """Let no new request use this connection, which may be dead.
 
-        A load balancer that has forgotten a connection says nothing; what is sent there is acknowledged, or tried
-        again by TCP for about 15 minutes.
+        A load balancer that has forgotten a connection says nothing; TCP sends again for about 15 minutes.
         """
         self._connection.retire()
 
     async def begin(self) -> None:
-        """Wait for status and headers.
-
-        Raises:
-            ServiceUnavailableError: the connection was cut, or the stream reset.
-        """
+        """Wait for status and headers."""
         while not self.status:
             self._raise_if_over()
             await self._wait()
 
     async def read(self) -> bytes:
-        """What has arrived since the last call, after a wait if that is nothing; no bytes at the end of the answer.
-
-        Raises:
-            ServiceUnavailableError: the connection was cut, or the stream reset.
-        """
+        """Return what has arrived since the last call, after a wait if that is nothing; no bytes at the end."""
         while not self._pieces:
             if self._over and self._error is None:
                 return b""
@@ -109,7 +96,7 @@ class Answer:
         if self._error is not None:
             raise self._error
         if self._over:
-            raise _cut("the answer ended before it began")
+            raise _cut("the response ended before it began")
 
     async def _wait(self) -> None:
         self._changed.clear()
@@ -118,29 +105,29 @@ class Answer:
     # What the connection calls.
 
     def began(self, headers: Mapping[str, str]) -> None:
-        """Status and headers are there."""
+        """Take status and headers."""
         self.status = int(headers.get(":status", 0))
         self.headers = {name.lower(): value for name, value in headers.items()}
         self._changed.set()
 
     def received(self, data: bytes) -> None:
-        """A piece is there."""
+        """Take a piece."""
         self._pieces.append(data)
         self._changed.set()
 
     def ended(self, error: ServiceUnavailableError | None) -> None:
-        """Nothing more comes."""
+        """Note that nothing more comes."""
         if not self._over:
             self._over, self._error = True, error
             self._changed.set()
 
 
 class _Connection(asyncio.Protocol):
-    """A connection, with the answers that are under way on it."""
+    """A connection, with the responses that are under way on it."""
 
     def __init__(self) -> None:
         self._http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
-        self._answers: dict[int, Answer] = {}
+        self._responses: dict[int, Response] = {}
         self._owed = 0
         self.is_open = True
         self._is_retired = False
@@ -148,23 +135,23 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     @property
-    def room(self) -> int:
-        """How many more answers it takes."""
+    def has_room(self) -> bool:
+        """Whether it takes one more request."""
         allowed = min(self._http.remote_settings.max_concurrent_streams, _MOST_STREAMS)
-        return allowed - len(self._answers) if self.is_open and not self._is_retired else 0
+        return self.is_open and not self._is_retired and len(self._responses) < allowed
 
     def retire(self) -> None:
-        """Take no more requests, and end with the last answer that is under way."""
+        """Take no more requests, and close with the last response that is under way."""
         self._is_retired = True
-        self._end_if_done()
+        self._close_if_done()
 
-    def _end_if_done(self) -> None:
-        if self._is_retired and not self._answers and self.is_open:
+    def _close_if_done(self) -> None:
+        if self._is_retired and not self._responses and self.is_open:
             self._close(_cut("it was given up"))
-            self._transport.abort()  # whatever was to be sent, nobody may be there to take it
+            self._transport.abort()  # nobody may be there to take what is still to be sent
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """See `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
         self._http.initiate_connection()
         self._http.update_settings(
@@ -177,35 +164,35 @@ class _Connection(asyncio.Protocol):
         self._http.increment_flow_control_window(_CONNECTION_WINDOW)
         self._flush()
 
-    def send(self, headers: list[tuple[str, str]], body: bytes) -> Answer:
+    def send(self, headers: list[tuple[str, str]], body: bytes) -> Response:
         """Send a request; its body is small."""
         stream_id = self._http.get_next_available_stream_id()
-        answer = self._answers[stream_id] = Answer(self, stream_id)
+        response = self._responses[stream_id] = Response(self, stream_id)
         self._http.send_headers(stream_id, headers)
         self._http.send_data(stream_id, body, end_stream=True)
         self._flush()
-        return answer
+        return response
 
     def leave(self, stream_id: int) -> None:
-        """Nobody reads an answer any more."""
-        if self._answers.pop(stream_id, None) is not None and self.is_open:
+        """Reset a stream that nobody reads any more."""
+        if self._responses.pop(stream_id, None) is not None and self.is_open:
             self._http.reset_stream(stream_id, ErrorCodes.CANCEL)
             self._flush()
-            self._end_if_done()
+            self._close_if_done()
 
     def open_window(self, size: int, stream_id: int) -> None:
         """Let the service send more on a stream."""
-        if stream_id in self._answers and self.is_open:
+        if stream_id in self._responses and self.is_open:
             self._http.increment_flow_control_window(size, stream_id)
             self._flush()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes of the service."""
+        """See `asyncio.Protocol`."""
         try:
             for event in self._http.receive_data(data):
                 self._take(event)
         except ProtocolError as error:
-            self._close(_cut(f"it does not keep to HTTP/2: {error}"))
+            self._close(_cut(f"it does not follow HTTP/2: {error}"))
             return
         if self._owed >= _CONNECTION_WINDOW // 2:
             self._http.increment_flow_control_window(self._owed)
@@ -216,11 +203,11 @@ class _Connection(asyncio.Protocol):
         match event:
             case DataReceived(stream_id=int(stream_id), data=data, flow_controlled_length=int(length)):
                 self._owed += length
-                if (answer := self._answers.get(stream_id)) is not None and data:
-                    answer.received(bytes(data))
+                if (response := self._responses.get(stream_id)) is not None and data:
+                    response.received(bytes(data))
             case ResponseReceived(stream_id=int(stream_id), headers=headers):
-                if (answer := self._answers.get(stream_id)) is not None:
-                    answer.began({str(name): str(value) for name, value in headers or []})
+                if (response := self._responses.get(stream_id)) is not None:
+                    response.began({str(name): str(value) for name, value in headers or []})
             case StreamEnded(stream_id=int(stream_id)):
                 self._end(stream_id, None)
             case StreamReset(stream_id=int(stream_id), error_code=code):
@@ -231,18 +218,18 @@ class _Connection(asyncio.Protocol):
                 pass
 
     def _end(self, stream_id: int, error: ServiceUnavailableError | None) -> None:
-        if (answer := self._answers.pop(stream_id, None)) is not None:
-            answer.ended(error)
-            self._end_if_done()
+        if (response := self._responses.pop(stream_id, None)) is not None:
+            response.ended(error)
+            self._close_if_done()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell all who wait."""
+        """See `asyncio.Protocol`."""
         self._close(_cut("the connection was cut" + ("" if error is None else f": {error}")))
         self._gone.set()
 
     def _close(self, error: ServiceUnavailableError) -> None:
         self.is_open = False
-        for stream_id in list(self._answers):
+        for stream_id in list(self._responses):
             self._end(stream_id, error)
         self._transport.close()
 
@@ -258,75 +245,68 @@ class _Connection(asyncio.Protocol):
 
 
 class Http2Client:
-    """Sends requests, on as many connections as they need; to be used in one loop of asyncio."""
+    """Sends requests, on as many connections as they need; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._connections: dict[tuple[str, str], list[_Connection]] = {}
         self._connecting = asyncio.Lock()
 
-    async def post(self, url: str, headers: Mapping[str, str], body: bytes, certificates: str | None = None) -> Answer:
-        """Send a request; the answer is a context.
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, certificates: str | None = None
+    ) -> Response:
+        """Send a request with a body of at most 16 kB; the response is a context.
 
-        Args:
-            url: where to; with ``http:`` HTTP/2 is spoken without asking.
-            headers: without those that belong to a connection.
-            body: at most 16 kB.
-            certificates: a file with those of the authorities that are trusted; None for the system's own.
+        With ``http:`` HTTP/2 is spoken without asking. ``certificates`` is a file with the authorities that are
+        trusted; None for the system's own.
 
         Raises:
-            ServiceUnavailableError: there is no connection, or the other side does not speak HTTP/2.
+            CredentialsError: the certificate of the service is not trusted, or there is no file of authorities.
+            ServiceUnavailableError: it cannot be reached, or does not speak HTTP/2.
         """
         parts = urlsplit(url)
         connection = await self._connection(parts.scheme, parts.netloc, certificates)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        named = [(":method", "POST"), (":scheme", parts.scheme), (":authority", parts.netloc), (":path", path)]
+        pseudo = [(":method", "POST"), (":scheme", parts.scheme), (":authority", parts.netloc), (":path", path)]
         rest = [(name.lower(), value) for name, value in headers.items() if name.lower() not in {"host", "connection"}]
-        return connection.send(named + rest, body)
+        return connection.send(pseudo + rest, body)
 
     async def close(self) -> None:
         """Cut all connections, and wait until they are gone."""
-        connections = [each for found in self._connections.values() for each in found]
+        connections = [connection for pool in self._connections.values() for connection in pool]
         self._connections.clear()
         for connection in connections:
             await connection.close()
 
     async def _connection(self, scheme: str, authority: str, certificates: str | None) -> _Connection:
         async with self._connecting:
-            kept = [each for each in self._connections.get((scheme, authority), []) if each.is_open]
-            self._connections[scheme, authority] = kept
-            for connection in kept:
-                if connection.room > 0:
+            pool = [connection for connection in self._connections.get((scheme, authority), []) if connection.is_open]
+            self._connections[scheme, authority] = pool
+            for connection in pool:
+                if connection.has_room:
                     return connection
-            made = await _connect(scheme, authority, certificates)
-            kept.append(made)
-            return made
+            pool.append(await _connect(scheme, authority, certificates))
+            return pool[-1]
 
 
 async def _connect(scheme: str, authority: str, certificates: str | None) -> _Connection:
-    """A new connection.
-
-    Raises:
-        CredentialsError: the certificate of the other side is not trusted, or there is no file of authorities.
-        ServiceUnavailableError: there is none, or the other side does not speak HTTP/2.
-    """
+    """Open a connection; the errors are those of `Http2Client.post`."""
     parts = urlsplit(f"{scheme}://{authority}")
     context = _tls(certificates) if scheme == "https" else None
     port = parts.port or (443 if context is not None else 80)
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             loop = asyncio.get_running_loop()
-            transport, made = await loop.create_connection(_Connection, parts.hostname or "", port, ssl=context)
+            transport, connection = await loop.create_connection(_Connection, parts.hostname or "", port, ssl=context)
     except ssl.SSLCertVerificationError as error:
-        raise certificate_error(
-            f"SubscribeToShard failed: the certificate is not accepted: {error.verify_message}", authority
-        ) from None
+        what = f"SubscribeToShard failed: the certificate is not accepted: {error.verify_message}"
+        raise certificate_error(what, authority) from None
     except (OSError, TimeoutError) as error:
-        raise _cut(f"there is no connection to {authority}: {str(error) or 'no answer in time'}") from None
+        raise _cut(f"there is no connection to {authority}: {str(error) or 'no response in time'}") from None
     tls = transport.get_extra_info("ssl_object")
     if tls is not None and tls.selected_alpn_protocol() != "h2":
-        await made.close()
+        await connection.close()
         raise _cut(f"{authority} does not speak HTTP/2; a proxy may stand between")
-    return made
+    return connection
 
 
 def _tls(certificates: str | None) -> ssl.SSLContext:

@@ -1,19 +1,19 @@
-"""Answers of GetRecords and events of SubscribeToShard, by msgspec: no dictionary for a record, data decoded once."""
+"""Responses of GetRecords and events of SubscribeToShard, by msgspec: no dictionary for a record, data decoded once."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
 
 import msgspec
 
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["Event", "Page", "Record", "decoded", "malformed", "parse_event", "parse_page"]
+__all__ = ["Event", "Page", "Record", "decoded", "malformed", "parse_event", "parse_page", "service_time_ms"]
 
 T = TypeVar("T")
-
-_MALFORMED: Final = "KINESIS_ANSWER_MALFORMED"
 
 
 class Record(msgspec.Struct, gc=False):
@@ -58,14 +58,11 @@ _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer of GetRecords.
+    """One response of GetRecords.
 
-    Attributes:
-        records: in their order; none is normal, also when more lie ahead.
-        following: the iterator of the next page; None at the end of a closed shard.
-        behind_ms: how far the page is behind the newest record; 0 when nothing lies ahead.
-        at_ms: the service's time of the answer, in whole seconds.
-        size: bytes of the answer.
+    ``records`` may be empty also when more lie ahead; ``following`` is the iterator of the next page, None at the end
+    of a closed shard. ``behind_ms`` is 0 when nothing lies ahead. ``at_ms`` is the service's time, in whole seconds,
+    and ``size`` the bytes of the response.
     """
 
     records: list[Record]
@@ -77,11 +74,11 @@ class Page:
     @property
     def data_size(self) -> int:
         """Bytes of data, as the service counts them against its limits."""
-        return sum(len(each.Data) for each in self.records)
+        return sum(len(record.Data) for record in self.records)
 
 
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:
-    """Parse an answer about a shard; ``where`` names it in errors.
+    """Parse a response about a shard; ``where`` names it in errors.
 
     Raises:
         ServiceUnavailableError: it is not one of GetRecords; a cut connection can leave such.
@@ -94,11 +91,9 @@ def parse_page(body: bytes, at_ms: int, where: str) -> Page:
 class Event:
     """One event of SubscribeToShard.
 
-    Attributes:
-        records: in their order; none is normal, an idle shard has an event every few seconds.
-        continuation: the number after which to subscribe next; it need not be a record's. None at a shard's end.
-        behind_ms: how far the event is behind the newest record; 0 when nothing lies ahead.
-        ended: the shard is closed, and this is its last event.
+    ``records`` may be empty: an idle shard has an event every few seconds. ``continuation`` is the number after which
+    to subscribe next, which need not be a record's; None at a shard's end. ``behind_ms`` is 0 when nothing lies ahead.
+    With ``ended`` the shard is closed, and this is its last event.
     """
 
     records: list[Record]
@@ -111,7 +106,7 @@ def parse_event(payload: bytes, where: str) -> Event:
     """Parse an event of a shard; ``where`` names it in errors.
 
     Raises:
-        ServiceUnavailableError: it is none.
+        ServiceUnavailableError: it is not an event.
     """
     try:
         parsed = _EVENT_DECODER.decode(payload)
@@ -123,7 +118,7 @@ def parse_event(payload: bytes, where: str) -> Event:
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where: str) -> T:
-    """Decode an answer to a call about a stream or shard; ``where`` names it in errors.
+    """Decode the response to a call; ``where`` names its stream or shard in errors.
 
     Raises:
         ServiceUnavailableError: it is not one of this operation; a cut connection can leave such.
@@ -131,14 +126,19 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise malformed(f"The answer of {operation} ({len(body)} bytes)", error, where) from None
+        raise malformed(f"The response of {operation} ({len(body)} bytes)", error, where) from None
 
 
 def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
-    """Make the error for what a call brought and cannot be read; ``what`` names it, ``where`` its stream or shard."""
+    """Build the error for something that a call returned and that cannot be read."""
     return ServiceUnavailableError(
-        _MALFORMED,
+        "KINESIS_ANSWER_MALFORMED",
         f"{what} cannot be read: {error}",
         where,
-        "Retries did not help: check endpointUrl, and that no proxy between changes or cuts answers.",
+        "Retries did not help: check endpointUrl, and that no proxy between changes or cuts responses.",
     )
+
+
+def service_time_ms(date: str | None) -> int:
+    """Return the service's time in milliseconds from the header ``Date``; this machine's without it."""
+    return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)

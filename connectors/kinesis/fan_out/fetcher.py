@@ -1,7 +1,7 @@
-"""What a fetcher of Kinesis does: hold the subscriptions it is told to, and hand on what they bring.
+"""What a fetcher of Kinesis does: hold the subscriptions that it is ordered to, and put what they bring.
 
-It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark. One thread runs a loop of
-asyncio with a subscription for each shard; requests are signed in another, since credentials may have to be refreshed.
+It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark. One thread runs an event
+loop with a subscription for each shard; requests are signed in others, since credentials may have to be refreshed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, repeat
 from typing import Any, Final, TypeVar, cast
 
@@ -21,12 +22,10 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
-from connectors.kinesis.cached_ranges import Extent, ShardKey
-from connectors.kinesis.client.botocore_hooks import SignedRequest
-from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.cached_ranges import CachedRange, ShardKey
 from connectors.kinesis.client.http2 import Http2Client
-from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription
-from connectors.kinesis.offsets import Kind, Position, after
+from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription, SubscriptionHost
+from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
 from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
@@ -38,17 +37,15 @@ TARGET: Final = "connectors.kinesis.fan_out.fetcher:KinesisFetch"
 """What `FetchPlan.target` is for Kinesis."""
 
 DEREGISTER: Final = "deregister "
-"""An order of a name that begins so is the ARN of a consumer to deregister at the end."""
+"""The name of an order that begins so is followed by the ARN of a consumer to deregister at the end."""
 
 T = TypeVar("T")
-_SIGNERS: Final = 4
-_ROOM_SECONDS: Final = 0.05
 _STOP_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
-    """What stands for a delivery when its rows are written: where each shard began."""
+class _Token:
+    """Stands for deliveries while their rows are written: where each shard began."""
 
     begins: tuple[tuple[Order, Position], ...]
 
@@ -56,27 +53,21 @@ class _Kept:
 class KinesisFetch:
     """The target of Kinesis; see `connectors.spool.fetching.target.FetchTarget`.
 
-    Args:
-        settings: ``client`` (options of the client, as JSON), ``deaggregate``, ``stall_seconds``.
-        context: what the process gives.
+    Its settings are ``client`` (options of the client, as JSON), ``deaggregate`` and ``stall_seconds``.
     """
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
-        self.stall_seconds = float(settings["stall_seconds"])
         self._deaggregate = bool(settings["deaggregate"])
         self._context = context
-        self._client = KinesisClient(client_from_json(settings["client"]), _SIGNERS)
-        self._signers = ThreadPoolExecutor(_SIGNERS, "sign")
+        options = client_from_json(settings["client"])
+        self._host = SubscriptionHost(options, context, float(settings["stall_seconds"]))
         self._shards: dict[ShardKey, ShardSubscription] = {}
         self._tasks: dict[ShardKey, asyncio.Task[None]] = {}
         self._deregister: set[str] = set()
-        self._intake: Intake | None = None
-        self._last_answer: float | None = None
-        self._error: ConnectorError | None = None
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
-        self.http: Http2Client = self._in_loop(_made())
-        context.orders.listen(self._hear)
+        self._host.http = self._in_loop(_http_client())
+        context.orders.listen(self._receive_order)
 
     # What the process calls.
 
@@ -89,36 +80,60 @@ class KinesisFetch:
         self._in_loop(self._halt())
 
     def decode(self, deliveries: Sequence[object]) -> Block:
-        """The rows of these records, shard by shard, and the extents that they are."""
-        fetched = sorted(cast("Sequence[Fetched]", deliveries), key=lambda each: each.order.key)
-        runs = [run for _, group in groupby(fetched, key=lambda each: each.order.key) for run in _runs(list(group))]
-        taken = [self._taken(run) for run in runs]
-        extents = [extent for extent, _, _ in taken]
-        found = _packed(chain.from_iterable(rows for _, _, rows in taken))
-        rows = next(found, pa.RecordBatch.from_pylist([], ARROW_SCHEMA))
+        """Return the rows of these records, shard by shard, and the cached ranges that they are."""
+        fetched = sorted(cast("Sequence[Fetched]", deliveries), key=lambda delivery: delivery.order.key)
+        grouped = groupby(fetched, key=lambda delivery: delivery.order.key)
+        runs = [run for _, group in grouped for run in _runs(list(group))]
+        decoded = [self._decode_run(run) for run in runs]
+        ranges = [cached for cached, _, _ in decoded]
+        packed = _packed(chain.from_iterable(rows for _, _, rows in decoded))
+        rows = next(packed, pa.RecordBatch.from_pylist([], ARROW_SCHEMA))
         sizes = _sizes(rows)
-        arrived = [extent.arrival_ms * 1000 for extent in extents]
+        arrived = [cached.arrival_ms * 1000 for cached in ranges]
         return Block(
             rows,
             None,
             sizes,
             (min(arrived), max(arrived)) if arrived else None,
-            _Kept(tuple((run[0].order, run[0].after) for run in runs)),
-            notes=[extent.note() for extent in extents],
-            more=((batch, _sizes(batch)) for batch in found),
-            more_rows=sum(extent.rows for extent in extents) - len(rows),
-            more_bytes=sum(size for _, size, _ in taken) - int(sizes.sum()),
+            _Token(tuple((run[0].order, run[0].after) for run in runs)),
+            notes=[cached.note() for cached in ranges],
+            more=((batch, _sizes(batch)) for batch in packed),
+            more_rows=sum(cached.rows for cached in ranges) - len(rows),
+            more_bytes=sum(size for _, size, _ in decoded) - int(sizes.sum()),
         )
 
-    def on_durable(self, token: object) -> None:  # noqa: ARG002 - see below
-        """There is nothing to acknowledge: the stream keeps its records."""
+    def _decode_run(self, run: Sequence[Fetched]) -> tuple[CachedRange, int, Iterator[pa.RecordBatch]]:
+        """Return the cached range that a run of records without a gap is, the bytes of its rows, and the rows."""
+        order = run[0].order
+        records = [record for delivery in run for record in delivery.records]
+        stream = order.key[0].rpartition("/")[2]
+        found = aggregates(records) if self._deaggregate else None
+        opened = None if found is None else list(found)
+        parts = list(zip(records, opened or repeat(None), strict=False))
+        cached = CachedRange(
+            key=order.key,
+            created_ms=order.created_ms,
+            after=run[0].after,
+            first=records[0].number,
+            last=records[-1].number,
+            arrival_ms=records[-1].arrival_ms,
+            ended=run[-1].ended,
+            rows=sum(1 if aggregate is None else len(aggregate) for _, aggregate in parts),
+            records=len(records),
+            size=sum(len(record.Data) for record in records),
+            deaggregate=self._deaggregate,
+        )
+        return cached, sum(row_bytes(*part) for part in parts), batches(records, opened, stream, order.key[1])
+
+    def on_durable(self, _token: object) -> None:
+        """Acknowledge nothing: the stream has its records still."""
         failpoint("fetch.after_ack")
 
     def on_given_up(self, tokens: Sequence[object]) -> None:
-        """Fetch again what was not kept, from where each shard stood."""
+        """Fetch again what was not stored, from where each shard stood."""
         back: dict[ShardKey, tuple[Order, Position]] = {}
         for token in tokens:
-            begins = token.begins if isinstance(token, _Kept) else ()
+            begins = token.begins if isinstance(token, _Token) else ()
             if isinstance(token, Fetched):
                 begins = ((token.order, token.after),)
             for order, position in begins:
@@ -127,62 +142,26 @@ class KinesisFetch:
         failpoint("fetch.after_nack")
 
     def status(self) -> TargetStatus:
-        """How it stands."""
-        shards = [each for each in list(self._shards.values()) if not each.ended]
-        return TargetStatus(len(shards), sum(each.is_live for each in shards), self._last_answer, self._error)
+        """Return how many shards are followed, and how many subscriptions work."""
+        shards = [shard for shard in list(self._shards.values()) if not shard.ended]
+        return TargetStatus(
+            len(shards), sum(shard.is_live for shard in shards), self._host.last_response, self._host.error
+        )
 
     def close(self, deadline: float) -> None:
         """Close the connections, and deregister consumers where that is ordered."""
-        self._in_loop(self.http.close())
+        self._in_loop(self._host.http.close())
         for consumer in sorted(self._deregister):
             if time.monotonic() < deadline:
                 self._deregister_one(consumer)
 
     def _deregister_one(self, consumer: str) -> None:
-        done = self._signers.submit(self._client.call, "deregister_stream_consumer", consumer, ConsumerARN=consumer)
+        call = partial(self._host.client.call, "deregister_stream_consumer", consumer, ConsumerARN=consumer)
+        done = self._host.signers.submit(call)
         try:
             done.result(_STOP_SECONDS)
         except (ConnectorError, TimeoutError) as error:
             self._context.note({"deregister": consumer, "failed": str(error)})
-
-    # What subscriptions call, in the loop.
-
-    async def sign(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """See `SubscriptionHost`."""
-        return await self._loop.run_in_executor(self._signers, self._client.subscription, consumer, shard, position)
-
-    def renew(self, keys: int) -> bool:
-        """See `SubscriptionHost`."""
-        return self._client.renew(keys)
-
-    def has_room(self) -> bool:
-        """See `SubscriptionHost`."""
-        return self._intake is not None and self._intake.wait(0.0, lambda: False)
-
-    async def room(self) -> None:
-        """See `SubscriptionHost`."""
-        while not self.has_room():  # noqa: ASYNC110 - what has room is told to threads, not to this loop
-            await asyncio.sleep(_ROOM_SECONDS)
-
-    def put(self, fetched: Fetched, size: int) -> None:
-        """See `SubscriptionHost`."""
-        if self._intake is not None:
-            self._intake.put(fetched, size, len(fetched.records))
-
-    def note(self, order: Order, **more: Any) -> None:
-        """See `SubscriptionHost`."""
-        self._context.note({"key": list(order.key), **more})
-        self._context.changed()
-
-    def answered(self) -> None:
-        """See `SubscriptionHost`."""
-        self._last_answer = time.monotonic()
-        self._error = None
-
-    def failed(self, error: ConnectorError) -> None:
-        """See `SubscriptionHost`."""
-        self._error = error
-        self._context.note({"failed": error.to_json()})
 
     # The loop.
 
@@ -191,19 +170,19 @@ class KinesisFetch:
         return future.result()
 
     async def _begin(self, intake: Intake) -> None:
-        self._intake = intake
+        self._host.intake = intake
         for key in self._shards:
             self._run(key)
 
     async def _halt(self) -> None:
-        self._intake = None
+        self._host.intake = None
         tasks, self._tasks = list(self._tasks.values()), {}
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_STOP_SECONDS)
 
-    def _hear(self, name: str, value: Any) -> None:
+    def _receive_order(self, name: str, value: Any) -> None:
         self._loop.call_soon_threadsafe(self._take_order, name, value)
 
     def _take_order(self, name: str, value: Any) -> None:
@@ -216,8 +195,8 @@ class KinesisFetch:
             task.cancel()
         self._shards.pop(key, None)
         if value is not None:
-            self._shards[key] = ShardSubscription(Order.from_json(value), self)
-            if self._intake is not None:
+            self._shards[key] = ShardSubscription(Order.from_json(value), self._host)
+            if self._host.intake is not None:
                 self._run(key)
 
     def _run(self, key: ShardKey) -> None:
@@ -226,13 +205,11 @@ class KinesisFetch:
         self._tasks[key] = task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A subscription's task has ended; one that failed by a mistake of ours stops the fetcher, by name."""
+        """Stop the fetcher when a subscription failed by a bug."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._context.fail(
-                error
-                if isinstance(error, ConnectorError)
-                else ConnectorError("KINESIS_FETCH_FAILED", f"A subscription failed: {error!r}", "fetcher")
-            )
+            if not isinstance(error, ConnectorError):
+                error = ConnectorError("KINESIS_FETCH_FAILED", f"A subscription failed: {error!r}", "fetcher")
+            self._context.fail(error)
 
     def _go_back(self, back: Mapping[ShardKey, tuple[Order, Position]]) -> None:
         for key, (order, position) in back.items():
@@ -240,51 +217,27 @@ class KinesisFetch:
             if shard is not None and shard.order is order:
                 shard.go_back(position)
 
-    def _taken(self, run: Sequence[Fetched]) -> tuple[Extent, int, Iterator[pa.RecordBatch]]:
-        """The extent that a run of records without a gap is, the bytes of its rows, and the rows."""
-        order = run[0].order
-        records = [record for each in run for record in each.records]
-        stream = order.key[0].rpartition("/")[2]
-        found = aggregates(records) if self._deaggregate else None
-        opened = None if found is None else list(found)
-        parts = list(zip(records, opened or repeat(None), strict=False))
-        extent = Extent(
-            key=order.key,
-            created_ms=order.created_ms,
-            after=run[0].after,
-            first=records[0].number,
-            last=records[-1].number,
-            arrival_ms=records[-1].arrival_ms,
-            ended=run[-1].ended,
-            rows=sum(1 if aggregate is None else len(aggregate) for _, aggregate in parts),
-            records=len(records),
-            size=sum(len(each.Data) for each in records),
-            deaggregate=self._deaggregate,
-        )
-        return extent, sum(row_bytes(*each) for each in parts), batches(records, opened, stream, order.key[1])
 
-
-async def _made() -> Http2Client:
+async def _http_client() -> Http2Client:
     return Http2Client()
 
 
 def _runs(fetched: Sequence[Fetched]) -> list[list[Fetched]]:
-    """Deliveries of one shard, put together where each begins where the one before has ended."""
+    """Group deliveries of one shard into runs, in which each begins where the one before ended."""
     runs: list[list[Fetched]] = []
-    for each in fetched:
-        before = runs[-1][-1] if runs else None
-        if before is not None and each.after.kind is Kind.AFTER and each.after == after(before.records[-1].number):
-            runs[-1].append(each)
+    for delivery in fetched:
+        if runs and delivery.after == after(runs[-1][-1].records[-1].number):
+            runs[-1].append(delivery)
         else:
-            runs.append([each])
+            runs.append([delivery])
     return runs
 
 
-def _packed(found: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Small batches joined, so that those of many shards are few."""
+def _packed(small: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches, so that those of many shards are few."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in found:
+    for batch in small:
         if held and (rows + len(batch) > MAX_ROWS or size + batch.nbytes > MAX_BYTES):
             yield _joined(held)
             held, rows, size = [], 0, 0
@@ -301,6 +254,5 @@ def _joined(held: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _sizes(rows: pa.RecordBatch) -> Sizes:
-    """Bytes of each row: of its data and keys."""
     lengths = [pc.binary_length(rows[name]) for name in ("data", "partitionKey", "explicitHashKey")]
     return np.asarray(pc.add(pc.add(lengths[0], lengths[1]), pc.fill_null(lengths[2], 0)), np.int64)

@@ -1,10 +1,8 @@
-"""What the source process of a query with subscriptions knows of its shards, and the fetchers that tell it.
+"""What the source process of a query with subscriptions does beside polling: fetchers, and the records they push.
 
 A shard is as new as the unbroken chain of segments that leads on from where the query stands. While a shard has no
-subscription that works it is looked at as in polling, and what is not in the spool is polled by the tasks: so the
-subscriptions decide how soon and from where records come, and never which.
-
-Which fetchers have told nothing for long: a process that hangs is no reason not to look at its shards.
+subscription that works it is polled, and the tasks poll what is missing from the spool: so the subscriptions decide how
+soon and from where records come, and never which.
 """
 
 from __future__ import annotations
@@ -23,14 +21,14 @@ from connectors.kinesis.cached_ranges import Piece, ShardKey
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.fan_out.consumers import StreamConsumers
 from connectors.kinesis.fan_out.fetcher import DEREGISTER, TARGET
-from connectors.kinesis.fan_out.spool_index import SpooledExtents, spool_id
+from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
 from connectors.kinesis.fan_out.subscription import Order
 from connectors.kinesis.offsets import END, Kind, Position, ShardState, Streams, after
 from connectors.kinesis.options.client import client_to_json
 from connectors.kinesis.options.source import Deaggregate
 from connectors.kinesis.shards import Listing, Seen
 from connectors.kinesis.source.scheduler import Job
-from connectors.kinesis.source.shard_monitor import Followed, ShardWatch
+from connectors.kinesis.source.shard_monitor import PollTask, PushSource, ShardMonitor
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
 
@@ -38,86 +36,61 @@ if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
     from connectors.spool.fetching.child import FetcherStatus
 
-__all__ = ["FanOutWatch", "SilentFetchers"]
-
+__all__ = ["FanOut", "StallDetector"]
 
 _log = logging.getLogger(__name__)
 _LEAST_SECONDS: Final = 3.0
-"""A fetcher that works tells how it stands twice a second."""
+"""A fetcher that works reports twice a second."""
+_HELD_BYTES: Final = 64 << 20
+_CHECK_SECONDS: Final = 0.5
+_LAGGING_CHECKS: Final = 4
+"""So often in a row a subscription must lag behind what was read already before it starts again there."""
 
 
-@dataclass(slots=True)
-class _Told:
-    """What a fetcher has told last.
+class StallDetector:
+    """The fetchers that report nothing, by index: a process that hangs is no reason not to poll its shards.
 
-    Attributes:
-        health: something that changes with each report of a fetcher that works.
-        looks: how often in a row it was found unchanged.
-    """
-
-    health: object = None
-    looks: int = 0
-
-
-class SilentFetchers:
-    """The fetchers that tell nothing, each by its index.
-
-    It counts looks and not time: while this process is stopped itself, it hears nothing either.
-
-    Args:
-        patience: seconds in which a fetcher may tell nothing; no less than 3 are taken.
-        period: seconds between two looks.
+    It counts checks, made every ``period`` seconds, and not time: while this process is stopped itself, it hears
+    nothing either. A fetcher may report nothing for ``patience`` seconds, at least 3.
     """
 
     def __init__(self, patience: float, period: float) -> None:
         self._patience = max(patience, _LEAST_SECONDS)
         self._most = self._patience / period
-        self._told: dict[int, _Told] = defaultdict(_Told)
+        self._reports: dict[int, object] = {}
+        self._unchanged: dict[int, int] = defaultdict(int)
 
     def __contains__(self, index: int) -> bool:
-        """Whether a fetcher is silent."""
-        return self._told[index].looks >= self._most
+        """Return whether a fetcher is stalled."""
+        return self._unchanged[index] >= self._most
 
-    def look(self, statuses: Iterable[FetcherStatus]) -> None:
-        """Look at what all of them have told; one that falls silent is logged once."""
+    def check(self, statuses: Iterable[FetcherStatus]) -> None:
+        """Compare the reports of all fetchers with the last ones; one that stalls is logged once."""
         for status in statuses:
-            told, health = self._told[status.index], (status.pid, status.settled_at, status.fetched_bytes)
-            if status.fetcher is None or health != told.health:
-                told.health, told.looks = health, 0
+            report = (status.pid, status.settled_at, status.fetched_bytes)
+            if status.fetcher is None or report != self._reports.get(status.index):
+                self._reports[status.index], self._unchanged[status.index] = report, 0
                 continue
-            was_silent = status.index in self
-            told.looks += 1
-            if status.index in self and not was_silent:
+            was_stalled = status.index in self
+            self._unchanged[status.index] += 1
+            if status.index in self and not was_stalled:
                 _log.warning(
-                    "[KINESIS_FETCHER_SILENT] A fetcher has told nothing for %g s; its shards are polled until it does "
-                    "(pid %s).",
+                    "[KINESIS_FETCHER_SILENT] A fetcher has reported nothing for %g s; its shards are polled until it "
+                    "does (pid %s).",
                     self._patience,
                     status.pid,
                 )
 
 
-_HELD_BYTES: Final = 64 << 20
-_CHECK_SECONDS: Final = 0.5
-_BEHIND_CHECKS: Final = 4
-"""So often in a row a subscription must be behind what was read already before it is begun anew there."""
-
-
 @dataclass(slots=True)
-class _Fan:
+class _Subscribed:
     """A shard that is followed, and its subscription.
 
-    Attributes:
-        created_ms: when its stream was made.
-        ordered: what the fetcher was told to begin after.
-        read: how far the query has read.
-        head: the end of the chain that leads on from there.
-        arrival_ms: when the last record of the chain arrived.
-        clean: a position, and up to when nothing came after it.
-        live: the subscription works.
-        refused: the service does not take the position.
-        behind: how often in a row it was seen to be behind.
-        brought: the newest record that segments ever brought; -1 when none did.
-        lost_at: when a segment was last seen to be lost, by the monotonic clock: it may have been this shard's newest.
+    The fetcher was ordered to begin after ``ordered``, and the query has read up to ``read``. ``head`` is the end of
+    the chain that leads on from there; its last record arrived at ``arrival_ms``. ``clean`` is a position, and up to
+    when nothing came after it. The service does not take a ``refused`` position. ``lagging`` counts the checks in a row
+    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at``, by the
+    monotonic clock, a segment was lost that may have held this shard's newest.
     """
 
     created_ms: int
@@ -128,72 +101,80 @@ class _Fan:
     clean: tuple[str, int] | None = None
     live: bool = False
     refused: bool = False
-    behind: int = 0
+    lagging: int = 0
     brought: int = -1
     lost_at: float = -1.0
 
     def has_gap(self) -> bool:
-        """Whether segments brought what the chain does not lead to."""
-        return self.head != END and self.brought > (self.head.number if self.head.kind is Kind.AFTER else -1)
+        """Return whether segments brought what the chain does not lead to."""
+        return self.head != END and self.brought > _number(self.head)
+
+    def read_to(self, position: Position) -> None:
+        """Note how far the query has read: the tasks may have polled over a gap."""
+        self.read = position
+        if position.kind is Kind.AFTER and _number(self.head) < position.number:
+            self.head = position
+
+    def must_restart(self) -> bool:
+        """Return whether the subscription has brought for long what was read already."""
+        if self.read.kind is not Kind.AFTER or self.head == END:
+            return False
+        lags = max(self.brought, _number(self.ordered)) < self.read.number
+        self.lagging = self.lagging + 1 if lags else 0
+        return self.lagging >= _LAGGING_CHECKS or (self.refused and lags)
 
 
-class FanOutWatch(ShardWatch):
-    """Lists streams and follows shards, which subscriptions tell of.
+def _number(position: Position) -> int:
+    return position.number if position.kind is Kind.AFTER else -1
 
-    Args:
-        options: the parsed options, with consumers.
-    """
 
-    def __init__(self, options: KinesisReadOptions) -> None:
-        super().__init__(options)
-        self._spool = SpooledExtents(
-            str(options.spool_folder),
-            spool_id(options.endpoint_url, options.region),
-            deaggregate=options.deaggregate is Deaggregate.AUTO,
-        )
-        self._lock = threading.RLock()
+class FanOut(PushSource):
+    """Pushes the records of subscriptions into a monitor, which polls what is not pushed."""
+
+    def __init__(self, options: KinesisReadOptions, monitor: ShardMonitor) -> None:
+        self._options = options
+        self._monitor = monitor
+        self._spool_id = spool_id(options.endpoint_url, options.region)
+        self._deaggregate = options.deaggregate is Deaggregate.AUTO
+        self._spool = SpoolIndex(str(options.spool_folder), self._spool_id, deaggregate=self._deaggregate)
         self._spool_is_open = False
         self._is_bounded = False
+        self._lock = threading.RLock()
         self._group: FetcherGroup | None = None
-        self._fans: dict[ShardKey, _Fan] = {}
-        self._consumers = StreamConsumers(options, self.client, self._jobs, self._consumer_found)
-        self._told: set[str] = set()
-        self._silent = SilentFetchers(options.subscription_stall, _CHECK_SECONDS)
+        self._shards: dict[ShardKey, _Subscribed] = {}
+        self._consumers = StreamConsumers(options, monitor.client, monitor.scheduler, self._consumer_active)
+        self._logged: set[str] = set()
+        self._stalled = StallDetector(options.subscription_stall, _CHECK_SECONDS)
 
-    # What the stream asks
+    # What the stream and the monitor call
 
-    def begins_anew(self) -> None:
-        """The checkpoint is a new one: what an earlier query left may lie before its start, or be trimmed."""
+    def start_over(self) -> None:
+        """Drop what an earlier query left: it may lie before the start of this one, or be trimmed."""
         self._open_spool()
         if self._group is None:
             self._spool.clear()
 
-    def bounded(self) -> None:
-        """This run has an end: it opens no subscriptions, and uses what the spool has."""
+    def bound(self) -> None:
+        """Open no subscriptions, and use what the spool has."""
         self._is_bounded = True
 
     def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:
-        """See `ShardWatch.follow`; every call tells how far the shards were read."""
+        """Subscribe to just these shards; every call says how far they were read."""
         self._open_spool()
-        super().follow(shards, listings)
         if self._is_bounded:
             return
-        streams = {each.arn: each for each in listings}
+        streams = {listing.arn: listing for listing in listings}
         with self._lock:
-            for key in self._fans.keys() - shards.keys():
-                del self._fans[key]
+            for key in self._shards.keys() - shards.keys():
+                del self._shards[key]
                 self._withdraw(key)
             for key, state in shards.items():
-                fan = self._fans.get(key)
-                if fan is None:
-                    position = state.position
-                    fan = self._fans[key] = _Fan(streams[key[0]].created_ms, position, position, position)
-                    self._order(key, fan)
-                fan.read = state.position
-                if fan.read.kind is Kind.AFTER and (
-                    fan.head.kind is not Kind.AFTER or fan.head.number < fan.read.number
-                ):
-                    fan.head = fan.read  # the tasks have polled over a gap
+                shard = self._shards.get(key)
+                if shard is None:
+                    start = state.position
+                    shard = self._shards[key] = _Subscribed(streams[key[0]].created_ms, start, start, start)
+                    self._order(key, shard)
+                shard.read_to(state.position)
         for key in shards:
             self._advance(key)
         for arn in {key[0] for key in shards}:
@@ -202,35 +183,35 @@ class FanOutWatch(ShardWatch):
             self._start()
         self._allow()
 
+    def covers(self, task: PollTask) -> bool:
+        """Return whether the subscription of a shard works and has brought everything that polling has seen."""
+        with self._lock:
+            shard = self._shards.get(task.key)
+            if shard is None or not shard.live or self._fetcher_of(task.key) in self._stalled:
+                return False
+            if shard.has_gap() or task.fresh_as_of < shard.lost_at:
+                return False  # what a lost segment held is seen by polling, and then the chain goes on after it
+        polled = task.latest.seen.number
+        return polled is None or (task.pushed.number or -1) >= polled
+
     def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:
-        """What of a range the spool has."""
+        """Return the parts of a range that the spool has."""
         self._open_spool()
         return self._spool.pieces(key, created_ms, begin, end)
 
     def forget(self, read: Streams) -> None:
-        """Free what lies before."""
+        """Delete segments that are read."""
         self._open_spool()
-        running = [] if self._group is None else [each.fetcher for each in self._group.status()]
+        running = [] if self._group is None else [status.fetcher for status in self._group.status()]
         with self._lock:
-            followed = set(self._fans)
-        self._spool.free(read, followed, [each for each in running if each is not None])
+            followed = set(self._shards)
+        self._spool.free(read, followed, [fetcher for fetcher in running if fetcher is not None])
         self._allow()
 
     def stop(self) -> None:
-        """End the fetchers and the threads."""
+        """End the fetchers."""
         if self._group is not None:
             self._group.stop()
-        super().stop()
-
-    def _rests(self, key: ShardKey, followed: Followed) -> bool:
-        with self._lock:
-            fan = self._fans.get(key)
-            if fan is None or not fan.live or self._index(key) in self._silent:
-                return False
-            if fan.has_gap() or followed.fresh_as_of < fan.lost_at:
-                return False  # what a lost segment held is seen here and polled, and then the chain goes on behind it
-        looked = followed.tail.seen.number
-        return looked is None or (followed.pushed.number or -1) >= looked
 
     # The spool and the fetchers
 
@@ -240,16 +221,15 @@ class FanOutWatch(ShardWatch):
             self._spool_is_open = True
 
     def _start(self) -> None:
-        """Start the fetchers."""
         options = self._options
         plan = FetchPlan(
             target=TARGET,
             root=str(options.spool_folder),
-            spool=spool_id(options.endpoint_url, options.region),
+            spool=self._spool_id,
             hash_key=b"",
             settings={
                 "client": client_to_json(options),
-                "deaggregate": options.deaggregate is Deaggregate.AUTO,
+                "deaggregate": self._deaggregate,
                 "stall_seconds": options.subscription_stall,
             },
             publish_period=options.max_fetch_period,
@@ -265,191 +245,167 @@ class FanOutWatch(ShardWatch):
         with self._lock:
             first = self._group is None
             self._group = group
-            for key, fan in self._fans.items():
-                self._order(key, fan)
+            for key, shard in self._shards.items():
+                self._order(key, shard)
             self._order_deregistration()
         group.start()
         if first:
-            self._jobs.add(Job(self._check), _CHECK_SECONDS)
+            self._monitor.scheduler.add(Job(self._check), _CHECK_SECONDS)
 
-    def _index(self, key: ShardKey) -> int:
-        """Which fetcher a shard belongs to."""
+    def _fetcher_of(self, key: ShardKey) -> int:
         return zlib.crc32(" ".join(key).encode()) % self._options.fetchers
 
-    def _order(self, key: ShardKey, fan: _Fan) -> None:
-        """Tell the fetcher to follow a shard; the caller holds the lock."""
+    def _order(self, key: ShardKey, shard: _Subscribed) -> None:
+        """Order the fetcher to follow a shard; the caller holds the lock."""
         consumer = self._consumers.arn(key[0])
         if self._group is not None and consumer is not None:
-            order = Order(consumer, key, fan.created_ms, fan.ordered)
-            self._group.order(self._index(key), " ".join(key), order.to_json())
+            order = Order(consumer, key, shard.created_ms, shard.ordered)
+            self._group.order(self._fetcher_of(key), " ".join(key), order.to_json())
 
     def _withdraw(self, key: ShardKey) -> None:
         if self._group is not None:
-            self._group.order(self._index(key), " ".join(key), None)
+            self._group.order(self._fetcher_of(key), " ".join(key), None)
 
     def _order_deregistration(self) -> None:
         if self._group is not None and self._options.require_deregistration:
             for consumer in self._consumers.arns():
                 self._group.order(0, DEREGISTER + consumer, True)
 
+    def _consumer_active(self, arn: str) -> None:
+        """Use the consumer of a stream, which is ACTIVE."""
+        with self._lock:
+            for key, shard in self._shards.items():
+                if key[0] == arn:
+                    self._order(key, shard)
+            self._order_deregistration()
+
     def _allow(self) -> None:
-        """Let the fetchers fetch what there is room for; more, whatever the room, when all was read."""
-        group = self._group
-        if group is None:
+        """Let the fetchers fetch what there is room for; more, whatever the room, when everything was read."""
+        if self._group is None:
             return
         free = self._options.max_spool_bytes - self._spool.size
         with self._lock:
-            unread = any(fan.head != fan.read for fan in self._fans.values())
-        group.allow(free if unread else max(free, 1))
-
-    # What the fetchers tell; in the thread that supervises them
-
-    def _published(self, fetcher: str, number: int) -> None:
-        lost = self._spool.lost
-        for key in set(self._spool.take_folder(fetcher, number)):
-            self._advance(key)
-        if self._spool.lost != lost:
-            self._look_at_all()
-        self._allow()
-
-    def _look_at_all(self) -> None:
-        """Look at every shard once: a segment is lost, and nobody knows whose records it held."""
-        now = time.monotonic()
-        with self._lock:
-            for fan in self._fans.values():
-                fan.lost_at = now
-            keys = list(self._fans)
-        for key in keys:
-            self._look_again(key)
-
-    def _noted(self, index: int, value: Any) -> None:
-        if value is None:
-            self._fetcher_ended(index)
-        elif "failed" in value and "key" not in value:
-            self._take_failure(value)
-        else:
-            stream, shard = value["key"]
-            self._take_note((stream, shard), value)
-
-    def _take_note(self, key: ShardKey, value: Mapping[str, Any]) -> None:
-        with self._lock:
-            fan = self._fans.get(key)
-            if fan is None:
-                return
-            if "live" in value:
-                fan.live = bool(value["live"])
-                fan.refused = fan.refused and not fan.live
-                self._told -= self._told if fan.live else set()
-            if "clean" in value:
-                position, at_ms = value["clean"]
-                fan.clean = (position, at_ms)
-            fan.refused = fan.refused or "refused" in value
-        if "gone" in value:
-            self._consumers.gone(key[0])
-        if "clean" in value:
-            self._tell(key, fan)
-        if "ended" in value:
-            self._jobs.hurry(self._listing_job)
-        if value.get("live") is False:
-            self._look_again(key)
-
-    def _take_failure(self, value: Mapping[str, Any]) -> None:
-        if isinstance(value["failed"], str):
-            _log.warning("[KINESIS_NOT_DEREGISTERED] %s", value["failed"])
-            return
-        error = error_from_json(value["failed"])
-        if not error.transient and error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
-            self._fail(error)
-        elif error.code not in self._told:
-            self._told.add(error.code)
-            _log.warning("[KINESIS_NOT_SUBSCRIBED] Records are polled meanwhile: %s", error)
-
-    def _fetcher_ended(self, index: int) -> None:
-        """A process has ended; the one that follows begins where this one's segments end."""
-        try:
-            self._spool.make()
-        except ConnectorError as error:
-            self._fail(error)
-            return
-        with self._lock:
-            mine = {key: fan for key, fan in self._fans.items() if self._index(key) == index}
-        for fetcher in self._spool.fetchers():
-            self._spool.take_folder(fetcher)
-        for key, fan in mine.items():
-            self._advance(key)
-            with self._lock:
-                fan.live = False
-                if fan.head.kind is Kind.AFTER:
-                    fan.ordered = fan.head
-                self._order(key, fan)
-            self._look_again(key)
-
-    def _look_again(self, key: ShardKey) -> None:
-        """Look at a shard as in polling, now."""
-        followed = self._followed.get(key)
-        if followed is not None:
-            self._jobs.hurry(followed.job)
-
-    def _advance(self, key: ShardKey) -> None:
-        """Follow the chain of a shard as far as it goes."""
-        with self._lock:
-            fan = self._fans.get(key)
-            if fan is None:
-                return
-            fan.brought = max(fan.brought, self._spool.newest(key, fan.created_ms) or -1)
-            last = self._spool.end_of_chain(key, fan.created_ms, fan.head)
-            if last is None:
-                return
-            fan.head = END if last.ended else after(last.last)
-            fan.arrival_ms = last.arrival_ms
-        if last.ended:
-            self._push(key, Seen(last.last, last.arrival_ms, ended=True))
-        else:
-            self._tell(key, fan)
-
-    def _tell(self, key: ShardKey, fan: _Fan) -> None:
-        """Let the stream know how new a shard is."""
-        with self._lock:
-            if fan.head == END:
-                return
-            number = fan.head.number if fan.head.kind is Kind.AFTER else None
-            clean_ms = fan.clean[1] if fan.clean is not None and fan.clean[0] == str(fan.head) else None
-            seen = Seen(number, fan.arrival_ms, clean_ms)
-        self._push(key, seen)
-
-    def _consumer_found(self, arn: str) -> None:
-        """The consumer of a stream is ACTIVE."""
-        with self._lock:
-            for key, fan in self._fans.items():
-                if key[0] == arn:
-                    self._order(key, fan)
-            self._order_deregistration()
-
-    # Looking after it all
+            unread = any(shard.head != shard.read for shard in self._shards.values())
+        self._group.allow(free if unread else max(free, 1))
 
     def _check(self) -> float:
-        """What is done twice a second."""
+        """Do what is due twice a second."""
         group = self._group
         error = None if group is None else group.terminal_error()
         if error is not None and error.code == "SPOOL_MISSING":
             self._spool.make()
             self._start()
         elif error is not None:
-            self._fail(error)
-        self._silent.look([] if group is None else group.status())
+            self._monitor.fail(error)
+        self._stalled.check([] if group is None else group.status())
         with self._lock:
-            for key, fan in self._fans.items():
-                if self._is_behind(fan):
-                    fan.behind = 0
-                    fan.ordered, fan.refused = fan.read, False
-                    self._order(key, fan)
+            for key, shard in self._shards.items():
+                if shard.must_restart():
+                    shard.lagging, shard.ordered, shard.refused = 0, shard.read, False
+                    self._order(key, shard)
         return _CHECK_SECONDS
 
-    @staticmethod
-    def _is_behind(fan: _Fan) -> bool:
-        """Whether the subscription brings what was read already, for long enough to begin anew."""
-        if fan.read.kind is not Kind.AFTER or fan.head == END:
-            return False
-        lags = max(fan.brought, fan.ordered.number if fan.ordered.kind is Kind.AFTER else -1) < fan.read.number
-        fan.behind = fan.behind + 1 if lags else 0
-        return fan.behind >= _BEHIND_CHECKS or (fan.refused and lags)
+    # What the fetchers report; in the thread that supervises them
+
+    def _published(self, fetcher: str, number: int) -> None:
+        lost = self._spool.lost
+        for key in set(self._spool.add_folder(fetcher, number)):
+            self._advance(key)
+        if self._spool.lost != lost:
+            # Nobody knows whose records it held: poll every shard once.
+            with self._lock:
+                for shard in self._shards.values():
+                    shard.lost_at = time.monotonic()
+                keys = list(self._shards)
+            for key in keys:
+                self._monitor.poll_now(key)
+        self._allow()
+
+    def _noted(self, index: int, value: Any) -> None:
+        if value is None:
+            self._fetcher_ended(index)
+        elif "failed" in value and "key" not in value:
+            self._take_failure(value["failed"])
+        else:
+            stream, shard = value["key"]
+            self._take_note((stream, shard), value)
+
+    def _take_note(self, key: ShardKey, value: Mapping[str, Any]) -> None:
+        with self._lock:
+            shard = self._shards.get(key)
+            if shard is None:
+                return
+            if "live" in value:
+                shard.live = bool(value["live"])
+                shard.refused = shard.refused and not shard.live
+                self._logged -= self._logged if shard.live else set()
+            if "clean" in value:
+                position, at_ms = value["clean"]
+                shard.clean = (position, at_ms)
+            shard.refused = shard.refused or "refused" in value
+        if "gone" in value:
+            self._consumers.gone(key[0])
+        if "clean" in value:
+            self._push(key, shard)
+        if "ended" in value:
+            self._monitor.list_now()
+        if value.get("live") is False:
+            self._monitor.poll_now(key)
+
+    def _take_failure(self, failed: Any) -> None:
+        if isinstance(failed, str):
+            _log.warning("[KINESIS_NOT_DEREGISTERED] %s", failed)
+            return
+        error = error_from_json(failed)
+        if not error.transient and error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
+            self._monitor.fail(error)
+        elif error.code not in self._logged:
+            self._logged.add(error.code)
+            _log.warning("[KINESIS_NOT_SUBSCRIBED] Records are polled meanwhile: %s", error)
+
+    def _fetcher_ended(self, index: int) -> None:
+        """Let the process that follows begin where the segments of this one end."""
+        try:
+            self._spool.make()
+        except ConnectorError as error:
+            self._monitor.fail(error)
+            return
+        with self._lock:
+            own = {key: shard for key, shard in self._shards.items() if self._fetcher_of(key) == index}
+        for fetcher in self._spool.fetchers():
+            self._spool.add_folder(fetcher)
+        for key, shard in own.items():
+            self._advance(key)
+            with self._lock:
+                shard.live = False
+                if shard.head.kind is Kind.AFTER:
+                    shard.ordered = shard.head
+                self._order(key, shard)
+            self._monitor.poll_now(key)
+
+    def _advance(self, key: ShardKey) -> None:
+        """Follow the chain of a shard as far as it goes."""
+        with self._lock:
+            shard = self._shards.get(key)
+            if shard is None:
+                return
+            shard.brought = max(shard.brought, self._spool.newest(key, shard.created_ms) or -1)
+            last = self._spool.end_of_chain(key, shard.created_ms, shard.head)
+            if last is None:
+                return
+            shard.head = END if last.ended else after(last.last)
+            shard.arrival_ms = last.arrival_ms
+        if last.ended:
+            self._monitor.push(key, Seen(last.last, last.arrival_ms, ended=True))
+        else:
+            self._push(key, shard)
+
+    def _push(self, key: ShardKey, shard: _Subscribed) -> None:
+        """Tell the monitor how new a shard is."""
+        with self._lock:
+            if shard.head == END:
+                return
+            number = shard.head.number if shard.head.kind is Kind.AFTER else None
+            clean_ms = shard.clean[1] if shard.clean is not None and shard.clean[0] == str(shard.head) else None
+            seen = Seen(number, shard.arrival_ms, clean_ms)
+        self._monitor.push(key, seen)

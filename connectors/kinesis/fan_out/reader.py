@@ -1,7 +1,6 @@
 """Reading a range of a shard of which the spool holds parts: what a task of a query with subscriptions does.
 
-The rows are those of polling, in the same order. What is not in the spool, not seen from here, damaged or not what the
-driver saw, is polled.
+The rows are those of polling, in the same order. What is missing here, damaged or not what the driver saw, is polled.
 """
 
 from __future__ import annotations
@@ -32,41 +31,41 @@ _NUMBER: Final = "sequenceNumber"
 
 
 def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """The rows of a range.
+    """Yield the rows of a range.
 
     Raises:
         DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
         ConnectorError: the service cannot be asked.
     """
     position = part.begin
-    given: tuple[int, int] | None = None
+    last_row: tuple[int, int] | None = None
     warned = False
     for piece in part.pieces:
-        found = _rows(piece, settings.spool)
+        batches = _rows(piece, settings.spool)
         gap: Position | None = piece.begin
         while True:
             try:
-                rows = next(found, None)
+                rows = next(batches, None)
             except (SpoolError, OSError, ValueError) as error:
                 if not warned:
                     _log.warning("[KINESIS_SPOOL_IGNORED] Parts of a batch are polled (%s): %s", part.shard, error)
                 warned = True
                 break
             if rows is None:
-                position, given = END if piece.ended else after(piece.last), None
+                position, last_row = END if piece.ended else after(piece.last), None
                 break
             if gap is not None:
                 # What could not be read before is polled now, in one go.
-                yield from _polled(part, position, gap, settings, given)
+                yield from _polled(part, position, gap, settings, last_row)
                 gap = None
-            position, given = _given_with(rows, position)
+            position, last_row = _progress(rows, position)
             yield rows
     if position != part.end:
-        yield from _polled(part, position, part.end, settings, given)
+        yield from _polled(part, position, part.end, settings, last_row)
 
 
-def _given_with(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple[int, int]]:
-    """Up to where all records are given out in full with these rows, and which row of which record is the last.
+def _progress(rows: pa.RecordBatch, position: Position) -> tuple[Position, tuple[int, int]]:
+    """Return up to where all records are complete with these rows, and which row of which record is the last.
 
     The rows of an aggregate may be in several batches.
     """
@@ -79,28 +78,22 @@ def _given_with(rows: pa.RecordBatch, position: Position) -> tuple[Position, tup
 
 
 def _polled(
-    part: ShardRange, begin: Position, end: Position, settings: ReadSettings, given: tuple[int, int] | None
+    part: ShardRange, begin: Position, end: Position, settings: ReadSettings, last: tuple[int, int] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows between two positions, from the service; without those up to the one that was given out before."""
+    """Yield the rows between two positions from the service, without those up to the last one that was yielded."""
     if begin == end:
         return
     for batch in read_range(replace(part, begin=begin, end=end, pieces=()), settings):
         rows = batch
-        if given is not None:
-            key = bisect_right(range(len(rows)), given, key=partial(_row, rows))
-            given, rows = given if key == len(rows) else None, rows.slice(key)
+        if last is not None:
+            first = bisect_right(range(len(rows)), last, key=partial(_row, rows))
+            last, rows = last if first == len(rows) else None, rows.slice(first)
         if len(rows):
             yield rows
 
 
 def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece; a batch is given out when all of it was looked at.
-
-    Raises:
-        SpoolError: the segment is missing or damaged.
-        OSError: it cannot be read.
-        ValueError: it holds something else.
-    """
+    """Yield the rows of a piece; raises when the segment is missing, damaged, or holds something else."""
     segment = SegmentReader(LocalStore(root, "task"), piece.segment, piece.digest)
     last: int | None = None
     for _, batch in segment.batches(piece.first_row, piece.end_row):
@@ -119,7 +112,7 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
 
 
 def _place(rows: pa.RecordBatch, number: int) -> int:
-    """The index of the first row behind a record."""
+    """Return the index of the first row after a record."""
     return bisect_right(range(len(rows)), number, key=lambda row: _number(rows, row))
 
 

@@ -1,6 +1,6 @@
 """The spool of a query with subscriptions, seen from its source process: which segments there are, and what they hold.
 
-It is a cache. A file that is damaged, or that another source wrote, counts as absent, and so does one that is gone.
+It is a cache. A file that is damaged, or that another source wrote, counts as missing.
 """
 
 from __future__ import annotations
@@ -15,31 +15,29 @@ from typing import Final
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
-from connectors.kinesis.cached_ranges import Extent, Piece, ShardExtents, ShardKey
-from connectors.kinesis.offsets import CONNECTOR, Position, Streams
+from connectors.kinesis import FORMAT
+from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece, ShardKey
+from connectors.kinesis.offsets import Position, Streams
 from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.local import LocalStore
 
-__all__ = ["SpooledExtents", "spool_id"]
+__all__ = ["SpoolIndex", "spool_id"]
 
 _log = logging.getLogger(__name__)
 _INBOX: Final = "inbox"
 
 
 def spool_id(endpoint: str | None, region: str | None) -> str:
-    """What segments say that they belong to: the service that their records came from."""
-    return hashlib.blake2b(f"{CONNECTOR} {endpoint} {region}".encode(), digest_size=8).hexdigest()
+    """Return what segments say that they belong to: the service that their records came from."""
+    return hashlib.blake2b(f"{FORMAT} {endpoint} {region}".encode(), digest_size=8).hexdigest()
 
 
-class SpooledExtents:
+class SpoolIndex:
     """What the spool holds; its methods may be called by any thread.
 
-    Args:
-        root: the folder.
-        spool: as of `spool_id`.
-        deaggregate: whether aggregates of the KPL are taken apart; segments that were written otherwise are foreign.
+    ``spool`` is that of `spool_id`. Segments whose aggregates were not taken apart as ``deaggregate`` says are foreign.
     """
 
     def __init__(self, root: str, spool: str, *, deaggregate: bool) -> None:
@@ -47,107 +45,96 @@ class SpooledExtents:
         self._spool = spool
         self._deaggregate = deaggregate
         self._lock = threading.Lock()
-        self._shards: dict[tuple[ShardKey, int], ShardExtents] = defaultdict(ShardExtents)
+        self._shards: dict[tuple[ShardKey, int], CachedRanges] = defaultdict(CachedRanges)
         self._left: dict[str, int] = {}
+        """How many ranges of a segment are left."""
         self._sizes: dict[str, int] = {}
         self._next: dict[str, int] = {}
+        """The number of the next segment of a fetcher."""
         self.lost = 0
         """Grows when a segment is gone, damaged or foreign: whose records it held is not known."""
 
     def open(self) -> None:
-        """Make the folder, look at what is in it, and remove the half-written segments of fetchers that were killed.
+        """Make the folder, read what is in it, and remove the half-written segments of fetchers that were killed.
 
         Raises:
             SpoolError: it cannot be used, or belongs to another connector, whose segments must not be touched.
         """
         self.make()
         for fetcher in self.fetchers():
-            self.take_folder(fetcher)
+            self.add_folder(fetcher)
             self._remove_folder(fetcher)
         with contextlib.suppress(OSError, SpoolError):
             clear_temporary(self._store)
 
     def clear(self) -> None:
-        """Let go of all there is."""
+        """Delete all segments."""
         with self._lock:
-            gone = list(self._left)
+            names = list(self._left)
             self._shards.clear()
             self._left.clear()
             self._sizes.clear()
-        for name in gone:
+        for name in names:
             self._delete(name)
-        for fetcher in {name.split("/")[1] for name in gone}:
+        for fetcher in {name.split("/")[1] for name in names}:
             self._remove_folder(fetcher)
 
     def fetchers(self) -> list[str]:
-        """The fetchers that have a folder."""
+        """Return the fetchers that have a folder."""
         return self._store.list(_INBOX)
 
     def make(self) -> None:
-        """Make the folder, where it is gone.
-
-        Raises:
-            SpoolError: see `open`.
-        """
+        """Make the folder, where it is gone; the errors are those of `open`."""
         self._store.make_root()
+        what = ""
         with contextlib.suppress(SpoolDamagedError):
             identity = read_identity(self._store)
             if identity is not None:
-                raise SpoolError(
-                    "SPOOL_OTHER_SOURCE",
-                    f"The folder is the spool of {identity.connector}, which holds what is nowhere else",
-                    self._store.root,
-                    "Give the query a spoolLocation of its own.",
-                )
-        if self._store.list("ledger") or self._store.list("epochs"):
-            raise SpoolError(
-                "SPOOL_OTHER_SOURCE",
-                "The folder holds parts of a spool of another connector",
-                self._store.root,
-                "Give the query a spoolLocation of its own.",
-            )
+                what = f"The folder is the spool of {identity.connector}, which holds what is nowhere else"
+        if not what and (self._store.list("ledger") or self._store.list("epochs")):
+            what = "The folder holds parts of a spool of another connector"
+        if what:
+            action = "Give the query a spoolLocation of its own."
+            raise SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root, action)
 
-    def take_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
-        """Look at all segments of a fetcher that were not looked at; the shards that they hold something of.
+    def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
+        """Read all new segments of a fetcher; return the shards that they hold something of.
 
-        Args:
-            fetcher: whose.
-            newest: the number of one that was there, if that is known.
+        ``newest`` is the number of a segment that existed, if it is known.
         """
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
-        numbers = {int(name) for name in names if name.isdigit()}
-        seen = self._next.get(fetcher, 0)
-        new = sorted(number for number in numbers if number >= seen)
-        self.lost += max([newest, *new]) + 1 - seen > len(new)
-        self._next[fetcher] = max(seen, newest + 1)
-        return [key for number in new for key in self.take(fetcher, number)]
+        first = self._next.get(fetcher, 0)
+        new = sorted({number for name in names if name.isdigit() and (number := int(name)) >= first})
+        self.lost += max([newest, *new]) + 1 - first > len(new)
+        self._next[fetcher] = max(first, newest + 1)
+        return [key for number in new for key in self.add(fetcher, number)]
 
-    def take(self, fetcher: str, number: int) -> list[ShardKey]:
-        """Look at a segment; the shards that it holds something of."""
+    def add(self, fetcher: str, number: int) -> list[ShardKey]:
+        """Read a segment; return the shards that it holds something of."""
         self._next[fetcher] = max(self._next.get(fetcher, 0), number + 1)
         name = segment_name(fetcher, number)
-        extents = self._read(name)
-        if not extents:
+        ranges = self._read(name)
+        if not ranges:
             self.lost += 1
             self._delete(name)
             return []
         with self._lock:
             if name in self._left:
                 return []
-            self._left[name] = len(extents)
-            self._sizes[name] = sum(each.size for each in extents)
-            for extent in extents:
-                self._shards[extent.key, extent.created_ms].add(extent)
-        return [each.key for each in extents]
+            self._left[name] = len(ranges)
+            self._sizes[name] = sum(cached.size for cached in ranges)
+            for cached in ranges:
+                self._shards[cached.key, cached.created_ms].add(cached)
+        return [cached.key for cached in ranges]
 
-    def _read(self, name: str) -> list[Extent]:
+    def _read(self, name: str) -> list[CachedRange]:
         try:
             reader = SegmentReader(self._store, name)
             if reader.spool != self._spool:
                 return []
-            extents = Extent.of_segment(reader.notes, name, reader.info.digest)
-            whole = sum(each.rows for each in extents) == reader.info.rows
-            return extents if whole and all(each.deaggregate == self._deaggregate for each in extents) else []
+            ranges = CachedRange.of_segment(reader.notes, name, reader.info.digest)
+            whole = sum(cached.rows for cached in ranges) == reader.info.rows
+            return ranges if whole and all(cached.deaggregate == self._deaggregate for cached in ranges) else []
         except (SpoolError, OSError, KeyError, TypeError, ValueError) as error:
             _log.warning("[KINESIS_SPOOL_IGNORED] A segment is not used, and its records are polled: %s", error)
             return []
@@ -159,53 +146,47 @@ class SpooledExtents:
             return sum(self._sizes.values())
 
     def newest(self, key: ShardKey, created_ms: int) -> int | None:
-        """The newest record of a shard, whether a chain leads there or not."""
+        """Return the newest record of a shard, whether a chain leads there or not."""
         with self._lock:
             return self._shards[key, created_ms].newest()
 
-    def end_of_chain(self, key: ShardKey, created_ms: int, begin: Position) -> Extent | None:
-        """The last extent that can be reached from a position without a gap."""
+    def end_of_chain(self, key: ShardKey, created_ms: int, begin: Position) -> CachedRange | None:
+        """Return the last cached range that can be reached from a position without a gap."""
         with self._lock:
-            return max(self._shards[key, created_ms].chain(begin), key=lambda each: each.last, default=None)
+            return max(self._shards[key, created_ms].chain(begin), key=lambda cached: cached.last, default=None)
 
     def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:
-        """The parts of a range that are there."""
+        """Return the parts of a range that are cached."""
         with self._lock:
             return self._shards[key, created_ms].pieces(begin, end)
 
     def free(self, read: Streams, followed: Collection[ShardKey], running: Collection[str]) -> None:
-        """Let go of what no batch needs any more.
-
-        Args:
-            read: how far the streams were read, durably.
-            followed: the shards that are followed now.
-            running: the fetchers that run.
-        """
-        gone: list[str] = []
+        """Delete what no batch needs any more, after the streams were read durably up to these states."""
+        freed: list[str] = []
         with self._lock:
-            for (key, _), extents in self._shards.items():
+            for (key, _), ranges in self._shards.items():
                 stream = read.get(key[0])
                 state = stream.shards.get(key[1]) if stream is not None else None
                 if state is not None:
-                    dropped = extents.drop_up_to(state.position)
+                    dropped = ranges.drop_up_to(state.position)
                 elif stream is not None and key not in followed:
-                    dropped = extents.drop_all()
+                    dropped = ranges.drop_all()
                 else:
                     continue
-                for extent in dropped:
-                    self._left[extent.segment] -= 1
-                    if self._left[extent.segment] == 0:
-                        del self._left[extent.segment], self._sizes[extent.segment]
-                        gone.append(extent.segment)
+                for cached in dropped:
+                    self._left[cached.segment] -= 1
+                    if self._left[cached.segment] == 0:
+                        del self._left[cached.segment], self._sizes[cached.segment]
+                        freed.append(cached.segment)
         failpoint("kinesis.before_free")
-        for name in gone:
+        for name in freed:
             self._delete(name)
         failpoint("kinesis.after_free")
-        for fetcher in {name.split("/")[1] for name in gone} - set(running):
+        for fetcher in {name.split("/")[1] for name in freed} - set(running):
             self._remove_folder(fetcher)
 
     def _delete(self, name: str) -> None:
-        """Remove a file, if that is possible; what stays is looked at again at the next start."""
+        """Delete a segment if possible; one that stays is read again at the next start."""
         with contextlib.suppress(OSError, SpoolError):
             self._store.delete(name)
 

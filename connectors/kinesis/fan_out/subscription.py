@@ -1,7 +1,7 @@
-"""One shard's subscriptions, one after the other: open, read, renew, go on behind what was read.
+"""One shard's subscriptions, one after the other: open, read, renew, go on after what was read.
 
-The service ends each after five minutes, and any at any time; that is no trouble. One that cannot be opened again, or
-that is open and silent, is.
+The service ends each after five minutes, and any at any time; that is normal. One that cannot be opened again, or that
+is open and silent, is not.
 """
 
 from __future__ import annotations
@@ -10,21 +10,24 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from email.utils import parsedate_to_datetime
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import msgspec
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.cached_ranges import ShardKey
-from connectors.kinesis.client.botocore_hooks import SignedRequest
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
-from connectors.kinesis.client.eventstream import Message, MessageBuffer
-from connectors.kinesis.client.http2 import Answer, Http2Client
-from connectors.kinesis.client.responses import Event, Record, parse_event
+from connectors.kinesis.client.eventstream import MessageBuffer
+from connectors.kinesis.client.http2 import Http2Client, Response
+from connectors.kinesis.client.responses import Event, Record, parse_event, service_time_ms
+from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.offsets import Kind, Position, after
+from connectors.kinesis.options.client import KinesisClientOptions
+from connectors.spool.fetching.target import FetchContext, Intake
 
 __all__ = ["Fetched", "Order", "ShardSubscription", "SubscriptionHost"]
 
@@ -34,6 +37,8 @@ _ANSWER_SECONDS: Final = 20.0
 _TAKEOVER_SECONDS: Final = 5.0
 """So soon after the last one the service refuses another subscription to a shard."""
 _OK: Final = 200
+_ROOM_SECONDS: Final = 0.05
+_SIGNERS: Final = 4
 _FAILURES: Final = 2
 """A subscription that ends and is not opened again at the second try is none any more."""
 _CLEAN_SLACK_MS: Final = 1000
@@ -42,14 +47,7 @@ _CLEAN_SLACK_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What the reader wants: follow a shard.
-
-    Attributes:
-        consumer: ARN of the consumer.
-        key: the shard.
-        created_ms: when its stream was made.
-        position: what to begin after.
-    """
+    """An order of the source process: follow a shard, by the ARN of a consumer, from a position on."""
 
     consumer: str
     key: ShardKey
@@ -57,26 +55,19 @@ class Order:
     position: Position
 
     def to_json(self) -> dict[str, Any]:
-        """The order as a JSON object."""
+        """Return the order as a JSON object."""
         return {**asdict(self), "key": list(self.key), "position": str(self.position)}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The order that `to_json` wrote."""
+        """Read what `to_json` wrote."""
         stream, shard = value["key"]
         return cls(value["consumer"], (stream, shard), value["created_ms"], Position.parse(value["position"]))
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Records as they came.
-
-    Attributes:
-        order: what they were fetched for.
-        after: what they came after: all between is here.
-        records: at least one.
-        ended: the shard ends with them.
-    """
+    """Records as they came, at least one: everything after a position; with ``ended`` up to the end of the shard."""
 
     order: Order
     after: Position
@@ -84,63 +75,76 @@ class Fetched:
     ended: bool
 
 
-class SubscriptionHost(Protocol):
-    """What the fetcher does for a subscription."""
+class SubscriptionHost:
+    """What the subscriptions of a fetcher share: connections, signatures, room, and reports; used in one event loop."""
 
-    http: Http2Client
-    stall_seconds: float
+    def __init__(self, options: KinesisClientOptions, context: FetchContext, stall_seconds: float) -> None:
+        self.client = KinesisClient(options, _SIGNERS)
+        self.stall_seconds = stall_seconds
+        self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
+        self.http: Http2Client
+        self.intake: Intake | None = None
+        self.last_response: float | None = None
+        self.error: ConnectorError | None = None
+        self._context = context
 
-    def sign(self, consumer: str, shard: str, position: Position) -> Awaitable[SignedRequest]:
-        """A signed request."""
-
-    def renew(self, keys: int) -> bool:
-        """Have the next request signed with keys read anew; see `KinesisClient.renew`."""
+    async def sign(self, consumer: str, shard: str, position: Position) -> SignedRequest:
+        """Return a signed request, from a thread: credentials may have to be refreshed."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.signers, self.client.subscription, consumer, shard, position)
 
     def has_room(self) -> bool:
-        """Whether reading may go on."""
+        """Return whether reading may go on."""
+        return self.intake is not None and self.intake.wait(0.0, lambda: False)
 
-    def room(self) -> Awaitable[None]:
+    async def room(self) -> None:
         """Wait until reading may go on."""
+        while not self.has_room():  # noqa: ASYNC110 - the intake wakes threads, not this loop
+            await asyncio.sleep(_ROOM_SECONDS)
 
     def put(self, fetched: Fetched, size: int) -> None:
         """Take records."""
+        if self.intake is not None:
+            self.intake.put(fetched, size, len(fetched.records))
 
     def note(self, order: Order, **more: Any) -> None:
-        """Tell the reader."""
+        """Report to the source process."""
+        self._context.note({"key": list(order.key), **more})
+        self._context.changed()
 
-    def answered(self) -> None:
-        """The service has answered."""
+    def responded(self) -> None:
+        """Note that the service has sent something."""
+        self.last_response = time.monotonic()
+        self.error = None
 
     def failed(self, error: ConnectorError) -> None:
-        """A subscription could not be opened; a retry may help, or not."""
+        """Report that a subscription could not be opened; a retry may help, or not."""
+        self.error = error
+        self._context.note({"failed": error.to_json()})
 
 
 class ShardSubscription:
-    """Follows one shard.
-
-    Args:
-        order: what the reader wants.
-        host: the fetcher.
-    """
+    """Follows one shard for a fetcher."""
 
     def __init__(self, order: Order, host: SubscriptionHost) -> None:
         self.order = order
         self.position = order.position
-        """All up to here was handed on."""
+        """Everything up to here was put."""
         self.ended = False
         self.is_live = False
         self._host = host
+        self._where = f"{order.consumer}, {order.key[1]}"
         self._resume = order.position
         self._opened = 0.0
         self._served = False
         self._keys = 0
         self._renewed = False
-        self._clean_told = False
+        self._clean_reported = False
         self._backoff = Backoff(_REOPEN)
         self._last_event = 0.0
 
     def go_back(self, position: Position) -> None:
-        """What was handed on after a position was not kept: it is fetched again."""
+        """Fetch again what was put after a position, as it was not stored."""
         self.position = self._resume = position
         self.ended = False
 
@@ -159,15 +163,15 @@ class ShardSubscription:
             self._set_live(live=False)
 
     def _after_failure(self, error: ConnectorError) -> float:
-        """Take note of the end of a subscription; how long to wait."""
+        """Return how long to wait after a subscription has failed."""
         delay = self._backoff.next_delay_seconds(error)
         _log.debug("a subscription ended: %s", error)
-        if error.code == CREDENTIALS and not self._renewed and self._host.renew(self._keys):
+        if error.code == CREDENTIALS and not self._renewed and self._host.client.renew(self._keys):
             self._renewed = True
             return delay
         if error.code == INVALID_ARGUMENT:
             if self._resume != self.position:
-                self._resume = self.position  # a continuation is no record's number, and not taken for ever
+                self._resume = self.position  # a continuation is no record's number, and not valid for ever
                 return delay
             self._host.note(self.order, refused=str(self.position))
         elif error.code == NOT_FOUND:
@@ -181,72 +185,67 @@ class ShardSubscription:
         return delay
 
     async def _read_one(self) -> None:
-        """Read one subscription to its end.
-
-        Raises:
-            ConnectorError: it cannot be opened, failed, was cut, or is silent.
-        """
-        self._served = self._clean_told = False
+        """Read one subscription to its end; raises when it cannot be opened, failed, was cut, or is silent."""
+        self._served = self._clean_reported = False
         order, host = self.order, self._host
         signed = await host.sign(order.consumer, order.key[1], self._resume)
         self._keys = signed.keys
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                answer = await host.http.post(signed.url, signed.headers, signed.body, signed.certificates)
+                response = await host.http.post(signed.url, signed.headers, signed.body, signed.certificates)
         except TimeoutError:
-            raise _silent("no connection in time", order) from None
-        async with answer:
+            raise self._silent("no connection in time") from None
+        async with response:
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):
-                    await answer.begin()
-                    if answer.status != _OK:
-                        raise await _refusal(answer, order)
+                    await response.begin()
+                    if response.status != _OK:
+                        raise await self._refusal(response)
             except TimeoutError:
-                answer.retire_connection()
-                raise _silent("it is not answered", order) from None
+                response.retire_connection()
+                raise self._silent("there is no response") from None
             self._opened = time.monotonic()
-            await self._read_events(answer)
+            await self._read_events(response)
 
-    async def _read_events(self, answer: Answer) -> None:
+    async def _read_events(self, response: Response) -> None:
         buffer = MessageBuffer()
-        at_ms = _date_ms(answer.headers.get("date"))
+        at_ms = service_time_ms(response.headers.get("date"))
         self._last_event = time.monotonic()
         while not self.ended:
             if not self._host.has_room():
-                # What is not read fills the window, and then the service waits; for long it does not.
+                # What is not read fills the window, and then the service waits; not for long.
                 await self._host.room()
                 self._last_event = time.monotonic()
             silent = time.monotonic() - self._last_event
             try:
                 async with asyncio.timeout(max(self._host.stall_seconds - silent, 0.0)):
-                    data = await answer.read()
+                    data = await response.read()
             except TimeoutError:
                 self._set_live(live=False)
-                answer.retire_connection()
+                response.retire_connection()
                 _log.warning(
-                    "[KINESIS_SUBSCRIPTION_SILENT] A subscription sent nothing for %g s; it is opened anew (%s, %s).",
+                    "[KINESIS_SUBSCRIPTION_SILENT] A subscription sent nothing for %g s; it is opened again (%s, %s).",
                     self._host.stall_seconds,
                     *self.order.key,
                 )
-                raise _silent("it sends nothing", self.order) from None
+                raise self._silent("it sends nothing") from None
             if not data:
                 return
             for message in buffer.feed(data):
-                self._take(message, at_ms)
+                self._take(message.headers, message.payload, at_ms)
 
-    def _take(self, message: Message, at_ms: int) -> None:
-        headers = message.headers
-        self._host.answered()
+    def _take(self, headers: Mapping[str, Any], payload: bytes, at_ms: int) -> None:
+        self._host.responded()
         if headers.get(":message-type") == "exception":
-            raise _error_inside(headers.get(":exception-type", ""), message.payload, self.order)
+            raise self._error(payload, 500, headers.get(":exception-type", ""))
         if headers.get(":message-type") == "error":
             error = {"Error": {"Code": headers.get(":error-code", ""), "Message": headers.get(":error-message", "")}}
-            raise service_error("SubscribeToShard", _where(self.order), error)
+            raise service_error("SubscribeToShard", self._where, error)
         if headers.get(":event-type") != "SubscribeToShardEvent" or self.ended:
             return
-        event = parse_event(message.payload, _where(self.order))
+        event = parse_event(payload, self._where)
         self._last_event = time.monotonic()
-        self._hand_on(event, len(message.payload))
+        self._put(event, len(payload))
         if not self._served:
             self._served, self._renewed = True, False
             self._backoff.reset()
@@ -254,14 +253,14 @@ class ShardSubscription:
         if event.ended:
             self.ended = True
             self._host.note(self.order, ended=True)
-        elif not event.records and event.behind_ms == 0 and not self._clean_told:
-            self._clean_told = True
+        elif not event.records and event.behind_ms == 0 and not self._clean_reported:
+            self._clean_reported = True
             self._host.note(self.order, clean=[str(self.position), at_ms - _CLEAN_SLACK_MS])
 
-    def _hand_on(self, event: Event, size: int) -> None:
+    def _put(self, event: Event, size: int) -> None:
         records = event.records
         if self.position.kind is Kind.AFTER and records and records[0].number <= self.position.number:
-            records = [each for each in records if each.number > self.position.number]
+            records = [record for record in records if record.number > self.position.number]
         if records:
             self._host.put(Fetched(self.order, self.position, records, event.ended), size)
             self.position = after(records[-1].number)
@@ -276,47 +275,30 @@ class ShardSubscription:
             self.is_live = live
             self._host.note(self.order, live=live)
 
+    async def _refusal(self, response: Response) -> ConnectorError:
+        """Build the error for a response that is not a stream of events."""
+        body = bytearray()
+        while piece := await response.read():
+            body += piece
+        return self._error(bytes(body), response.status)
 
-async def _refusal(answer: Answer, order: Order) -> ConnectorError:
-    """Our error for an answer that is no stream of events."""
-    body = bytearray()
-    while piece := await answer.read():
-        body += piece
-    try:
-        said = msgspec.json.decode(bytes(body))
-    except msgspec.DecodeError:
-        said = {}
-    named = said if isinstance(said, dict) else {}
-    kind = str(named.get("__type", "")).rpartition("#")[2]
-    error = {"Code": kind, "Message": str(named.get("message") or named.get("Message") or "")}
-    answered = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": answer.status}}
-    return service_error("SubscribeToShard", _where(order), answered)
+    def _error(self, body: bytes, status: int, name: str = "") -> ConnectorError:
+        """Build the error for one that the service sent; without ``name`` the body names it."""
+        try:
+            parsed = msgspec.json.decode(body)
+        except msgspec.DecodeError:
+            parsed = {}
+        fields = parsed if isinstance(parsed, dict) else {}
+        message = str(fields.get("message") or fields.get("Message") or "")
+        error = {"Code": name or str(fields.get("__type", "")), "Message": message}
+        return service_error(
+            "SubscribeToShard", self._where, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
+        )
 
-
-def _error_inside(kind: str, payload: bytes, order: Order) -> ConnectorError:
-    """Our error for one that came as an event."""
-    try:
-        said = msgspec.json.decode(payload)
-    except msgspec.DecodeError:
-        said = {}
-    text = str(said.get("message") or said.get("Message") or "") if isinstance(said, dict) else ""
-    answered = {"Error": {"Code": kind, "Message": text}, "ResponseMetadata": {"HTTPStatusCode": 500}}
-    return service_error("SubscribeToShard", _where(order), answered)
-
-
-def _where(order: Order) -> str:
-    return f"{order.consumer}, {order.key[1]}"
-
-
-def _silent(what: str, order: Order) -> ServiceUnavailableError:
-    return ServiceUnavailableError(
-        "KINESIS_SUBSCRIPTION_SILENT",
-        f"A subscription is given up: {what}",
-        _where(order),
-        "It is opened again by itself; if that goes on, check the network and proxies.",
-    )
-
-
-def _date_ms(date: str | None) -> int:
-    """The service's time of an answer in milliseconds; this machine's, when it does not say."""
-    return round((parsedate_to_datetime(date).timestamp() if date else time.time()) * 1000)
+    def _silent(self, what: str) -> ServiceUnavailableError:
+        return ServiceUnavailableError(
+            "KINESIS_SUBSCRIPTION_SILENT",
+            f"A subscription is given up: {what}",
+            self._where,
+            "It is opened again by itself; if that goes on, check the network and proxies.",
+        )

@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, DURATION, INTEGER, SECRET, STRING, Kind, Secret, is_loopback
-from connectors.kinesis.offsets import CONNECTOR
+from connectors.kinesis import FORMAT
 
 __all__ = [
+    "NAME",
     "STREAM_ARN",
     "KinesisClientOptions",
     "client_from_json",
@@ -22,10 +23,13 @@ __all__ = [
     "client_to_json",
     "refuse_plaintext",
     "resolve_client",
+    "stream_named",
 ]
 
 T = TypeVar("T", bound="KinesisClientOptions")
 
+NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+"""The name of a stream or a consumer."""
 STREAM_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:([a-z0-9-]+):[0-9]{12}:stream/([A-Za-z0-9_.-]{1,128})")
 """Its groups are the region and the name."""
 _ROLE_ARN: Final = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/.+")
@@ -33,26 +37,32 @@ _HOST: Final = re.compile(
     r"(?:[a-z0-9-]+\.)*kinesis(?:-fips)?\.([a-z0-9-]+)\.(?:vpce\.)?(?:amazonaws\.com|api\.aws)(?:\.cn)?"
 )
 _LOCAL_REGION: Final = "us-east-1"
+_SECRETS: Final = ("access_key", "secret_key", "session_token", "role_external_id")
+
+
+def stream_named(stream: str) -> dict[str, str]:
+    """Return the parameter of a call that names a stream, by its name or ARN."""
+    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
 
 
 def _parse_url(text: str) -> str:
     url = urlsplit(text)
     if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ValueError("it is no URL that begins with https:// or http://")
+        raise ValueError("it is not a URL that begins with https:// or http://")
     if url.username or url.password:
         raise ValueError("it holds a user's name")
     if any(character.isspace() for character in text):
         raise ValueError("it holds white space")
     try:
-        url.port  # noqa: B018 - is looked at only when it is asked for
+        _ = url.port
     except ValueError:
-        raise ValueError("its port is none") from None
+        raise ValueError("its port is not legal") from None
     return text.rstrip("/")
 
 
 def _parse_role(text: str) -> str:
     if not _ROLE_ARN.fullmatch(text):
-        raise ValueError("it is no ARN of a role")
+        raise ValueError("it is not the ARN of a role")
     return text
 
 
@@ -62,7 +72,7 @@ ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisClientOptions:
-    """What is needed to reach the service, for source and sink; pickles with its secrets, and shows none."""
+    """How to reach the service, for source and sink; pickles with its secrets, and shows none."""
 
     region: str | None = option(
         "region",
@@ -159,12 +169,7 @@ class KinesisClientOptions:
 
 
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
-    """The options with the region found, after checks that need more than one of them; for source and sink.
-
-    Args:
-        options: as parsed.
-        environ: the environment of the driver.
-        stream: the name or ARN of a stream.
+    """Return the options with their region, after checks that need more than one of them; for source and sink.
 
     Raises:
         OptionError: credentials are incomplete or contradict each other, the regions differ, or a URL asks for plain
@@ -174,86 +179,77 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
         refuse_plaintext(url or "", f"The option {name}", allowed=options.allow_insecure)
     if (options.access_key is None) != (options.secret_key is None):
         missing = "awsAccessKey" if options.access_key is None else "awsSecretKey"
-        raise OptionError("OPTION_MISSING", f"The option {missing} is missing", CONNECTOR, "Give both keys or none.")
+        raise OptionError("OPTION_MISSING", f"The option {missing} is missing", FORMAT, "Give both keys or none.")
     if options.session_token is not None and options.access_key is None:
         what = "awsSessionToken needs awsAccessKey and awsSecretKey"
-        raise OptionError("OPTION_MISSING", what, CONNECTOR, "Give all three.")
+        raise OptionError("OPTION_MISSING", what, FORMAT, "Give all three.")
     _check_keys(options)
     if options.profile is not None and options.access_key is not None:
-        raise conflict(CONNECTOR, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
+        raise conflict(FORMAT, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
     for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
         if value is not None and options.role_arn is None:
-            raise OptionError("OPTION_MISSING", f"The option {name} needs roleArn", CONNECTOR, "Give the role.")
+            raise OptionError("OPTION_MISSING", f"The option {name} needs roleArn", FORMAT, "Give the role.")
     arn = STREAM_ARN.fullmatch(stream)
     if arn and options.region is not None and options.region != arn[1]:
         what = f"The option region is {options.region} and the stream is in {arn[1]}"
-        raise OptionError("OPTION_CONFLICT", what, CONNECTOR, "Leave region out.")
+        raise OptionError("OPTION_CONFLICT", what, FORMAT, "Leave region out.")
     return dataclasses.replace(options, region=options.region or _region(options, environ, arn[1] if arn else None))
 
 
 def refuse_plaintext(url: str, source: str, *, allowed: bool) -> None:
-    """Refuse to reach another machine by plain http.
-
-    Args:
-        url: of a service.
-        source: what asks for it, as the subject of a sentence.
-        allowed: the option allowInsecure.
+    """Refuse to reach another machine by plain http; ``source`` is what asks for it, as the subject of a sentence.
 
     Raises:
-        OptionError: the URL begins with http: and is none of this machine.
+        OptionError: the URL begins with http: and is not of this machine.
     """
     parts = urlsplit(url)
     if parts.scheme == "http" and not allowed and not is_loopback(parts.hostname or ""):
         raise OptionError(
             "OPTION_CONFLICT",
             f"{source} asks for plain http to {parts.hostname}, which is not this machine",
-            CONNECTOR,
+            FORMAT,
             "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
             "allow it with the option allowInsecure=true.",
         )
 
 
 def _check_keys(options: KinesisClientOptions) -> None:
-    """Refuse keys that no request can hold, such as those of a file whose last line ends; they are not shown.
-
-    Raises:
-        OptionError: one is such.
-    """
-    given = {
-        "awsAccessKey": options.access_key,
-        "awsSecretKey": options.secret_key,
-        "awsSessionToken": options.session_token,
-    }
-    for name, key in given.items():
-        if key is not None and not (key.reveal().isascii() and key.reveal().isprintable() and " " not in key.reveal()):
+    """Refuse keys that no request can hold, such as those of a file whose last line ends; they are not shown."""
+    for name, key in (
+        ("awsAccessKey", options.access_key),
+        ("awsSecretKey", options.secret_key),
+        ("awsSessionToken", options.session_token),
+    ):
+        text = "" if key is None else key.reveal()
+        if not (text.isascii() and text.isprintable() and " " not in text):
             what = f"The option {name} has a character that no key has: white space, or none of ASCII"
-            raise OptionError("OPTION_ILLEGAL", what, CONNECTOR, "Give the key without it.")
+            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Give the key without it.")
 
 
 def _region(options: KinesisClientOptions, environ: Mapping[str, str], of_arn: str | None) -> str | None:
     host = _HOST.fullmatch(urlsplit(options.endpoint_url or "").hostname or "")
-    found = of_arn or (host[1] if host else None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
-    if found is None and options.profile is None and options.endpoint_url is not None and host is None:
+    region = of_arn or (host[1] if host else None) or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    if region is None and options.profile is None and options.endpoint_url is not None and host is None:
         return _LOCAL_REGION
-    return found
+    return region
 
 
 def client_options(options: KinesisClientOptions) -> KinesisClientOptions:
-    """Only what is needed to reach the service; what tasks are given."""
-    names = [each.name for each in dataclasses.fields(KinesisClientOptions)]
-    return KinesisClientOptions(**{name: getattr(options, name) for name in names})
+    """Return only what is needed to reach the service, for tasks."""
+    return KinesisClientOptions(**_client_values(options))
 
 
 def client_to_json(options: KinesisClientOptions) -> dict[str, Any]:
-    """What is needed to reach the service as a JSON object with the secrets in it, for a pipe; never to be shown."""
-    found = {each.name: getattr(options, each.name) for each in dataclasses.fields(KinesisClientOptions)}
-    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in found.items()}
+    """Return what is needed to reach the service with the secrets in it, for a pipe; never show it."""
+    values = _client_values(options).items()
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in values}
 
 
 def client_from_json(value: Mapping[str, Any]) -> KinesisClientOptions:
-    """What `client_to_json` wrote."""
-    secret = {"access_key", "secret_key", "session_token", "role_external_id"}
-    found: dict[str, Any] = {
-        name: Secret(each) if name in secret and each is not None else each for name, each in value.items()
-    }
-    return KinesisClientOptions(**found)
+    """Read what `client_to_json` wrote."""
+    secrets = {name: Secret(value[name]) for name in _SECRETS if value[name] is not None}
+    return KinesisClientOptions(**{**value, **secrets})
+
+
+def _client_values(options: KinesisClientOptions) -> dict[str, Any]:
+    return {declared.name: getattr(options, declared.name) for declared in dataclasses.fields(KinesisClientOptions)}

@@ -14,12 +14,12 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, declared_options, option
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, PATH, STRING, choice
-from connectors.kinesis.offsets import CONNECTOR
+from connectors.kinesis import FORMAT
+from connectors.kinesis.options.client import NAME
 
 __all__ = ["ConsumerIdType", "FanOutOptions", "check_consumer_of", "check_fan_out", "check_no_fan_out"]
 
 _log = logging.getLogger(__name__)
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
 
 
@@ -32,7 +32,7 @@ class ConsumerIdType(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FanOutOptions:
-    """How subscriptions are held. Without slots, so that it can be a second base."""
+    """The options of subscriptions; without slots, so that it can be a second base."""
 
     consumer_name: str | None = option(
         "consumerName",
@@ -106,7 +106,7 @@ class FanOutOptions:
     subscription_stall: float = option(
         "subscriptionStallInterval",
         DURATION,
-        "For efo: a subscription that has sent nothing for so long is opened anew, with a warning. The service sends "
+        "For efo: a subscription that has sent nothing for so long is opened again, with a warning. The service sends "
         "something every few seconds, also when nothing was put.",
         default="30s",
         minimum="10ms",
@@ -118,99 +118,57 @@ class FanOutOptions:
 
 
 def check_fan_out(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...]:
-    """The name or ARN of the consumer of each stream.
-
-    Args:
-        options: the parsed options.
-        streams: names or ARNs.
+    """Return the name or ARN of the consumer of each stream, which is a name or an ARN too.
 
     Raises:
         OptionError: none is given, both kinds are, they are not legal, or one is of another stream.
     """
-    if (options.consumer_name is None) == (options.consumer_arn is None):
-        if options.consumer_name is not None:
-            raise conflict(CONNECTOR, "consumerName", "consumerARN", "both name the consumer", "Give one of them.")
+    if options.consumer_name is not None and options.consumer_arn is not None:
+        raise conflict(FORMAT, "consumerName", "consumerARN", "both name the consumer", "Give one of them.")
+    if options.consumer_arn is not None:
+        return _registered(options, options.consumer_arn, streams)
+    if options.consumer_name is None:
         raise OptionError(
             "OPTION_MISSING",
             "consumerMode=efo needs consumerName",
-            CONNECTOR,
+            FORMAT,
             "Give a name that no other query on the stream uses, or consumerARN for a consumer that is registered.",
         )
-    if options.consumer_name is not None:
-        name = (options.consumer_name_prefix or "") + options.consumer_name
-        if not _NAME.fullmatch(name):
-            raise OptionError(
-                "OPTION_ILLEGAL",
-                f"The option consumerName gives {name!r}",
-                CONNECTOR,
-                "Give up to 128 letters, digits, dots, dashes and underscores.",
-            )
-        return (name,) * len(streams)
+    name = (options.consumer_name_prefix or "") + options.consumer_name
+    if not NAME.fullmatch(name):
+        what = f"The option consumerName gives {name!r}"
+        action = "Give up to 128 letters, digits, dots, dashes and underscores."
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, action)
+    return (name,) * len(streams)
+
+
+def _registered(options: FanOutOptions, text: str, streams: Sequence[str]) -> tuple[str, ...]:
+    """Return what ``consumerARN`` holds, one for each stream."""
     if options.require_deregistration:
         what = "a consumer that was registered by somebody else is not deregistered here"
-        raise conflict(CONNECTOR, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
-    return _registered(options, streams)
-
-
-def check_no_fan_out(raw: Mapping[str, str | None], *, asked: bool) -> None:
-    """Refuse options of efo beside polling, which does not use them, or say so where polling was asked for.
-
-    Args:
-        raw: names in any case to texts.
-        asked: whether consumerMode was given; without it, it may have been forgotten.
-
-    Raises:
-        OptionError: there is one, and polling is the default.
-    """
-    given = {key.lower() for key, value in raw.items() if value is not None}
-    options = declared_options(FanOutOptions).values()
-    found = [name for each in options for name in (each.name, *each.aliases) if name.lower() in given]
-    if found and asked:
-        _warn_ignored(", ".join(found))
-    elif found:
-        why = "it is for efo, and records are read by polling, the default"
-        action = f"Give consumerMode=efo, or leave {found[0]} out."
-        raise conflict(CONNECTOR, found[0], "consumerMode", why, action)
-
-
-@cache
-def _warn_ignored(names: str) -> None:
-    """Say once what each start of a query and each of its processes finds."""
-    _log.warning("[KINESIS_OPTION_IGNORED] consumerMode=polling does not use %s.", names)
-
-
-def _registered(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...]:
-    """What ``consumerARN`` holds, one for each stream."""
-    found = tuple(each.strip() for each in (options.consumer_arn or "").split(","))
-    pattern = _ARN if options.consumer_id_type is ConsumerIdType.ARN else _NAME
-    for each in found:
-        if not pattern.fullmatch(each):
+        raise conflict(FORMAT, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
+    consumers = tuple(consumer.strip() for consumer in text.split(","))
+    pattern = _ARN if options.consumer_id_type is ConsumerIdType.ARN else NAME
+    for consumer in consumers:
+        if not pattern.fullmatch(consumer):
             raise OptionError(
                 "OPTION_ILLEGAL",
-                f"The option consumerARN cannot hold {each!r}",
-                CONNECTOR,
+                f"The option consumerARN cannot hold {consumer!r}",
+                FORMAT,
                 "Give ARNs of consumers: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER; or set "
                 "registeredConsumerIdType=name.",
             )
-    if len(found) != len(streams):
-        raise OptionError(
-            "OPTION_ILLEGAL",
-            f"The option consumerARN names {len(found)} consumers for {len(streams)} streams",
-            CONNECTOR,
-            "Give one for each stream, in their order.",
-        )
+    if len(consumers) != len(streams):
+        what = f"The option consumerARN names {len(consumers)} consumers for {len(streams)} streams"
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Give one for each stream, in their order.")
     if options.consumer_id_type is ConsumerIdType.ARN:
-        for stream, consumer in zip(streams, found, strict=True):
+        for stream, consumer in zip(streams, consumers, strict=True):
             check_consumer_of(stream, consumer)
-    return found
+    return consumers
 
 
 def check_consumer_of(stream: str, consumer: str) -> None:
-    """Refuse a consumer of another stream: a subscription by it would bring the records of that one.
-
-    Args:
-        stream: name or ARN.
-        consumer: an ARN.
+    """Refuse a consumer, by its ARN, of another stream: a subscription by it would bring the records of that one.
 
     Raises:
         OptionError: it is one.
@@ -220,6 +178,31 @@ def check_consumer_of(stream: str, consumer: str) -> None:
         raise OptionError(
             "OPTION_CONFLICT",
             f"The option consumerARN names a consumer of {owner} for the stream {stream}",
-            CONNECTOR,
+            FORMAT,
             "Give the consumers of the streams, in the order of the streams.",
         )
+
+
+def check_no_fan_out(raw: Mapping[str, str | None], *, asked: bool) -> None:
+    """Refuse options of efo beside polling, which does not use them.
+
+    When consumerMode was ``asked`` for, it was not forgotten: that is only a warning.
+
+    Raises:
+        OptionError: there is one, and polling is the default.
+    """
+    given = {key.lower() for key, value in raw.items() if value is not None}
+    options = declared_options(FanOutOptions).values()
+    ignored = [name for declared in options for name in (declared.name, *declared.aliases) if name.lower() in given]
+    if ignored and asked:
+        _warn_ignored(", ".join(ignored))
+    elif ignored:
+        why = "it is for efo, and records are read by polling, the default"
+        action = f"Give consumerMode=efo, or leave {ignored[0]} out."
+        raise conflict(FORMAT, ignored[0], "consumerMode", why, action)
+
+
+@cache
+def _warn_ignored(names: str) -> None:
+    """Warn once of what each start of a query and each of its processes finds."""
+    _log.warning("[KINESIS_OPTION_IGNORED] consumerMode=polling does not use %s.", names)

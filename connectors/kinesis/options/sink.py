@@ -1,8 +1,7 @@
-"""The options of the ``kinesis`` sink, each declared once; where and by which credentials is shared with the source."""
+"""The options of the ``kinesis`` sink; address and credentials are shared with the source."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,16 +9,15 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, INTEGER, STRING
-from connectors.kinesis.offsets import CONNECTOR
-from connectors.kinesis.options.client import STREAM_ARN, KinesisClientOptions, resolve_client
+from connectors.kinesis import FORMAT
+from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
 
-__all__ = ["MOST_RECORDS", "MOST_REQUEST_BYTES", "KinesisWriteOptions", "parse_write_options"]
+__all__ = ["KinesisWriteOptions", "parse_write_options"]
 
-MOST_RECORDS: Final = 500
-"""Records of one PutRecords: a limit of the service."""
-MOST_REQUEST_BYTES: Final = 10 << 20
-"""Bytes of data and keys of one PutRecords: a limit of the service."""
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_MOST_RECORDS: Final = "500"
+"""The service's limit for one PutRecords."""
+_MOST_BYTES: Final = str(10 << 20)
+"""The service's limit of data and keys in one PutRecords."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +50,9 @@ class KinesisWriteOptions(KinesisClientOptions):
         "maxRecordsPerRequest",
         INTEGER,
         "The most records of one PutRecords call.",
-        default=str(MOST_RECORDS),
+        default=_MOST_RECORDS,
         minimum="1",
-        maximum=str(MOST_RECORDS),
+        maximum=_MOST_RECORDS,
     )
     max_bytes_per_request: int | None = option(
         "maxBytesPerRequest",
@@ -63,7 +61,7 @@ class KinesisWriteOptions(KinesisClientOptions):
         "5 MB, or the largest record that the stream takes, if that is more.",
         default=None,
         minimum="1",
-        maximum=str(MOST_REQUEST_BYTES),
+        maximum=_MOST_BYTES,
     )
 
     @property
@@ -73,25 +71,20 @@ class KinesisWriteOptions(KinesisClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
-    """Parse and check the options of a sink; reads nothing but the arguments.
-
-    Args:
-        raw: what Spark hands over: names in any case to texts.
-        environ: the environment of the driver, for secrets and the region.
+    """Parse and check the options of a sink; ``environ`` is that of the driver, for secrets and the region.
 
     Raises:
         OptionError: an option is unknown, illegal, or in conflict with another.
     """
-    options = parse_options(KinesisWriteOptions, raw, environ, CONNECTOR)
+    options = parse_options(KinesisWriteOptions, raw, environ, FORMAT)
     if options.stream_name is not None and options.stream_arn is not None:
-        raise OptionError(
-            "OPTION_CONFLICT", "Both streamName and streamARN are given", CONNECTOR, "Give one of them, or neither."
-        )
+        what = "Both streamName and streamARN are given"
+        raise OptionError("OPTION_CONFLICT", what, FORMAT, "Give one of them, or neither.")
     for name, value, pattern in (
-        ("streamName", options.stream_name, _NAME),
+        ("streamName", options.stream_name, NAME),
         ("streamARN", options.stream_arn, STREAM_ARN),
     ):
         if value is not None and not pattern.fullmatch(value):
             advice = "A sink writes all rows to one stream, or takes them from the column stream."
-            raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot be {value!r}", CONNECTOR, advice)
+            raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot be {value!r}", FORMAT, advice)
     return resolve_client(options, environ, options.stream or "")

@@ -1,35 +1,28 @@
-"""The options of the ``kinesis`` source, and those it shares with the sink, each declared once.
-
-Names and aliases are those of the other Kinesis connectors for Spark, so that a move is small. Parse in the data
-source's ``schema()``, so that a bad option fails while ``load()`` runs, and again where the options are needed.
-"""
+"""The options of the ``kinesis`` source, under the names of the other Kinesis connectors for Spark."""
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import conflict, declared_options, option, parse_options
+from connectors.core.options.declaration import declared_options, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, STRING, Kind, choice
-from connectors.kinesis.offsets import CONNECTOR, LATEST, TRIM, Where, parse_where
-from connectors.kinesis.options.client import STREAM_ARN, KinesisClientOptions, resolve_client
+from connectors.kinesis import FORMAT
+from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_positions
+from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
 from connectors.kinesis.options.fan_out import FanOutOptions, check_fan_out, check_no_fan_out
 from connectors.spool.options import ephemeral_folder
 
 __all__ = [
-    "CONNECTOR",
     "ConsumerMode",
     "Deaggregate",
     "KinesisReadOptions",
     "parse_read_options",
 ]
-
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
 class ConsumerMode(StrEnum):
@@ -43,7 +36,7 @@ def _parse_mode(text: str) -> ConsumerMode:
     if text.lower() in {"efo", "subscribetoshard"}:
         return ConsumerMode.EFO
     if text.lower() not in {"polling", "getrecords"}:
-        raise ValueError("it is no way to read")
+        raise ValueError("it is not a mode")
     return ConsumerMode.POLLING
 
 
@@ -59,7 +52,7 @@ class Deaggregate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
-    """The options of the source, for streams and batch reads. Made by `parse_read_options`."""
+    """The options of the source, for streams and batch reads; `parse_read_options` makes them."""
 
     stream_name: str | None = option(
         "streamName",
@@ -158,27 +151,26 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     idle_fetch_period: float = option(
         "idleFetchPeriod",
         DURATION,
-        "The time between two looks at a shard to which nothing comes: the longest wait for its first record.",
+        "The time between two polls of a shard to which nothing comes: the longest wait for its first record.",
         default="5s",
         minimum="1ms",
     )
     probe_window: float = option(
         "probeWindow",
         DURATION,
-        "How far behind the newest record of a busy shard a batch may end: the driver looks for a record this old, "
+        "How far behind the newest record of a busy shard a batch may end: the driver asks for a record this old, "
         "instead of reading up to the newest.",
         default="1s",
         minimum="1ms",
     )
-    shards_per_task: int | None = option(
-        "shardsPerTask",
+    max_partitions: int | None = option(
+        "maxPartitions",
         INTEGER,
-        "How many shards a task reads, one after the other. Default: 1.",
+        "The most tasks of a batch; one that gets several shards reads them one after the other. Default: a task for "
+        "each shard.",
         default=None,
         minimum="1",
-    )
-    max_partitions: int | None = option(
-        "maxPartitions", INTEGER, "The most tasks of a batch; shards are dealt out to them.", default=None, minimum="1"
+        instead_of=("shardsPerTask",),
     )
     shard_fetch_interval: float = option(
         "shardFetchInterval",
@@ -207,7 +199,7 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
         "failOnDataLoss",
         BOOLEAN,
         "false goes on, with a warning, when records are gone that the query needs: trimmed, or their shard vanished. "
-        "A stream that was made anew always stops the query.",
+        "A stream that was recreated always stops the query.",
         default="true",
     )
     deaggregate: Deaggregate = option(
@@ -218,43 +210,35 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
     )
     streams: tuple[str, ...] = ()
     """Derived: names or ARNs of the streams."""
-    start: Where = field(default=Where())
+    start: ShardPositions = field(default=ShardPositions())
     """Derived: where a new query begins; LATEST or TRIM when not given."""
-    end: Where = field(default=Where(LATEST))
+    end: ShardPositions = field(default=ShardPositions(LATEST))
     """Derived: where a batch read ends."""
 
 
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KinesisReadOptions:
-    """Parse and check the options of a source; reads nothing but the arguments.
-
-    Args:
-        raw: what Spark hands over: names in any case to texts.
-        environ: the environment of the driver, for secrets and the region.
-        streaming: whether it is a stream; None while that is not known.
+    """Parse and check the options of a source; ``streaming`` is None while it is not decided whether it is a stream.
 
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
-    options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, CONNECTOR)
+    options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, FORMAT)
     streams = _streams(options)
     options = resolve_client(options, environ, streams[0])
-    default = TRIM if streaming is False else LATEST
-    start = Where(default)
+    start = ShardPositions(TRIM if streaming is False else LATEST)
     if options.initial_position is not None or options.initial_timestamp is not None:
         text = options.initial_position or "at_timestamp"
-        start = parse_where("initialPosition", text, "initialTimestamp", options.initial_timestamp)
-    end = Where(LATEST)
+        start = parse_positions("initialPosition", text, "initialTimestamp", options.initial_timestamp)
+    end = ShardPositions(LATEST)
     if options.ending_position is not None or options.ending_timestamp is not None:
         if streaming is True:
-            raise OptionError("OPTION_ILLEGAL", "A stream has no endingPosition", CONNECTOR, "Leave it out.")
+            raise OptionError("OPTION_ILLEGAL", "A stream has no endingPosition", FORMAT, "Leave it out.")
         text = options.ending_position or "at_timestamp"
-        end = parse_where("endingPosition", text, "endingTimestamp", options.ending_timestamp)
-    if options.shards_per_task is not None and options.max_partitions is not None:
-        raise conflict(CONNECTOR, "shardsPerTask", "maxPartitions", "both say how many tasks there are", "Give one.")
-    for where, name in ((start, "initialPosition"), (end, "endingPosition")):
-        _check_streams(where, streams, name)
+        end = parse_positions("endingPosition", text, "endingTimestamp", options.ending_timestamp)
+    _check_streams(start, streams, "initialPosition")
+    _check_streams(end, streams, "endingPosition")
     options = dataclasses.replace(options, streams=streams, start=start, end=end)
     if options.consumer_mode is not ConsumerMode.EFO:
         mode = declared_options(KinesisReadOptions)["consumer_mode"]
@@ -263,63 +247,48 @@ def parse_read_options(
         return options
     consumers = check_fan_out(options, streams)
     identity = f"{options.endpoint_url} {options.region} {' '.join(streams)} {' '.join(consumers)}"
-    folder = options.spool_location or ephemeral_folder(CONNECTOR, identity, environ)
+    folder = options.spool_location or ephemeral_folder(FORMAT, identity, environ)
     return dataclasses.replace(options, consumers=consumers, spool_folder=folder)
 
 
 def _without_milliseconds(raw: Mapping[str, str]) -> dict[str, str]:
-    """The options, with those that other connectors count in milliseconds under our names, with their unit."""
-    found = dict(raw)
+    """Return the options with a unit where other connectors count milliseconds under one of our names."""
+    options = dict(raw)
     for key, value in raw.items():
         lowered = key.lower().removeprefix("kinesis.").removeprefix("executor.")
         if lowered in {"fetchintervalms", "idletimebetweenreadsinms"} and str(value).strip().isdigit():
-            del found[key]
-            found["fetchInterval"] = f"{str(value).strip()}ms"
-    return found
+            del options[key]
+            options["fetchInterval"] = f"{str(value).strip()}ms"
+    return options
 
 
 def _streams(options: KinesisReadOptions) -> tuple[str, ...]:
-    """Names or ARNs, each once."""
-    if (options.stream_name is None) == (options.stream_arn is None):
-        what = (
-            "Neither streamName nor streamARN is"
-            if options.stream_name is None
-            else "Both streamName and streamARN are"
-        )
-        code = "OPTION_MISSING" if options.stream_name is None else "OPTION_CONFLICT"
-        raise OptionError(code, f"{what} given", CONNECTOR, "Give one of them.")
-    by_name = options.stream_name is not None
-    option_name, pattern = ("streamName", _NAME) if by_name else ("streamARN", STREAM_ARN)
-    found = [each.strip() for each in (options.stream_name or options.stream_arn or "").split(",")]
-    for each in found:
-        if not pattern.fullmatch(each):
-            advice = (
-                "Give names, separated by commas."
-                if by_name
-                else "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
-            )
-            raise OptionError("OPTION_ILLEGAL", f"The option {option_name} cannot hold {each!r}", CONNECTOR, advice)
-    if len(set(found)) < len(found):
-        raise OptionError(
-            "OPTION_ILLEGAL", f"The option {option_name} names a stream twice", CONNECTOR, "Name it once."
-        )
-    regions = {match[1] for each in found if (match := STREAM_ARN.fullmatch(each))}
+    if options.stream_name is None and options.stream_arn is None:
+        raise OptionError("OPTION_MISSING", "Neither streamName nor streamARN is given", FORMAT, "Give one of them.")
+    if options.stream_name is not None and options.stream_arn is not None:
+        raise OptionError("OPTION_CONFLICT", "Both streamName and streamARN are given", FORMAT, "Give one of them.")
+    name, pattern, action = "streamName", NAME, "Give names, separated by commas."
+    if options.stream_arn is not None:
+        name, pattern, action = "streamARN", STREAM_ARN, "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
+    streams = [stream.strip() for stream in (options.stream_name or options.stream_arn or "").split(",")]
+    for stream in streams:
+        if not pattern.fullmatch(stream):
+            raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot hold {stream!r}", FORMAT, action)
+    if len(set(streams)) < len(streams):
+        raise OptionError("OPTION_ILLEGAL", f"The option {name} names a stream twice", FORMAT, "Name it once.")
+    regions = {match[1] for stream in streams if (match := STREAM_ARN.fullmatch(stream))}
     if len(regions) > 1:
         what = f"The option streamARN has streams of several regions: {', '.join(sorted(regions))}"
-        raise OptionError("OPTION_ILLEGAL", what, CONNECTOR, "Make one query for each region, or a union.")
-    return tuple(found)
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Make one query for each region, or a union.")
+    return tuple(streams)
 
 
-def _check_streams(where: Where, streams: tuple[str, ...], option_name: str) -> None:
-    """Positions that are named belong to the streams that are read."""
-    names = {each.rpartition("/")[2] for each in streams}
-    if "" in where.named and len(streams) > 1:
-        raise OptionError(
-            "OPTION_ILLEGAL",
-            f"The option {option_name} names shards and not their streams",
-            CONNECTOR,
-            "With several streams, put the shards of each under its name.",
-        )
-    if unknown := sorted(set(where.named) - names - {""}):
+def _check_streams(positions: ShardPositions, streams: tuple[str, ...], option_name: str) -> None:
+    """Refuse positions in streams that are not read."""
+    names = {stream.rpartition("/")[2] for stream in streams}
+    if "" in positions.named and len(streams) > 1:
+        what = f"The option {option_name} names shards and not their streams"
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "With several streams, put each one's shards under its name.")
+    if unknown := sorted(set(positions.named) - names - {""}):
         what = f"The option {option_name} names the stream {unknown[0]}, which is not read"
-        raise OptionError("OPTION_ILLEGAL", what, CONNECTOR, f"The streams are: {', '.join(sorted(names))}.")
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, f"The streams are: {', '.join(sorted(names))}.")

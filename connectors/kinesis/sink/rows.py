@@ -33,27 +33,14 @@ _STREAM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns a sink reads, beside ``data`` and ``partitionKey``.
-
-    Attributes:
-        stream: name or ARN of the stream of all rows; None takes the column.
-        explicit_hash_key: whether there is the column.
-    """
+    """The columns that a sink reads beside ``data`` and ``partitionKey``; ``stream`` is None when it is a column."""
 
     stream: str | None
     explicit_hash_key: bool
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A row that is to be put.
-
-    Attributes:
-        stream: name or ARN.
-        key: the partition key.
-        data: the payload.
-        explicit_hash_key: decides the shard instead of the key; None when it does not.
-        size: bytes of data and key, as the service counts them.
-    """
+    """A row that is to be put; ``size`` is the bytes of data and key, as the service counts them."""
 
     stream: str
     key: str
@@ -63,21 +50,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 def check_columns(schema: StructType, stream: str | None) -> Columns:
-    """Find the columns of a sink; others are not looked at. Names count in their case; strings in any collation.
-
-    Args:
-        schema: of the rows.
-        stream: the option.
+    """Find the columns of a sink, by their exact names; strings may have any collation. Others are ignored.
 
     Raises:
-        OptionError: a column is missing, is there twice, or has a type that cannot be written.
+        OptionError: a column is missing, exists twice, or has a type that cannot be written.
     """
-    from pyspark.sql.types import StringType  # noqa: PLC0415 - not needed to write, and takes 200 ms
-
-    types = {
-        field.name: "string" if isinstance(field.dataType, StringType) else field.dataType.simpleString()
-        for field in schema
-    }
+    kinds = {field.name: field.dataType for field in schema}
+    types = {name: "string" if kind.typeName() == "string" else kind.simpleString() for name, kind in kinds.items()}
     wanted = [("data", "data", ("binary", "string")), ("partitionKey", "partition key", ("string",))]
     if stream is None:
         if "stream" not in types:
@@ -106,17 +85,12 @@ def _illegal(what: str, action: str) -> OptionError:
 
 
 def key_name(key: str) -> str:
-    """A partition key as errors show it."""
+    """Return a partition key as errors show it."""
     return f"partitionKey {key[:_SHOWN_CHARACTERS]!r}" + ("..." if len(key) > _SHOWN_CHARACTERS else "")
 
 
 def entries(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Entry]:
-    """The rows of a batch.
-
-    Args:
-        batch: rows.
-        columns: which of its columns are read.
-        first: the number of the first row in its partition.
+    """Return the rows of a batch; ``first`` is the number of its first row in its partition.
 
     Raises:
         ConnectorError: `BAD_ROW`: a row cannot be a record; names its key.
@@ -127,39 +101,37 @@ def entries(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Ent
     streams = [columns.stream] * rows if columns.stream is not None else batch.column("stream").to_pylist()
     hash_keys = batch.column("explicitHashKey").to_pylist() if columns.explicit_hash_key else [None] * rows
     sizes = pc.add(pc.binary_length(keys), pc.binary_length(data))
-    each_row = zip(streams, keys.to_pylist(), data.to_pylist(), hash_keys, sizes.to_pylist(), strict=True)
+    fields = zip(streams, keys.to_pylist(), data.to_pylist(), hash_keys, sizes.to_pylist(), strict=True)
     if _all_legal(keys, data, streams, hash_keys):
-        return starmap(Entry, each_row)
-    return _checked(each_row)
+        return starmap(Entry, fields)
+    return _checked(fields)
 
 
 def _require_utf8(batch: pa.RecordBatch, columns: Columns, first: int) -> None:
-    """Refuse texts that Python cannot decode, and the service would not take.
-
-    Raises:
-        ConnectorError: `BAD_ROW`.
-    """
-    named = {"partitionKey": True, "stream": columns.stream is None, "explicitHashKey": columns.explicit_hash_key}
-    for name in (name for name, is_read in named.items() if is_read):
+    """Refuse texts that Python cannot decode, and the service would not take."""
+    names = ["partitionKey"]
+    names += ["stream"] if columns.stream is None else []
+    names += ["explicitHashKey"] if columns.explicit_hash_key else []
+    for name in names:
         if bad := not_utf8(batch.column(name)):
             key = batch.column("partitionKey")[bad[0]].cast(pa.binary()).as_py() or b""
             raise _bad_row(
                 f"Row {first + bad[0]} of its partition has a {name} that is not UTF-8",
                 key.decode(errors="backslashreplace"),
-                "Rows are counted from 0. Give bytes that are no text as base64 or hex, or filter such rows.",
+                "Rows are counted from 0. Give bytes that are not text as base64 or hex, or filter such rows.",
             )
 
 
 def _all_legal(keys: pa.Array, data: pa.Array, streams: Sequence[str | None], hash_keys: Sequence[str | None]) -> bool:
-    """Whether each row can be a record; if not, `_checked` says which cannot."""
+    """Return whether each row can be a record; if not, `_checked` finds the one that cannot."""
     lengths = pc.min_max(pc.utf8_length(keys))
     return (
         keys.null_count == data.null_count == 0
         and len(keys) > 0
         and lengths["min"].as_py() > 0
         and lengths["max"].as_py() <= _LONGEST_KEY
-        and all(_is_stream(each) for each in set(streams))
-        and all(_is_hash_key(each) for each in set(hash_keys))
+        and all(map(_is_stream, set(streams)))
+        and all(map(_is_hash_key, set(hash_keys)))
     )
 
 
@@ -172,11 +144,7 @@ def _is_hash_key(key: str | None) -> bool:
 
 
 def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
-    """The rows up to the first that cannot be a record.
-
-    Raises:
-        ConnectorError: `BAD_ROW`, at that one.
-    """
+    """Yield the rows up to the first that cannot be a record."""
     for stream, key, data, hash_key, size in rows:
         if not key or len(key) > _LONGEST_KEY:
             length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"

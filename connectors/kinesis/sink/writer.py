@@ -1,4 +1,4 @@
-"""Puts rows into streams. A row is done when the service has said so; nothing is dropped, whatever its age.
+"""Puts rows into streams. A row is done when the service has acknowledged it; none is dropped, whatever its age.
 
 PutRecords takes many records and may refuse some of them: only those are sent again, so records of one key can change
 places. With ``ordered`` each row is a PutRecord that names the number of the one before it of the same key, which is
@@ -16,23 +16,27 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
+import msgspec
+
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.kinesis.client.client import KinesisClient, patiently, shared_client
 from connectors.kinesis.client.errors import THROTTLED, service_error
-from connectors.kinesis.sink.requests import Result, put_body, put_results
+from connectors.kinesis.client.responses import decoded, malformed
+from connectors.kinesis.client.shared import patiently, shared_client
+from connectors.kinesis.options.client import stream_named
 from connectors.kinesis.sink.rows import BAD_ROW, Columns, Entry, entries, key_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = ["StreamLimits", "WriteSettings", "put_batches", "stream_limits"]
+__all__ = ["StreamLimits", "WriteSettings", "put_batches", "put_results", "stream_limits"]
 
 _log = logging.getLogger(__name__)
 _LANES: Final = 10
-"""Keys that are put at a time with ``ordered``; what a client has connections for."""
+"""Keys that are put at a time with ``ordered``: as many as a client has connections."""
 _DEFAULT_RECORD_KIB: Final = 1024
 _DEFAULT_REQUEST_BYTES: Final = 5 << 20
 _IGNORES_KEYS: Final = "AUTO"
@@ -45,12 +49,7 @@ Sleep = Callable[[float], object]
 
 @dataclass(frozen=True, slots=True)
 class StreamLimits:
-    """What a stream says about itself.
-
-    Attributes:
-        record_bytes: the most bytes of data and key of one record.
-        ignores_keys: whether records go to any shard, whatever their keys.
-    """
+    """The limits of a stream: the most bytes of data and key of a record, and whether keys choose no shard."""
 
     record_bytes: int
     ignores_keys: bool
@@ -60,12 +59,8 @@ class StreamLimits:
 class WriteSettings:
     """How the tasks of a sink write; pickles.
 
-    Attributes:
-        client: where, and by which credentials.
-        ordered: whether the rows of a key keep their order.
-        records: the most records of a request.
-        request_bytes: the most bytes of a request; None for the default.
-        known: what is known of streams before a task begins, by name or ARN.
+    ``records`` and ``request_bytes`` limit a request; None is the default. ``known`` are the limits of streams that the
+    driver asked for, by name or ARN.
     """
 
     client: KinesisClientOptions
@@ -106,23 +101,23 @@ def stream_limits(client: KinesisClient, options: KinesisClientOptions, stream: 
 def put_batches(
     batches: Iterable[pa.RecordBatch], columns: Columns, settings: WriteSettings, sleep: Sleep = time.sleep
 ) -> int:
-    """Put all rows of a task; gives how many, when the service has them all.
+    """Put all rows of a task; return how many, when the service has them all.
 
     Raises:
         ConnectorError: a row cannot be a record, or could not be put; names its key. Rows before and after it may have
             been put.
     """
-    put = (_OrderedPut if settings.ordered else _ChunkedPut)(settings, sleep)
+    writer = (_OrderedWriter if settings.ordered else _ChunkWriter)(settings, sleep)
     rows = 0
     for batch in batches:
-        put.put(entries(batch, columns, rows))
+        writer.put(entries(batch, columns, rows))
         rows += batch.num_rows
-    put.finish()
+    writer.finish()
     return rows
 
 
-class _Put:
-    """What both ways of putting share."""
+class _Writer:
+    """What both writers share: the client, the limits of streams, and the check of rows against them."""
 
     def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
         self.settings = settings
@@ -131,11 +126,7 @@ class _Put:
         self._limits = dict(settings.known)
 
     def checked(self, rows: Iterable[Entry]) -> Iterator[tuple[Entry, StreamLimits]]:
-        """The rows with the limits of their streams.
-
-        Raises:
-            ConnectorError: a row is larger than its stream takes.
-        """
+        """Yield the rows with the limits of their streams; refuse one that is larger than its stream takes."""
         for entry in rows:
             limits = self._limits.get(entry.stream)
             if limits is None:
@@ -152,42 +143,33 @@ class _Put:
                 )
             yield entry, limits
 
-    def rounds(self) -> _Rounds:
-        """A count of attempts for one request."""
-        return _Rounds(self.settings.client, self.sleep)
 
-
-class _Rounds:
-    """Waits between attempts, and gives up after more than ``numRetries`` in a row that have brought nothing."""
+class _Attempts:
+    """Waits between attempts of a request, and gives up after more than ``numRetries`` in a row without progress."""
 
     def __init__(self, options: KinesisClientOptions, sleep: Sleep) -> None:
         self._most = options.num_retries
         self._backoff = Backoff(RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None))
         self._sleep = sleep
-        self._in_vain = 0
+        self._failures = 0
 
     def wait(self, error: ConnectorError, left: Sequence[Entry], *, progress: bool = False) -> None:
-        """Wait before the next attempt.
-
-        Args:
-            error: what the last one has ended with.
-            left: the rows that are not put.
-            progress: whether it has put others.
+        """Wait before the next attempt, after one that left rows; with ``progress`` it has put others.
 
         Raises:
             ConnectorError: the error, when another attempt cannot help, or there were enough; names a row's key.
         """
         if progress:
             self._backoff.reset()
-        self._in_vain = 0 if progress else self._in_vain + 1
-        if not error.transient or self._in_vain > self._most:
+        self._failures = 0 if progress else self._failures + 1
+        if not error.transient or self._failures > self._most:
             what = f"{len(left)} rows are not put" if len(left) > 1 else "A row is not put"
             action = _MORE_SHARDS if error.code == THROTTLED else error.action
             raise type(error)(error.code, f"{what}: {error.what}", f"{error.where}, {key_name(left[0].key)}", action)
         self._sleep(self._backoff.next_delay_seconds(error))
 
 
-class _ChunkedPut(_Put):
+class _ChunkWriter(_Writer):
     """Requests of many records, for one stream each."""
 
     def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
@@ -196,7 +178,7 @@ class _ChunkedPut(_Put):
         self._sizes: dict[str, int] = {}
 
     def put(self, rows: Iterable[Entry]) -> None:
-        """Take rows, and send what fills a request."""
+        """Collect rows, and send what fills a request."""
         for entry, limits in self.checked(rows):
             most_bytes = self.settings.request_bytes or max(_DEFAULT_REQUEST_BYTES, limits.record_bytes)
             chunk = self._chunks.setdefault(entry.stream, [])
@@ -216,40 +198,36 @@ class _ChunkedPut(_Put):
         """Send the chunk of a stream until every record of it is put."""
         waiting: Sequence[Entry] = self._chunks.pop(stream)
         self._sizes.pop(stream)
-        rounds = self.rounds()
+        attempts = _Attempts(self.settings.client, self.sleep)
         while True:
             error: ConnectorError | None
             try:
-                answer = self.client.put_records(stream, put_body(stream, waiting))
-                error, failed = _refused(stream, waiting, put_results(answer, len(waiting), stream))
+                body = self.client.put_records(stream, _request_body(stream, waiting))
+                error, failed = _refused(stream, waiting, put_results(body, len(waiting), stream))
             except ConnectorError as raised:
                 error, failed = raised, waiting
             if error is None:
                 return
-            rounds.wait(error, failed, progress=len(failed) < len(waiting))
+            attempts.wait(error, failed, progress=len(failed) < len(waiting))
             waiting = failed
 
 
 def _refused(
-    stream: str, sent: Sequence[Entry], results: Sequence[Result]
+    stream: str, sent: Sequence[Entry], results: Sequence[_Result]
 ) -> tuple[ConnectorError | None, Sequence[Entry]]:
-    """The records of a request that are to be sent again, and why; None when there are none."""
+    """Return the records of a request that must be sent again, and why: an error that waiting does not help, if any."""
     refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if result.ErrorCode is not None]
     if not refused:
         return None, ()
-    return _worst(stream, [result for _, result in refused]), [entry for entry, _ in refused]
-
-
-def _worst(stream: str, results: Sequence[Result]) -> ConnectorError:
-    """The error of refused records: one that waiting does not help, if there is one."""
     errors = [
-        service_error("PutRecords", stream, {"Error": {"Code": each.ErrorCode, "Message": each.ErrorMessage}})
-        for each in results
+        service_error("PutRecords", stream, {"Error": {"Code": result.ErrorCode, "Message": result.ErrorMessage}})
+        for _, result in refused
     ]
-    return next((error for error in errors if not error.transient), errors[0])
+    worst = next((error for error in errors if not error.transient), errors[0])
+    return worst, [entry for entry, _ in refused]
 
 
-class _OrderedPut(_Put):
+class _OrderedWriter(_Writer):
     """One call for each row; rows of one key one after the other, some keys at a time."""
 
     def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
@@ -268,8 +246,8 @@ class _OrderedPut(_Put):
                 for lane, numbers in zip(lanes, self._numbers, strict=True)
                 if lane
             ]
-        for each in running:
-            each.result()
+        for lane_done in running:
+            lane_done.result()
 
     def finish(self) -> None:
         """Nothing is left to send."""
@@ -285,24 +263,74 @@ class _OrderedPut(_Put):
                 raise
 
     def _put_one(self, entry: Entry, before: str | None) -> str:
-        """Put a row until it is there; gives its sequence number."""
-        order = {} if before is None else {"SequenceNumberForOrdering": before}
-        rounds = self.rounds()
+        record: dict[str, Any] = {"Data": entry.data, "PartitionKey": entry.key, **stream_named(entry.stream)}
+        if entry.explicit_hash_key is not None:
+            record["ExplicitHashKey"] = entry.explicit_hash_key
+        if before is not None:
+            record["SequenceNumberForOrdering"] = before
+        attempts = _Attempts(self.settings.client, self.sleep)
         while True:
             try:
-                answer = self.client.call("put_record", entry.stream, **_named(entry.stream), **_record(entry), **order)
+                response = self.client.call("put_record", entry.stream, **record)
             except ConnectorError as error:
-                rounds.wait(error, [entry])
+                attempts.wait(error, [entry])
             else:
-                return str(answer["SequenceNumber"])
+                return str(response["SequenceNumber"])
 
 
-def _named(stream: str) -> dict[str, str]:
-    return {"StreamARN": stream} if stream.startswith("arn:") else {"StreamName": stream}
+# Requests and responses of PutRecords, by msgspec: botocore would visit each record twice, to check and to write it.
 
 
-def _record(entry: Entry) -> dict[str, Any]:
-    record: dict[str, Any] = {"Data": entry.data, "PartitionKey": entry.key}
-    if entry.explicit_hash_key is not None:
-        record["ExplicitHashKey"] = entry.explicit_hash_key
-    return record
+class _Record(msgspec.Struct, gc=False):
+    """A record of a request, under the names of the service; its data become base64."""
+
+    Data: bytes
+    PartitionKey: str
+    ExplicitHashKey: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Request(msgspec.Struct):
+    Records: list[_Record]
+    StreamName: str | msgspec.UnsetType = msgspec.UNSET
+    StreamARN: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Result(msgspec.Struct, gc=False):
+    """The result of a record; empty for one that was put."""
+
+    ErrorCode: str | None = None
+    ErrorMessage: str | None = None
+
+
+class _Response(msgspec.Struct):
+    Records: list[_Result]
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_Response)
+
+
+def _request_body(stream: str, records: Sequence[Entry]) -> bytes:
+    """Return the body of a request; ``stream`` is a name or an ARN."""
+    written = [
+        _Record(entry.data, entry.key)
+        if entry.explicit_hash_key is None
+        else _Record(entry.data, entry.key, entry.explicit_hash_key)
+        for entry in records
+    ]
+    if stream.startswith("arn:"):
+        return _ENCODER.encode(_Request(written, StreamARN=stream))
+    return _ENCODER.encode(_Request(written, StreamName=stream))
+
+
+def put_results(body: bytes, count: int, stream: str) -> list[_Result]:
+    """Return the result of each record of a request that sent ``count``.
+
+    Raises:
+        ServiceUnavailableError: it is not a response of PutRecords to so many; a cut connection can leave such.
+    """
+    results = decoded(_DECODER, body, "PutRecords", stream).Records
+    if len(results) != count:
+        reason = ValueError(f"it has {len(results)} results, and {count} records were sent")
+        raise malformed(f"The response of PutRecords ({len(body)} bytes)", reason, stream)
+    return results

@@ -1,15 +1,16 @@
-"""Planning a batch read: every shard from its start to what there is, or to the end that the options say."""
+"""Planning a batch read: every shard from its start to what there is, or to the end that the options name."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING
 
+from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, at
 from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
 from connectors.kinesis.source.iterators import first_record
 from connectors.kinesis.source.micro_batch import check_named
-from connectors.kinesis.source.shard_monitor import ShardKey, ShardWatch
+from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Record
@@ -19,93 +20,80 @@ __all__ = ["plan_batch"]
 
 
 def plan_batch(options: KinesisReadOptions) -> list[ShardRange]:
-    """The ranges of a batch read, with all ends found: every action reads the same rows.
+    """Return the ranges of a batch read, with all ends resolved: every action reads the same rows.
 
     Raises:
-        ConnectorError: the service cannot be asked, or a position is none of its shard.
+        ConnectorError: the service cannot be asked, or a position is not one of its shard.
     """
-    watch = ShardWatch(options)
+    monitor = ShardMonitor(options)
     try:
-        return _plan(options, watch)
+        return _plan(options, monitor)
     finally:
-        watch.stop()
+        monitor.stop()
 
 
-def _plan(options: KinesisReadOptions, watch: ShardWatch) -> list[ShardRange]:
-    listings = watch.listings(fresh=True)
-    begin = {each.arn: resolve(each, options.start) for each in listings}
-    check_named(watch, options, begin, listings)
-    starts = {
-        (listing.arn, shard): state
-        for listing in listings
-        for shard, state in begin[listing.arn].shards.items()
-        if not state.ended
-    }
-    ends = _ends(options, watch, starts, {each.arn: each for each in listings})
+def _plan(options: KinesisReadOptions, monitor: ShardMonitor) -> list[ShardRange]:
+    listings = {listing.arn: listing for listing in monitor.listings(fresh=True)}
+    begin = {arn: resolve(listing, options.start) for arn, listing in listings.items()}
+    check_named(monitor, options, begin, listings.values())
+    starts = {(arn, shard): state for arn in listings for shard, state in begin[arn].shards.items() if not state.ended}
+    ends = _ends(options, monitor, starts, listings)
+    order = {arn: number for number, arn in enumerate(listings)}
     return [
-        ShardRange(
-            listing.stream, listing.name, shard, state.position, ends[arn, shard], retention_ms=listing.retention_ms
-        )
-        for listing in listings
-        for (arn, shard), state in sorted(starts.items())
-        if arn == listing.arn and ends[arn, shard] != state.position
+        _range(listings[key[0]], key[1], state.position, ends[key])
+        for key, state in sorted(starts.items(), key=lambda item: (order[item[0][0]], item[0][1]))
+        if ends[key] != state.position
     ]
 
 
+def _range(listing: Listing, shard: str, begin: Position, end: Position) -> ShardRange:
+    return ShardRange(listing.stream, listing.name, shard, begin, end, retention_ms=listing.retention_ms)
+
+
 def _ends(
-    options: KinesisReadOptions, watch: ShardWatch, starts: dict[ShardKey, ShardState], listings: dict[str, Listing]
+    options: KinesisReadOptions, monitor: ShardMonitor, starts: dict[ShardKey, ShardState], listings: dict[str, Listing]
 ) -> dict[ShardKey, Position]:
-    """Where each range ends."""
-    said = {key: _said(options, listings[key[0]], key[1]) for key in starts}
+    wanted = {key: _wanted_end(options, listings[key[0]], key[1]) for key in starts}
     open_ended = {
         key: state
         for key, state in starts.items()
-        if said[key].kind is not Kind.TRIM and not listings[key[0]].shards[key[1]].closed
+        if wanted[key].kind is not Kind.TRIM and not listings[key[0]].shards[key[1]].closed
     }
-    watch.follow(open_ended, list(listings.values()))
-    watch.refresh(exact=True)
-    newest = {
-        key: next_state(state, watch.seen(key)) if watch.follows(key) else ShardState(END)
-        for key, state in starts.items()
-    }
-    timed = {
-        key: each
-        for key, each in said.items()
-        if each.kind is Kind.TIME and _has_passed(each, newest[key], listings[key[0]])
-    }
-    looks = {key: watch.look(key, listings[key[0]].stream) for key in timed}
-    first = watch.look_at_all(*(partial(first_record, looks[key], each) for key, each in timed.items()))
-    found = dict(zip(timed, first, strict=True))
-    return {key: _end(key, said[key], newest[key].position, starts[key], found) for key in starts}
+    monitor.follow(open_ended, list(listings.values()))
+    monitor.refresh(exact=True)
+    newest = {key: next_state(state, monitor.seen(key)) for key, state in starts.items()}
+    timed = [
+        key for key, end in wanted.items() if end.kind is Kind.TIME and _has_passed(end, newest[key], listings[key[0]])
+    ]
+    questions = [partial(first_record, monitor.pages(key, listings[key[0]].stream), wanted[key]) for key in timed]
+    first = dict(zip(timed, monitor.scheduler.all_of(questions), strict=True))
+    return {key: _end(wanted[key], newest[key].position, starts[key].position, first.get(key)) for key in starts}
 
 
 def _has_passed(moment: Position, newest: ShardState, listing: Listing) -> bool:
-    """Whether records may have arrived since a moment; of one in the future the service must not be asked."""
+    """Return whether records may have arrived since a moment; the service refuses one in the future."""
     return moment.number <= (listing.at_ms if newest.ended else newest.arrival_ms or 0)
 
 
-def _said(options: KinesisReadOptions, listing: Listing, shard: str) -> Position:
-    """What the options say of the end of a shard."""
+def _wanted_end(options: KinesisReadOptions, listing: Listing, shard: str) -> Position:
     if options.end.everywhere is not None:
         return options.end.everywhere
-    resolve(listing, options.end, "endingPosition")  # refuses a shard that is not there
+    resolve(listing, options.end, "endingPosition")  # refuses a shard that does not exist
     return options.end.of_stream(listing.name).get(shard, LATEST)
 
 
-def _end(
-    key: ShardKey, said: Position, newest: Position, start: ShardState, first: dict[ShardKey, Record | None]
-) -> Position:
-    if said.kind in {Kind.AFTER, Kind.AT}:
-        if newest != END and _is_ahead(said, newest):
+def _end(wanted: Position, newest: Position, start: Position, first: Record | None) -> Position:
+    """Return where a range ends; ``first`` is the first record as new as a wanted time."""
+    if wanted.kind in {Kind.AFTER, Kind.AT}:
+        if newest != END and _is_ahead(wanted, newest):
             return newest
-        return said if _is_ahead(said, start.position) else start.position
-    if said.kind is Kind.TRIM or (said.kind is start.position.kind and said.number <= start.position.number):
-        return start.position
-    record = first.get(key)
-    if record is None:
+        return wanted if _is_ahead(wanted, start) else start
+    if wanted.kind is Kind.TRIM or (wanted.kind is start.kind and wanted.number <= start.number):
+        return start
+    if first is None:
         return newest
     # Nothing at all lies between the start and a first record that is as new as the end.
-    return at(record.number) if _is_ahead(at(record.number), start.position) else start.position
+    return at(first.number) if _is_ahead(at(first.number), start) else start
 
 
 def _is_ahead(end: Position, start: Position) -> bool:

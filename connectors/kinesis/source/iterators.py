@@ -1,117 +1,48 @@
-"""Finding a place in a shard, also where the record that it is named by was trimmed.
-
-Records that are gone, and what becomes of that: ``failOnDataLoss`` says it.
-"""
+"""Reading the pages of a shard, also from a record that was trimmed, and what becomes of records that are gone."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from itertools import count
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, DataLossError
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR, INVALID_ARGUMENT, NOT_FOUND
-from connectors.kinesis.offsets import TRIM, Kind, Position, after, at
+from connectors.kinesis.offsets import TRIM, Kind, Position, StreamState, after, at
+from connectors.kinesis.shards import Listing, vanished
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page, Record
 
-__all__ = ["ShardLook", "check_kept", "first_record", "kept_iterator", "report_loss"]
-
+__all__ = [
+    "FEW_PAGES",
+    "ShardPages",
+    "check_trimmed",
+    "check_vanished",
+    "first_record",
+    "iterator_or_oldest",
+    "report_data_loss",
+]
 
 _log = logging.getLogger(__name__)
-_WAY_ON: Final = "If the query may go on without them, set the option failOnDataLoss to false."
 
-
-def report_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
-    """Fail the query over records that are gone, or warn and go on.
-
-    Args:
-        kind: the kind of loss; the code of the error is ``KINESIS_DATA_LOSS.KIND``.
-        reason: what was seen.
-        where: stream and shard.
-        fail: the option ``failOnDataLoss``.
-
-    Raises:
-        DataLossError: ``fail`` is set.
-    """
-    code = f"KINESIS_DATA_LOSS.{kind}"
-    if fail:
-        raise DataLossError(code, reason, where, _WAY_ON)
-    _log.warning("[%s] %s (%s).", code, reason, where)
-
-
-def check_kept(look: ShardLook, position: Position, known_ms: int, *, fail: bool) -> None:
-    """Look whether records behind a position may have been trimmed; for one about which nothing newer is known.
-
-    The record at the position proves that nothing after it is gone. Where that is gone too, what came after it may have
-    been: that is a loss if the shard has newer records. A shard without any was idle, or all that it had is gone, which
-    nobody can tell: that is a warning.
-
-    Args:
-        look: the shard.
-        position: how far the shard has been read.
-        known_ms: up to when the query knows of all records; longer ago than the retention. 0 for a shard that is older
-            than the retention, and of which nothing was read, though all of it was to be.
-        fail: the option ``failOnDataLoss``.
-
-    Raises:
-        DataLossError: records may be gone, and ``fail`` is set.
-        ConnectorError: a call failed.
-    """
-    number = position.number if position.kind in {Kind.AFTER, Kind.AT} else None
-    if number is not None:
-        try:
-            found = first_record(look, at(number))
-        except ConnectorError as error:
-            if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
-                raise
-            found = None
-        if found is not None and found.number == number:
-            return
-    oldest = first_record(look, TRIM)
-    if oldest is None:
-        _log.warning(
-            "[KINESIS_IDLE_BEYOND_RETENTION] Nothing is known of the shard since %d ms after 1970, which is longer ago "
-            "than the retention, and it is empty now: what came meanwhile, if anything did, is gone (%s, %s).",
-            known_ms,
-            look.stream,
-            look.shard,
-        )
-        return
-    known = f"all are known that arrived up to {known_ms} ms after 1970"
-    if known_ms == 0:
-        known = "nothing of the shard was read before its parents were gone longer than the retention"
-    report_loss(
-        "TRIMMED",
-        f"The records behind {position} were trimmed: {known}, and "
-        f"the oldest that is kept is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
-        f"{look.stream}, {look.shard}",
-        fail=fail,
-    )
-
-
-T = TypeVar("T")
-
-_PAGES: Final = 1000
+FEW_PAGES: Final = 1000
 """Of a shard that takes records again after a week; an empty page passes over some time."""
 
 
-def _at_once(call: Callable[[], T]) -> T:
+def _at_once(call: Callable[[], Page]) -> Page:
     return call()
 
 
 @dataclass(frozen=True, slots=True)
-class ShardLook:
-    """A shard that is looked at, page by page.
+class ShardPages:
+    """The pages of a shard.
 
-    Attributes:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
-        in_turn: makes a call when the shard may be asked again, and once more when it fails and that may pass.
+    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass. What
+    reads pages raises a `ConnectorError` when a call failed.
     """
 
     client: KinesisClient
@@ -119,16 +50,12 @@ class ShardLook:
     shard: str
     in_turn: Callable[[Callable[[], Page]], Page] = _at_once
 
-    def pages(self, position: Position, limit: Callable[[], int], *, was_read: bool = False) -> Iterator[Page]:
-        """The pages from a position on; an end of them without one that says so is the end of the shard.
+    def read(
+        self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = FEW_PAGES
+    ) -> Iterator[Page]:
+        """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
 
-        Args:
-            position: where to begin.
-            limit: the most records of the next page.
-            was_read: see `kept_iterator`.
-
-        Raises:
-            ConnectorError: a call failed.
+        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`.
         """
         iterator: str | None = None
 
@@ -136,7 +63,7 @@ class ShardLook:
             nonlocal iterator
             is_new = iterator is None
             if iterator is None:
-                iterator = kept_iterator(self.client, self.stream, self.shard, position, was_read=was_read)
+                iterator = iterator_or_oldest(self.client, self.stream, self.shard, position, was_read=was_read)
             try:
                 return self.client.records(iterator, limit(), self.stream, self.shard)
             except ConnectorError as error:
@@ -145,9 +72,10 @@ class ShardLook:
                 iterator = None
                 if is_new:
                     raise
-                return page()  # it lives five minutes: no failure that ``numRetries`` counts
+                # It lives five minutes; a sink that takes longer for a page is no failure that ``numRetries`` counts.
+                return page()
 
-        for _ in range(_PAGES):
+        for _ in count() if most is None else range(most):
             found = self.in_turn(page)
             iterator = found.following
             if found.records:
@@ -157,13 +85,9 @@ class ShardLook:
                 return
 
 
-def first_record(look: ShardLook, position: Position) -> Record | None:
-    """The first record of a shard from a position on; None when there is none.
-
-    Raises:
-        ConnectorError: a call failed.
-    """
-    for page in look.pages(position, lambda: 1):
+def first_record(pages: ShardPages, position: Position) -> Record | None:
+    """Return the first record of a shard from a position on; None when there is none."""
+    for page in pages.read(position, lambda: 1):
         if page.records:
             return page.records[0]
         if page.behind_ms == 0 and page.following is not None:
@@ -171,21 +95,11 @@ def first_record(look: ShardLook, position: Position) -> Record | None:
     return None
 
 
-def kept_iterator(client: KinesisClient, stream: str, shard: str, position: Position, *, was_read: bool) -> str:
-    """An iterator at a position, or at the oldest record that is kept, where the one before it was trimmed.
+def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position: Position, *, was_read: bool) -> str:
+    """Return an iterator at a position, or at the oldest record where the one before the position was trimmed.
 
-    Who reads on from there leaves out what does not lie behind the position; whether something between is gone is for
-    `connectors.kinesis.source.iterators` to say.
-
-    Args:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
-        position: the position.
-        was_read: a query has read the record, so that it is one of this shard.
-
-    Raises:
-        ConnectorError: the call failed.
+    The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone. With
+    ``was_read`` a query has read the record, so that it is one of this shard.
     """
     try:
         return client.iterator(stream, shard, position)
@@ -199,3 +113,73 @@ def kept_iterator(client: KinesisClient, stream: str, shard: str, position: Posi
             shard,
         )
         return client.iterator(stream, shard, TRIM)
+
+
+def report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
+    """Fail the query over records that are gone, or warn and go on; ``fail`` is the option ``failOnDataLoss``.
+
+    Raises:
+        DataLossError: ``fail`` is set.
+    """
+    code = f"KINESIS_DATA_LOSS.{kind}"
+    if fail:
+        action = "If the query may go on without them, set the option failOnDataLoss to false."
+        raise DataLossError(code, reason, where, action)
+    _log.warning("[%s] %s (%s).", code, reason, where)
+
+
+def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
+    """Report the shards that were not read to their end and are not listed any more.
+
+    Raises:
+        DataLossError: there is one, and ``fail`` is set.
+    """
+    for shard in vanished(state, listing):
+        reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
+        report_data_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
+
+
+def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fail: bool) -> None:
+    """Report records after a position that may have been trimmed, as ``complete_ms`` is before the retention.
+
+    The record at the position proves that nothing after it is gone. If that is gone too, what came after it may have
+    been: that is a loss if the shard has newer records. A shard without any was idle, or all of its records are gone,
+    which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is older than the retention, and of
+    which nothing was read, though all of it was to be.
+
+    Raises:
+        DataLossError: records may be gone, and ``fail`` is set.
+    """
+    if position.kind in {Kind.AFTER, Kind.AT} and _has(pages, position.number):
+        return
+    oldest = first_record(pages, TRIM)
+    if oldest is None:
+        _log.warning(
+            "[KINESIS_IDLE_BEYOND_RETENTION] Nothing is known of the shard since %d ms after 1970, which is longer ago "
+            "than the retention, and it is empty now: what came meanwhile, if anything did, is gone (%s, %s).",
+            complete_ms,
+            pages.stream,
+            pages.shard,
+        )
+        return
+    known = f"all are known that arrived up to {complete_ms} ms after 1970"
+    if complete_ms == 0:
+        known = "nothing of the shard was read before its parents were gone longer than the retention"
+    report_data_loss(
+        "TRIMMED",
+        f"The records after {position} were trimmed: {known}, and "
+        f"the oldest that is left is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
+        f"{pages.stream}, {pages.shard}",
+        fail=fail,
+    )
+
+
+def _has(pages: ShardPages, number: int) -> bool:
+    """Return whether a shard still has a record."""
+    try:
+        record = first_record(pages, at(number))
+    except ConnectorError as error:
+        if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
+            raise
+        return False
+    return record is not None and record.number == number

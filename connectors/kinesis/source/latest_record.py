@@ -1,8 +1,8 @@
-"""Finding a shard's newest records without reading the shard: the service has no call that names the newest.
+"""Finding a shard's latest record without reading the shard: the service has no call that names it.
 
 A record that was seen is a legal end of a batch, wherever it lies. So the driver follows a shard one record at a time;
-when more lies ahead than that, it looks at what arrived a moment ago (a start by time, one record), and reads on only
-where little is left. Right ends need no right times: a time only says where to look.
+when more lies ahead than that, it asks what arrived a moment ago (a start by time, one record), and reads on only where
+little is left. Right ends need no right times: a time only says where to ask.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ConnectorError
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
 from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
-from connectors.kinesis.shards import Seen, is_behind
-from connectors.kinesis.source.iterators import kept_iterator
+from connectors.kinesis.shards import Seen, is_after
+from connectors.kinesis.source.iterators import iterator_or_oldest
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page
 
-__all__ = ["ShardTail", "look_times"]
+__all__ = ["LatestRecord", "probe_times"]
 
-CALLS_A_STEP: Final = 2
+_CALLS_A_STEP: Final = 2
 _WIDER: Final = 10
 _PAGE_RECORDS: Final = 10_000
 _SKEW_MS: Final = 10_000
@@ -32,45 +32,34 @@ _CLEAN_SLACK_MS: Final = 1000
 """The service tells its time in whole seconds, and a record may show a moment after it arrived."""
 
 
-def look_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int | None, None]:
-    """The times at which to look for the newest record; ends when all that is newer arrived within a window.
+def probe_times(low_ms: int, now_ms: int, window_ms: int) -> Generator[int, int | None, None]:
+    """Yield the times at which to look for the latest record, until all newer ones arrived within a window.
 
-    Yields:
-        A time; to be sent when the first record as new as it arrived, or None when there is none.
-
-    Args:
-        low_ms: nothing older is of interest.
-        now_ms: the service's time.
-        window_ms: how far behind the newest record the last one found may lie.
+    Nothing older than ``low_ms`` is of interest; ``now_ms`` is the service's time. Send when the first record as new as
+    the time arrived, or None when there is none.
     """
     width, empty_from = window_ms, now_ms
-    found: int | None = None
-    while found is None:
+    arrival: int | None = None
+    while arrival is None:
         moment = max(low_ms, now_ms - width)
-        found = yield moment
-        if found is None:
+        arrival = yield moment
+        if arrival is None:
             if moment <= low_ms:
                 return
             empty_from, width = moment, width * _WIDER
-    while empty_from - found > window_ms:
-        middle = (found + empty_from) // 2
+    while empty_from - arrival > window_ms:
+        middle = (arrival + empty_from) // 2
         later = yield middle
         if later is None:
             empty_from = middle
         else:
-            found = max(middle, later)
+            arrival = max(middle, later)
 
 
-class ShardTail:
-    """Follows one shard; not thread-safe.
+class LatestRecord:
+    """Follows one shard to its latest record, from the state to which it was read; not thread-safe.
 
-    Args:
-        client: calls the service.
-        stream: name or ARN.
-        shard: the id of the shard.
-        state: how far it has been read.
-        window_ms: how far behind the newest record its last one seen may lie.
-        oldest_ms: nothing older is kept, by the service's time.
+    The last record seen may lie ``window_ms`` behind the newest. The service has nothing older than ``oldest_ms``.
     """
 
     def __init__(
@@ -81,32 +70,24 @@ class ShardTail:
         self._shard = shard
         self._state = state
         self._window_ms = window_ms
-        self._low_ms = max(oldest_ms, state.known_ms or 0)
+        self._low_ms = max(oldest_ms, state.complete_ms or 0)
         self._iterator: str | None = None
         self._times: Generator[int, int | None, None] | None = None
-        self._look: str | None = None
-        self._look_at = 0
+        self._probe: str | None = None
+        self._probe_at = 0
         self._walking = False
         self._exact_ms: int | None = None
         self._calls = 0
         self.seen = Seen()
-        """What is known of the shard's newest records."""
         self.settled = False
-        """The last step has finished a round: what is newer than `seen` arrived within the window, or after it."""
+        """Whether the last step finished a round: what is newer than `seen` arrived within the window, or after it."""
         self.found_any = False
-        """The last round has seen a record."""
+        """Whether the last round has seen a record."""
 
     def step(self, *, exact: bool) -> int:
-        """Do a part of a round: one call, or two. An error leaves everything so that the step can be repeated.
+        """Do a part of a round: one call, or two; return how many. After an error the step can be repeated.
 
-        Args:
-            exact: a round goes up to the newest record, as it is when the round begins.
-
-        Returns:
-            The number of GetRecords calls.
-
-        Raises:
-            ConnectorError: a call failed.
+        With ``exact`` a round goes up to the record that is the newest when the round begins.
         """
         self._calls = 0
         if self.settled:
@@ -114,33 +95,34 @@ class ShardTail:
             self._exact_ms = None
         self.settled = False
         try:
-            while not self.settled and self._calls < CALLS_A_STEP:
+            while not self.settled and self._calls < _CALLS_A_STEP:
                 if self._times is None:
                     self._follow(exact=exact)
                 else:
                     self._search(exact=exact)
         except ConnectorError as error:
             if error.code == EXPIRED_ITERATOR:
-                self._iterator = self._look = None
+                self._iterator = self._probe = None
             raise
         return self._calls
 
     def skip_to(self, seen: Seen) -> None:
-        """Go on behind a record that was seen elsewhere, if it is newer."""
+        """Go on after a record that was pushed, if it is newer."""
         if seen.number is None or not self._is_newer(seen.number):
             return
         self.seen = Seen(seen.number, seen.arrival_ms)
         self._low_ms = max(self._low_ms, seen.arrival_ms or 0)
         self._iterator = None
         self._walking = False
-        self._times = self._look = None
+        self._times = self._probe = None
 
     def _follow(self, *, exact: bool) -> None:
-        """Read on behind the newest record seen."""
+        """Read on after the newest record seen."""
         walking = self._walking
         if self._iterator is None:
-            known = self._state.known_ms is not None or self.seen.number is not None
-            self._iterator = kept_iterator(self._client, self._stream, self._shard, self._resume(), was_read=known)
+            was_read = self._state.complete_ms is not None or self.seen.number is not None
+            begin = self._resume_position()
+            self._iterator = iterator_or_oldest(self._client, self._stream, self._shard, begin, was_read=was_read)
         page = self._page(self._iterator, _PAGE_RECORDS if walking else 1)
         if exact and self._exact_ms is None:
             self._exact_ms = page.at_ms
@@ -150,26 +132,25 @@ class ShardTail:
         if not walking and page.behind_ms == 0:
             self._walking = True
         elif not walking:
-            self._times = look_times(self._low_ms, page.at_ms, self._window_ms)
-            self._look_at = next(self._times)
-        elif page.records and not self._goes_on(exact=exact):
+            self._times = probe_times(self._low_ms, page.at_ms, self._window_ms)
+            self._probe_at = next(self._times)
+        elif page.records and not (exact and self._is_from_before_the_round()):
             self._settle()
 
-    def _goes_on(self, *, exact: bool) -> bool:
-        """Whether there is something ahead that was there when the round began."""
-        return exact and (self.seen.arrival_ms or 0) <= (self._exact_ms or 0) + _CLEAN_SLACK_MS
+    def _is_from_before_the_round(self) -> bool:
+        return (self.seen.arrival_ms or 0) <= (self._exact_ms or 0) + _CLEAN_SLACK_MS
 
     def _search(self, *, exact: bool) -> None:
-        """Look at a time, for a record that is nearer to the newest."""
+        """Read a record by time, to get nearer to the newest."""
         if self._times is None:
             return
-        if self._look is None:
-            self._look = self._client.iterator(self._stream, self._shard, at_time(self._look_at))
-        page = self._page(self._look, 1)
+        if self._probe is None:
+            self._probe = self._client.iterator(self._stream, self._shard, at_time(self._probe_at))
+        page = self._page(self._probe, 1)
         if not page.records and page.behind_ms > 0 and page.following is not None:
-            self._look = page.following
+            self._probe = page.following
             return
-        self._look = None
+        self._probe = None
         if page.records and self._is_newer(page.records[0].number):
             self._take(page)
             if self.settled:
@@ -178,7 +159,7 @@ class ShardTail:
                 self._times, self._walking = None, True
                 return
         try:
-            self._look_at = self._times.send(page.records[0].arrival_ms if page.records else None)
+            self._probe_at = self._times.send(page.records[0].arrival_ms if page.records else None)
         except StopIteration:
             self._times = None
             self._walking = exact or not (page.records and self.seen.number == page.records[0].number)
@@ -190,7 +171,7 @@ class ShardTail:
         return self._client.records(iterator, limit, self._stream, self._shard)
 
     def _take(self, page: Page) -> None:
-        """Note what a page has that lies behind all that was seen."""
+        """Note what a page has that is newer than everything seen."""
         if page.records and self._is_newer(page.records[-1].number):
             newest = page.records[-1]
             self.seen = Seen(newest.number, newest.arrival_ms)
@@ -202,21 +183,21 @@ class ShardTail:
             return
         self._iterator = page.following
         if page.behind_ms == 0 and not page.records:
-            # Behind a record, 0 proves nothing: others may have arrived in the same millisecond.
+            # After a record, 0 proves nothing: others may have arrived in the same millisecond.
             self.seen = replace(self.seen, clean_ms=page.at_ms - _CLEAN_SLACK_MS)
             self._settle()
 
     def _is_newer(self, number: int) -> bool:
         newest = self.seen.number
-        return number > newest if newest is not None else is_behind(self._state.position, number)
+        return number > newest if newest is not None else is_after(self._state.position, number)
 
     def _settle(self) -> None:
         self.settled = True
         self._walking = False
-        self._times = self._look = None
+        self._times = self._probe = None
 
-    def _resume(self) -> Position:
-        """Where to read on without an iterator."""
+    def _resume_position(self) -> Position:
+        """Return where to read on without an iterator."""
         begin = self._state.position
         clean_ms = self.seen.clean_ms if self.seen.number is not None else self.seen.clean_ms or self._state.clean_ms
         if clean_ms is not None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from connectors.kinesis.offsets import END, Kind, ShardState, after, at_time
-from connectors.kinesis.shards import is_behind
-from connectors.kinesis.source.iterators import ShardLook, first_record
+from connectors.kinesis.shards import is_after
+from connectors.kinesis.source.iterators import ShardPages, first_record
 
 __all__ = ["Share", "counted_end", "is_within", "shares", "timed_end"]
 
@@ -20,12 +20,7 @@ _COUNTED_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a batch may take of one shard.
-
-    Attributes:
-        records: the most records; None for any number.
-        size: the most bytes of data; None for any.
-    """
+    """What a batch may take of one shard: the most records and the most bytes of data; None for any."""
 
     records: int | None
     size: int | None
@@ -48,17 +43,11 @@ class Share:
 
 
 def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes: int | None) -> dict[str, Share]:
-    """What each shard may give to a batch.
+    """Return the share of each shard that takes part in a batch, for the starts of those that have something new.
 
-    Args:
-        states: the start of each shard that has something new, by any key.
-        max_records: the most records of the batch.
-        max_bytes: the most bytes of the batch.
-
-    Returns:
-        The share of each that takes part. Where there are fewer records than shards, those that are furthest behind do.
+    Where there are fewer records than shards, those that are furthest behind take part.
     """
-    order = sorted(states, key=lambda each: (states[each].known_ms or 0, each))
+    order = sorted(states, key=lambda shard: (states[shard].complete_ms or 0, shard))
     if max_records is not None:
         order = order[:max_records]
     count = len(order)
@@ -68,66 +57,58 @@ def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes:
 
 
 def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
-    """Whether all between a start and an end is surely no more than a share."""
+    """Return whether everything between a start and an end is surely no more than a share."""
     if state.arrival_ms is None or end.arrival_ms is None or end.position.kind is not Kind.AFTER:
         return False
     return end.arrival_ms - state.arrival_ms + 1000 <= share.span_ms
 
 
-def counted_end(look: ShardLook, state: ShardState, end: ShardState, share: Share) -> ShardState:
-    """Where a share ends, found by reading it.
+def counted_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share) -> ShardState:
+    """Return where a share ends, by reading it; at least one record is taken, however large.
 
-    Args:
-        look: the shard.
-        state: its start.
-        end: where it ends without a limit.
-        share: the limit; at least one record is taken, however large.
+    ``state`` is its start, and ``end`` where it ends without a limit.
     """
     count = size = 0
-    found = state
+    reached = state
 
     def limit() -> int:
         return _COUNTED_RECORDS if share.records is None else min(_COUNTED_RECORDS, share.records - count)
 
-    for page in look.pages(state.position, limit, was_read=state.known_ms is not None):
+    for page in pages.read(state.position, limit, was_read=state.complete_ms is not None):
         for record in page.records:
-            if not is_behind(state.position, record.number):
+            if not is_after(state.position, record.number):
                 continue
             count, size = count + 1, size + len(record.Data)
             if count > 1 and share.size is not None and size > share.size:
-                return found
-            found = ShardState(after(record.number), record.arrival_ms)
-            if found.position == end.position:
+                return reached
+            reached = ShardState(after(record.number), record.arrival_ms)
+            if reached.position == end.position:
                 return end
             if count == share.records or (share.size is not None and size >= share.size):
-                return found
+                return reached
         if page.following is None and end.position == END:
             return end
         if not page.records and page.behind_ms == 0 and page.following is not None:
-            return found
-    return found
+            return reached
+    return reached
 
 
-def timed_end(look: ShardLook, state: ShardState, end: ShardState, share: Share, *, at_ms: int) -> ShardState:
-    """Where a share ends, found by time: at the first record that arrived when it may be used up.
+def timed_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share, *, at_ms: int) -> ShardState:
+    """Return where a share ends, by time: at the first record that arrived when it may be used up.
 
-    Args:
-        look: the shard.
-        state: its start.
-        end: where it ends without a limit.
-        share: the limit.
-        at_ms: a time of the service that has passed: it refuses to look for what arrived in the future.
+    The arguments are those of `counted_end`; ``at_ms`` is a time of the service that has passed, as it refuses one to
+    come.
     """
     begin_ms = state.arrival_ms
     if begin_ms is None:
-        first = first_record(look, state.position)
+        first = first_record(pages, state.position)
         if first is None:
             return end
         begin_ms = first.arrival_ms
     moment = begin_ms + share.span_ms
     if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):
         return end
-    cut = first_record(look, at_time(moment))
+    cut = first_record(pages, at_time(moment))
     if cut is None or (end.position.kind is Kind.AFTER and cut.number >= end.position.number):
         return end
-    return ShardState(after(cut.number), cut.arrival_ms) if is_behind(state.position, cut.number) else end
+    return ShardState(after(cut.number), cut.arrival_ms) if is_after(state.position, cut.number) else end

@@ -9,19 +9,20 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kinesis.client.client import KinesisClient, patiently, shared_client
-from connectors.kinesis.client.errors import EXPIRED_ITERATOR
+from connectors.core.errors import SourceGoneError
+from connectors.kinesis.client.shared import patiently, shared_client
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.shards import ShardRange
-from connectors.kinesis.source.iterators import ShardLook, check_kept, kept_iterator, report_loss
+from connectors.kinesis.source.iterators import ShardPages, check_trimmed, report_data_loss
 from connectors.kinesis.source.records import aggregates, batches
 
 if TYPE_CHECKING:
+    from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.client.responses import Page, Record
     from connectors.kinesis.options.client import KinesisClientOptions
 
@@ -35,14 +36,8 @@ _TIP_PAGES: Final = 5
 class ReadSettings:
     """How tasks read.
 
-    Attributes:
-        client: where the service is, and by which credentials.
-        page_records: the most records of a call.
-        period: seconds between two calls to a shard.
-        rate: bytes a second that are read from a shard.
-        deaggregate: take aggregates of the KPL apart.
-        fail_on_data_loss: the option.
-        spool: the folder of segments; empty without subscriptions.
+    ``page_records`` is the most records of a call, ``period`` the seconds between two calls to a shard, and ``rate``
+    the bytes a second that are read from it. ``spool`` is the folder of segments; empty without subscriptions.
     """
 
     client: KinesisClientOptions
@@ -66,121 +61,88 @@ def read_range(
         DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
         ConnectorError: the service cannot be asked.
     """
-    pages = _Pages(part, settings, client or shared_client(settings.client), sleep)
     try:
-        for records in _records(part, settings, pages):
+        for records in _RangeReader(part, settings, client or shared_client(settings.client), sleep).records():
             yield from batches(records, aggregates(records) if settings.deaggregate else None, part.name, part.shard)
     except SourceGoneError as error:
         reason = f"The shard cannot be read any more: {error}"
-        report_loss("SHARD_GONE", reason, f"{part.stream}, {part.shard}", fail=settings.fail_on_data_loss)
+        report_data_loss("SHARD_GONE", reason, f"{part.stream}, {part.shard}", fail=settings.fail_on_data_loss)
 
 
-def _records(part: ShardRange, settings: ReadSettings, pages: _Pages) -> Iterator[Sequence[Record]]:
-    """The records of a range, page by page."""
-    at_tip = 0
-    while True:
-        page = pages.next()
-        records, complete = _within(page.records, pages.position, part, settings)
-        if records:
-            pages.read_up_to(records[-1])
-            yield records
-        if complete or (page.following is None and part.end.kind is Kind.END):
-            return
-        at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
-        if part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES):
-            _end_is_gone(part, settings)
-            return
-
-
-def _within(
-    records: Sequence[Record], position: Position, part: ShardRange, settings: ReadSettings
-) -> tuple[Sequence[Record], bool]:
-    """The records of a page that belong to a range, and whether the range ends with them."""
-    if position.kind is Kind.AFTER and records and records[0].number <= position.number:
-        records = records[bisect_left(records, position.number + 1, key=_number) :]
-    if part.end.kind is Kind.END or not records or records[-1].number < part.end.number:
-        return records, False
-    here = bisect_left(records, part.end.number, key=_number)
-    if records[here].number != part.end.number:
-        _end_is_gone(part, settings)
-        return records[:here], True
-    return records[: here + (part.end.kind is Kind.AFTER)], True
-
-
-def _number(record: Record) -> int:
-    return record.number
-
-
-def _end_is_gone(part: ShardRange, settings: ReadSettings) -> None:
-    report_loss(
-        "END_MISSING",
-        f"The batch from {part.begin} ends with the record {part.end.number}, which is not there any more",
-        f"{part.stream}, {part.shard}",
-        fail=settings.fail_on_data_loss,
-    )
-
-
-class _Pages:
-    """The pages of a shard from a position on, at a pace that leaves others their share."""
+class _RangeReader:
+    """Reads the records of a range, at a pace that leaves others their share."""
 
     def __init__(
         self, part: ShardRange, settings: ReadSettings, client: KinesisClient, sleep: Callable[[float], object]
     ) -> None:
         self._part = part
         self._settings = settings
-        self._client = client
         self._sleep = sleep
-        self.position: Position = part.begin
-        """Up to here all has been read."""
-        self._iterator: str | None = None
-        self._known_ms = part.known_ms
+        self._pages = ShardPages(client, part.stream, part.shard, self._in_turn)
+        self._unpaced = ShardPages(client, part.stream, part.shard)
+        self._position: Position = part.begin
+        self._complete_ms = part.complete_ms
         self._checked: Position | None = None
         self._next_call = 0.0
 
-    def next(self) -> Page:
-        """The next page.
+    def records(self) -> Iterator[Sequence[Record]]:
+        """Yield the records, page by page."""
+        part, at_tip = self._part, 0
+        limit, was_read = self._settings.page_records, part.complete_ms is not None
+        for page in self._pages.read(part.begin, lambda: limit, was_read=was_read, most=None):
+            self._check(page)
+            records, complete = self._within(page.records)
+            if records:
+                self._position = after(records[-1].number)
+                self._complete_ms = max(records[-1].arrival_ms, self._complete_ms or 0)
+                yield records
+            if complete or (page.following is None and part.end.kind is Kind.END):
+                return
+            at_tip = at_tip + 1 if not page.records and page.behind_ms == 0 else 0
+            if part.end.kind is not Kind.END and (page.following is None or at_tip >= _TIP_PAGES):
+                self._report_end_missing()
+                return
 
-        Raises:
-            ConnectorError: the service cannot be asked.
-        """
-        page = patiently(self._page, self._settings.client, self._sleep)
-        self._iterator = page.following
-        return page
+    def _within(self, records: Sequence[Record]) -> tuple[Sequence[Record], bool]:
+        """Return the records of a page that belong to the range, and whether the range ends with them."""
+        position, end = self._position, self._part.end
+        if position.kind is Kind.AFTER and records and records[0].number <= position.number:
+            records = records[bisect_left(records, position.number + 1, key=_number) :]
+        if end.kind is Kind.END or not records or records[-1].number < end.number:
+            return records, False
+        last = bisect_left(records, end.number, key=_number)
+        if records[last].number != end.number:
+            self._report_end_missing()
+            return records[:last], True
+        return records[: last + (end.kind is Kind.AFTER)], True
 
-    def read_up_to(self, record: Record) -> None:
-        """Note where to go on when the iterator has expired."""
-        self.position = after(record.number)
-        self._known_ms = max(record.arrival_ms, self._known_ms or 0)
+    def _report_end_missing(self) -> None:
+        part = self._part
+        reason = f"The batch from {part.begin} ends with the record {part.end.number}, which is not there any more"
+        where = f"{part.stream}, {part.shard}"
+        report_data_loss("END_MISSING", reason, where, fail=self._settings.fail_on_data_loss)
 
-    def _page(self) -> Page:
-        settings, part = self._settings, self._part
-        is_new = self._iterator is None
-        if self._iterator is None:
-            known = self._known_ms is not None
-            self._iterator = kept_iterator(self._client, part.stream, part.shard, self.position, was_read=known)
+    def _in_turn(self, call: Callable[[], Page]) -> Page:
+        return patiently(partial(self._paced, call), self._settings.client, self._sleep)
+
+    def _paced(self, call: Callable[[], Page]) -> Page:
         if (wait := self._next_call - time.monotonic()) > 0:
             self._sleep(wait)
-        self._next_call = time.monotonic() + settings.period
-        try:
-            page = self._client.records(self._iterator, settings.page_records, part.stream, part.shard)
-        except ConnectorError as error:
-            if error.code != EXPIRED_ITERATOR:
-                raise
-            self._iterator = None
-            if is_new:
-                raise
-            # It lives five minutes; a sink that takes longer for a page is no failure that ``numRetries`` counts.
-            return self._page()
-        self._next_call = time.monotonic() + max(settings.period, page.data_size / settings.rate)
-        self._check(page)
+        self._next_call = time.monotonic() + self._settings.period
+        page = call()
+        self._next_call = time.monotonic() + max(self._settings.period, page.data_size / self._settings.rate)
         return page
 
     def _check(self, page: Page) -> None:
-        """Whether what comes behind all that was read is still there; asked once the retention may have passed it."""
-        part, known_ms = self._part, self._known_ms
-        if known_ms is None or self._checked == self.position or not 0 < part.retention_ms < page.at_ms - known_ms:
+        """Report records after the position that are gone; asks once the retention may have passed it."""
+        known, position, fail = self._complete_ms, self._position, self._settings.fail_on_data_loss
+        if known is None or self._checked == position or not 0 < self._part.retention_ms < page.at_ms - known:
             return
-        look = ShardLook(self._client, part.stream, part.shard)
-        check_kept(look, self.position, known_ms, fail=self._settings.fail_on_data_loss)
-        self._checked = self.position
+        check = partial(check_trimmed, self._unpaced, position, known, fail=fail)
+        patiently(check, self._settings.client, self._sleep)
+        self._checked = position
         self._next_call += self._settings.period
+
+
+def _number(record: Record) -> int:
+    return record.number

@@ -1,9 +1,8 @@
 """Records as Arrow columns, in the order and types of `connectors.kinesis.schema.SOURCE_SCHEMA`.
 
-Aggregates of the Kinesis Producer Library: many records of a user in one record of a shard.
-
-The format is in ``proto/kpl/messages.proto``: four bytes that tell it, an AggregatedRecord in protobuf, and its MD5.
-What only looks like one (a wrong checksum, a message that cannot be read) is a record like any other.
+An aggregate of the Kinesis Producer Library is many records of a user in one record of a shard. Its format is in
+``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5. What only looks like one
+(a wrong checksum, a message that cannot be read) is a record like any other.
 """
 
 from __future__ import annotations
@@ -42,6 +41,8 @@ _FIXED64: Final = 1
 _LENGTH: Final = 2
 _FIXED32: Final = 5
 _SIZES: Final = {_FIXED64: 8, _FIXED32: 4}
+_MORE: Final = 0x80
+"""The bit of a varint that says that more bytes follow."""
 _LAST_SHIFT: Final = 63
 _LARGEST_INDEX: Final = (1 << 31) - 1
 _PARTITION_KEYS: Final = 1
@@ -53,18 +54,15 @@ _DATA: Final = 3
 _LONGEST: Final = {_PARTITION_KEYS: 256, _HASH_KEYS: 39}
 """The most characters that the service allows a key to have: PutRecord's PartitionKey, and the digits of 2^128 - 1.
 
-A key stands once in an aggregate, and every record of it can name it: with keys of any length a small aggregate would
-fill a worker's memory.
+A key stands once in an aggregate, and every record of it can name it: with keys of any length a small one would fill a
+worker's memory.
 """
 
 
 class Aggregate:
-    """The records of an aggregate, of which some are taken apart at a time.
+    """The records of an AggregatedRecord in protobuf, of which some are taken apart at a time.
 
     A record may take seven bytes of an aggregate of ten million, so of each only the place is noted, in 24 bytes.
-
-    Args:
-        message: an AggregatedRecord in protobuf.
 
     Raises:
         IndexError: it is cut short, or names a key that it does not have.
@@ -80,18 +78,20 @@ class Aggregate:
             if number == _RECORDS:
                 self._note(*_bytes(begin, end))
             elif number in {_PARTITION_KEYS, _HASH_KEYS}:
-                found: list[Any] = self._keys if number == _PARTITION_KEYS else self._hash_keys
-                found.append(_key(message, *_bytes(begin, end), _LONGEST[number]))
+                keys: list[Any] = self._keys if number == _PARTITION_KEYS else self._hash_keys
+                keys.append(_key(message, *_bytes(begin, end), _LONGEST[number]))
         if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
             raise IndexError("there is no such key")
         self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
-        keys, hash_keys = [len(each.encode()) for each in self._keys], [len(each or "") for each in self._hash_keys]
+        key_sizes, hash_key_sizes = (
+            [len(key.encode()) for key in self._keys],
+            [len(key or "") for key in self._hash_keys],
+        )
         places = zip(self._begins, self._ends, self._key, self._hash_key, strict=True)
-        sizes = (end - begin + keys[key] + hash_keys[hash_key] for begin, end, key, hash_key in places)
+        sizes = (end - begin + key_sizes[key] + hash_key_sizes[hash_key] for begin, end, key, hash_key in places)
         self._sizes = array("q", accumulate(sizes, initial=0))
 
     def _note(self, at: int, end: int) -> None:
-        """Note the place of a record."""
         named, hash_key, begin, to = -1, -1, -1, -1
         for number, first, value in _fields(self._message, at, end):
             if number == _DATA:
@@ -115,13 +115,9 @@ class Aggregate:
         return self._sizes[end] - self._sizes[first]
 
     def within(self, first: int, rows: int, size: int, more: int) -> int:
-        """Return the end of the records from ``first`` on that are at most so many, and so large.
+        """Return the end of the records from ``first`` on that are at most so many rows and bytes.
 
-        Args:
-            first: of the records.
-            rows: the most of them.
-            size: the most bytes.
-            more: bytes that each record takes beside its own.
+        Each record takes ``more`` bytes beside its own.
         """
         sizes, before = self._sizes, self._sizes[first]
         fits = range(first + 1, min(first + rows, len(self)) + 1)
@@ -133,17 +129,13 @@ class Aggregate:
         places = zip(self._begins[first:end], self._ends[first:end], strict=True)
         return (
             [message[at:to] for at, to in places],
-            [keys[each] for each in self._key[first:end]],
-            [hash_keys[each] for each in self._hash_key[first:end]],
+            [keys[index] for index in self._key[first:end]],
+            [hash_keys[index] for index in self._hash_key[first:end]],
         )
 
 
 def open_aggregate(data: bytes) -> Aggregate | None:
-    """Return the aggregate that a record of a shard is; None when it is none.
-
-    Args:
-        data: the data of the record.
-    """
+    """Return the aggregate in the data of a record; None when it is not one."""
     if len(data) <= len(MAGIC) + _DIGEST_BYTES or not data.startswith(MAGIC):
         return None
     message = data[len(MAGIC) : -_DIGEST_BYTES]
@@ -156,7 +148,7 @@ def open_aggregate(data: bytes) -> Aggregate | None:
 
 
 def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """The fields of a part of a message: the number of each, and where its bytes begin and end.
+    """Yield the fields of a part of a message: the number of each, and where its bytes begin and end.
 
     A field that is a number begins at -1, and its end is the number.
     """
@@ -177,16 +169,16 @@ def _fields(message: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """A number of one to ten bytes, and where the next field is."""
+    """Return a number of one to ten bytes, and where the next field is."""
     byte = message[at]
-    if byte < 0x80:  # noqa: PLR2004 - the bit that says that more follows
+    if byte < _MORE:
         return byte, at + 1
     value, shift = 0, 0
     while True:
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        if byte < 0x80:  # noqa: PLR2004 - as above
+        if byte < _MORE:
             return value, at
         shift += 7
         if shift > _LAST_SHIFT:
@@ -213,7 +205,7 @@ def _number(begin: int, value: int) -> int:
 
 
 MAX_ROWS: Final = 10_000
-"""The most rows of a batch: as many as an answer of GetRecords has records, and as Spark puts into one."""
+"""The most rows of a batch: as many as a response of GetRecords has records, and as Spark puts into one."""
 MAX_BYTES: Final = 16 << 20
 """The most bytes of a batch with more than one row."""
 _FIXED_BYTES: Final = 48
@@ -239,30 +231,25 @@ ARROW_SCHEMA: Final = pa.schema(
 
 
 def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:
-    """Return the aggregate of the KPL that each record is, opened when it is asked for; None when there are none."""
-    if any(each.Data.startswith(MAGIC) for each in records):
-        return (open_aggregate(each.Data) for each in records)
+    """Return the aggregate that each record is, opened on demand; None when there are none."""
+    if any(record.Data.startswith(MAGIC) for record in records):
+        return (open_aggregate(record.Data) for record in records)
     return None
 
 
 def batches(
     records: Sequence[Record], opened: Iterable[Aggregate | None] | None, stream: str, shard: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some records, in batches of at most `MAX_ROWS` and `MAX_BYTES`.
+    """Yield the rows of some records of a shard, in batches of at most `MAX_ROWS` and `MAX_BYTES`.
 
-    A row that is larger stands alone. Of aggregates, only the rows of one batch are in memory at a time.
-
-    Args:
-        records: of one shard, in their order.
-        opened: the aggregate that each of them is, as `aggregates` gives them; None to take none apart.
-        stream: the name of the stream.
-        shard: the id of the shard.
+    A row that is larger stands alone. Of aggregates, only the rows of one batch are in memory at a time. ``opened`` is
+    that of `aggregates`; None takes none apart.
     """
     if opened is None:
         rows = _batch(
             (stream, shard),
-            [each.Data for each in records],
-            [each.PartitionKey for each in records],
+            [record.Data for record in records],
+            [record.PartitionKey for record in records],
             pa.nulls(len(records), pa.string()),
             [0] * len(records),
             records,
@@ -270,7 +257,7 @@ def batches(
         yield from cut_batches([rows], MAX_ROWS, MAX_BYTES)
         return
     for spans in _cut(zip(records, opened, strict=True), len(stream) + len(shard) + _FIXED_BYTES):
-        parts = [_rows(*each) for each in spans]
+        parts = [_rows(*span) for span in spans]
         data, keys, hash_keys, numbers, owners = (
             list(chain.from_iterable(column)) for column in zip(*parts, strict=True)
         )
@@ -298,7 +285,7 @@ def _batch(
             pa.array(data, pa.binary()),
             pa.repeat(pa.scalar(place[0], pa.string()), len(data)),
             pa.repeat(pa.scalar(place[1], pa.string()), len(data)),
-            pa.array([each.SequenceNumber for each in owners], pa.string()),
+            pa.array([record.SequenceNumber for record in owners], pa.string()),
             _times(owners),
             pa.array(numbers, pa.int64()),
             hash_keys,
@@ -308,7 +295,7 @@ def _batch(
 
 
 def _cut(contents: Iterable[tuple[Record, Aggregate | None]], fixed: int) -> Iterator[list[_Span]]:
-    """The records and parts of aggregates that make up each batch; ``fixed`` bytes are the same for each row."""
+    """Yield the records and parts of aggregates of each batch; every row takes ``fixed`` bytes more."""
     spans: list[_Span] = []
     rows = size = 0
     for record, aggregate in contents:
@@ -334,14 +321,14 @@ def _cut(contents: Iterable[tuple[Record, Aggregate | None]], fixed: int) -> Ite
 def _rows(
     record: Record, aggregate: Aggregate | None, first: int, end: int
 ) -> tuple[Sequence[bytes], Sequence[str], Sequence[str | None], Sequence[int], Sequence[Record]]:
-    """Data, keys, hash keys, numbers and records of the rows of a span."""
+    """Return data, keys, hash keys, numbers and records of the rows of a span."""
     if aggregate is None:
         return (record.Data,), (record.PartitionKey,), (None,), (0,), (record,)
     return *aggregate.rows(first, end), range(first, end), (record,) * (end - first)
 
 
 def _times(records: Sequence[Record]) -> pa.Array:
-    """When records arrived; the service says it in seconds, exact to the millisecond."""
-    seconds = [each.ApproximateArrivalTimestamp for each in records]
-    micros = [None if each is None else round(each * 1000) * 1000 for each in seconds]
+    """Return when records arrived; the service says it in seconds, exact to the millisecond."""
+    seconds = [record.ApproximateArrivalTimestamp for record in records]
+    micros = [None if second is None else round(second * 1000) * 1000 for second in seconds]
     return pa.array(micros, pa.int64()).cast(ARROW_SCHEMA.field("approximateArrivalTimestamp").type)

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from connectors.core.errors import ServiceUnavailableError
 
-__all__ = ["Job", "Jobs"]
+__all__ = ["Job", "Scheduler"]
 
 T = TypeVar("T")
 
@@ -24,11 +25,7 @@ _SLICE_SECONDS: Final = 0.1
 
 @dataclass(eq=False)
 class Job:
-    """Something that is done again and again.
-
-    Attributes:
-        run: does it once, and returns in how many seconds to do it again; None for never.
-    """
+    """Something that is done again and again: ``run`` returns the seconds to the next time, None for never."""
 
     run: Callable[[], float | None]
     due: float | None = field(default=None, init=False)
@@ -37,12 +34,10 @@ class Job:
     dropped: bool = field(default=False, init=False)
 
 
-class Jobs:
-    """Does jobs, each by one thread at a time. The threads end with the process.
+class Scheduler:
+    """Runs jobs, each by one thread at a time. The threads end with the process.
 
-    Args:
-        threads: the most threads.
-        failed: called with what a job raised; the job is not done again.
+    A job that raises is not run again; ``failed`` is called with its error.
     """
 
     def __init__(self, threads: int, failed: Callable[[BaseException], object]) -> None:
@@ -57,12 +52,12 @@ class Jobs:
         self._stopped = False
 
     def add(self, job: Job, delay: float = 0.0) -> None:
-        """Do a job in so many seconds."""
+        """Run a job in so many seconds."""
         with self._changed:
             self._schedule(job, time.monotonic() + delay)
 
     def hurry(self, job: Job) -> None:
-        """Do a job at once; if it is being done now, then once more after that."""
+        """Run a job at once; if it is running, then once more after that."""
         with self._changed:
             if job.running:
                 job.hurried = True
@@ -70,12 +65,12 @@ class Jobs:
                 self._schedule(job, time.monotonic())
 
     def drop(self, job: Job) -> None:
-        """Never do a job again."""
+        """Never run a job again."""
         with self._changed:
             job.dropped = True
 
     def all_of(self, calls: Iterable[Callable[[], T]]) -> list[T]:
-        """The results of calls that are made side by side.
+        """Return the results of calls that are made side by side.
 
         Raises:
             ServiceUnavailableError: the process that started this one is gone.
@@ -83,18 +78,11 @@ class Jobs:
         """
         futures: list[Future[T]] = []
         for call in calls:
-            future: Future[T] = Future()
-            futures.append(future)
-            self.add(Job(_once(call, future)))
-        return [self.wait(future) for future in futures]
+            futures.append(Future())
+            self.add(Job(partial(_fulfil, futures[-1], call)))
+        return [self._wait(future) for future in futures]
 
-    def wait(self, future: Future[T]) -> T:
-        """The result of a future, unless the process that started this one is gone.
-
-        Raises:
-            ServiceUnavailableError: it is gone.
-            Exception: what the future holds.
-        """
+    def _wait(self, future: Future[T]) -> T:
         while True:
             try:
                 return future.result(timeout=_SLICE_SECONDS)
@@ -102,7 +90,7 @@ class Jobs:
                 self.check_parent()
 
     def check_parent(self) -> None:
-        """Whether it makes sense to wait on.
+        """Refuse to wait on for nobody.
 
         Raises:
             ServiceUnavailableError: the process that started this one is gone.
@@ -111,7 +99,7 @@ class Jobs:
             raise ServiceUnavailableError("KINESIS_CALLER_GONE", "The process that asked is gone")
 
     def stop(self) -> None:
-        """End the threads, each after the job that it does now."""
+        """End the threads, each after the job that it runs now."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -123,28 +111,27 @@ class Jobs:
         self._wake()
 
     def _wake(self) -> None:
-        """See that a thread looks at what is due next; the caller holds the lock."""
+        """Make a thread look at what is due next; the caller holds the lock."""
         if self._idle == 0 and self._threads < self._most:
             self._threads += 1
             threading.Thread(target=self._work, name="kinesis", daemon=True).start()
         self._changed.notify()
 
     def _work(self) -> None:
-        """What a thread does."""
         while (job := self._next()) is not None:
-            again: float | None = None
+            delay: float | None = None
             try:
-                again = job.run()
-            except Exception as error:  # noqa: BLE001 - for whom it concerns
+                delay = job.run()
+            except Exception as error:  # noqa: BLE001 - the owner of the job gets it
                 self._failed(error)
             with self._changed:
                 job.running = False
-                if not job.dropped and (job.hurried or again is not None):
-                    self._schedule(job, time.monotonic() + (0.0 if job.hurried else again or 0.0))
+                if not job.dropped and (job.hurried or delay is not None):
+                    self._schedule(job, time.monotonic() + (0.0 if job.hurried else delay or 0.0))
                 job.hurried = False
 
     def _next(self) -> Job | None:
-        """Wait for a job that is due; None when all is over."""
+        """Wait for a job that is due; None after `stop`."""
         with self._changed:
             while not self._stopped:
                 now = time.monotonic()
@@ -153,7 +140,7 @@ class Jobs:
                     if job.due == due and not job.running and not job.dropped:
                         job.running, job.due = True, None
                         if self._heap:
-                            self._wake()  # an idle thread may have been told of several jobs before it took this one
+                            self._wake()  # one idle thread may have been woken for several jobs before it took this one
                         return job
                 self._idle += 1
                 self._changed.wait(self._heap[0][0] - now if self._heap else None)
@@ -161,11 +148,8 @@ class Jobs:
             return None
 
 
-def _once(call: Callable[[], T], future: Future[T]) -> Callable[[], None]:
-    def run() -> None:
-        try:
-            future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            future.set_exception(error)
-
-    return run
+def _fulfil(future: Future[T], call: Callable[[], T]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001 - raised where the result is wanted
+        future.set_exception(error)

@@ -1,4 +1,4 @@
-"""What the source process knows of streams and shards, kept fresh in the background: Spark asks every 10 ms."""
+"""What the source process has seen of streams and shards, updated in the background: Spark asks every 10 ms."""
 
 from __future__ import annotations
 
@@ -6,42 +6,106 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy, is_transient
 from connectors.kinesis.cached_ranges import Piece, ShardKey
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
-from connectors.kinesis.source.iterators import ShardLook
-from connectors.kinesis.source.latest_record import ShardTail
-from connectors.kinesis.source.scheduler import Job, Jobs
+from connectors.kinesis.source.iterators import ShardPages
+from connectors.kinesis.source.latest_record import LatestRecord
+from connectors.kinesis.source.scheduler import Job, Scheduler
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["Followed", "ShardKey", "ShardWatch"]
+__all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
 
 T = TypeVar("T")
 _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.25
-"""For the looks at shards; the rest of half a core is for listing, planning, and what Python needs beside."""
+"""For polling; the rest of half a core is for listing, planning, and what Python needs beside."""
 _BUSY: Final = 4
 """While a batch reads a shard, its tasks make three of four calls."""
-_REST_SECONDS: Final = 1.0
+_COVERED_SECONDS: Final = 1.0
 _SLICE_SECONDS: Final = 0.1
 _SMOOTHING: Final = 0.1
+ENDED: Final = Seen(ended=True)
+"""What is seen of a closed shard."""
+
+
+class PushSource:
+    """A source of latest records beside polling; this one pushes nothing and caches nothing."""
+
+    def start_over(self) -> None:
+        """Drop what an earlier query cached: the checkpoint is a new one."""
+
+    def bound(self) -> None:
+        """Open no subscriptions: this run has an end."""
+
+    def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:
+        """Push the records of just these shards, each from how far it has been read."""
+
+    def covers(self, _task: PollTask) -> bool:
+        """Return whether a shard needs no polling, because its records are pushed."""
+        return False
+
+    def pieces(self, _key: ShardKey, _created_ms: int, _begin: Position, _end: Position) -> tuple[Piece, ...]:
+        """Return the parts of a range that are cached."""
+        return ()
+
+    def forget(self, read: Streams) -> None:
+        """Drop what lies before the end of a committed batch."""
+
+    def stop(self) -> None:
+        """End its processes."""
+
+
+class _Pacer:
+    """Spaces the calls of this process to each shard, which others read too."""
+
+    def __init__(self, period: float) -> None:
+        self._period = period
+        self._busy: frozenset[ShardKey] = frozenset()
+        self._next_call: dict[ShardKey, float] = {}
+
+    def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
+        """Leave most of the calls to these shards to the tasks of a batch; return those that are not busy any more."""
+        before, self._busy = self._busy, frozenset()
+        for key in shards:
+            self.spend(key)  # the first call of the task
+        self._busy = frozenset(shards)
+        return before - self._busy
+
+    def wait_seconds(self, key: ShardKey) -> float:
+        """Return the time until the next call to a shard."""
+        return self._next_call.get(key, 0.0) - time.monotonic()
+
+    def spend(self, key: ShardKey, calls: int = 1) -> None:
+        """Note calls to a shard."""
+        begin = max(time.monotonic(), self._next_call.get(key, 0.0))
+        self._next_call[key] = begin + calls * self._period * (_BUSY if key in self._busy else 1)
 
 
 @dataclass(eq=False)
-class Followed:
-    """A shard that is followed."""
+class PollTask:
+    """Polls one shard for its latest record, as a job of the scheduler.
 
-    tail: ShardTail
+    ``seen`` is the newest of what was polled and pushed. ``wanted`` is when a round was asked for last, by the
+    monotonic clock, and with ``exact`` up to the newest record; ``began`` is when the round under way began,
+    ``fresh_as_of`` when the last finished one did.
+    """
+
+    monitor: ShardMonitor
+    key: ShardKey
+    latest: LatestRecord
     backoff: Backoff
     job: Job = field(init=False)
     seen: Seen = field(default_factory=Seen)
@@ -50,306 +114,240 @@ class Followed:
     wanted: float = -1.0
     began: float | None = None
     fresh_as_of: float = -1.0
-    quiet_rounds: int = 0
-    spent: float = 0.0
+    idle_rounds: int = 0
+    cpu_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Make the job."""
+        self.job = Job(self.next_delay)
+
+    def next_delay(self) -> float | None:
+        """Make the next call or two, if they are due; return the seconds to the next, None when the shard has ended."""
+        monitor, now, cpu = self.monitor, time.monotonic(), time.thread_time()
+        if self.seen.ended:
+            return None
+        if self.fresh_as_of >= self.wanted and monitor.push_source.covers(self):
+            return _COVERED_SECONDS
+        if (wait := monitor.pacer.wait_seconds(self.key)) > 0:
+            return wait
+        if self.began is None:
+            self.began = now
+            self.latest.skip_to(self.pushed)
+        exact = self.exact
+        try:
+            calls = self.latest.step(exact=exact)
+        except ConnectorError as error:
+            monitor.pacer.spend(self.key)
+            return self._retry_delay(error)
+        self.backoff.reset()
+        monitor.pacer.spend(self.key, calls)
+        self.add_cpu(time.thread_time() - cpu)
+        monitor.publish(self, exact=exact)
+        if not self.latest.settled:
+            return 0.0
+        return monitor.pause_seconds(self.idle_rounds)
+
+    def _retry_delay(self, error: ConnectorError) -> float:
+        delay = self.backoff.next_delay_seconds(error)
+        if error.code == EXPIRED_ITERATOR and self.backoff.failures == 1:
+            return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
+        if not is_transient(error) or self.backoff.failures > self.monitor.options.num_retries:
+            self.monitor.fail(error)
+            self.backoff.reset()
+        return delay
+
+    def add_cpu(self, seconds: float) -> None:
+        """Note the processor time of a step: a round of a busy shard takes several."""
+        self.cpu_seconds += seconds
+        if self.latest.settled:
+            self.monitor.round_seconds += _SMOOTHING * (self.cpu_seconds - self.monitor.round_seconds)
+            self.cpu_seconds = 0.0
 
 
-class ShardWatch:
-    """Lists streams and follows shards.
+class ShardMonitor:
+    """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
 
-    Args:
-        options: the parsed options.
+    What asks the service raises a `ConnectorError` when it fails; an error of the background is raised by the next
+    call.
     """
 
     def __init__(self, options: KinesisReadOptions) -> None:
-        self._options = options
+        self.options = options
         self.client = KinesisClient(client_options(options), _THREADS)
+        self.scheduler = Scheduler(_THREADS, self.fail)
+        self.push_source = PushSource()
+        self.pacer = _Pacer(options.min_fetch_period)
+        self.round_seconds = 0.0
+        """Smoothed processor time of a round of one shard."""
+        self.version = 0
+        """Grows with everything that is seen."""
         self._changed = threading.Condition()
-        self._jobs = Jobs(_THREADS, self._fail)
         self._listings: dict[str, Listing] = {}
         self._listing_job = Job(self._list_again)
-        self._followed: dict[ShardKey, Followed] = {}
-        self._busy: frozenset[ShardKey] = frozenset()
-        self._allowed: dict[ShardKey, float] = {}
+        self._tasks: dict[ShardKey, PollTask] = {}
         self._error: BaseException | None = None
-        self._round_seconds = 0.0
-        self.version = 0
-        """Grows with everything that is learnt."""
-
-    # Asking
 
     def ask(self, *questions: Callable[[], T]) -> list[T]:
-        """The answers to questions that call the service; each is asked again as ``numRetries`` says.
+        """Return the results of calls of the service; each is made again as ``numRetries`` says."""
+        return self.scheduler.all_of(partial(patiently, question, self.options) for question in questions)
 
-        Raises:
-            ConnectorError: one failed.
-        """
-        return self._jobs.all_of([self._patient(question) for question in questions])
-
-    def _patient(self, question: Callable[[], T]) -> Callable[[], T]:
-        return lambda: patiently(question, self._options)
-
-    def listings(self, *, fresh: bool) -> list[Listing]:
-        """The streams and their shards.
-
-        Args:
-            fresh: as they are now; else as they were at the last look, which is at most ``shardFetchInterval`` ago.
-
-        Raises:
-            ConnectorError: the service cannot be asked, or an earlier question in the background has failed.
-        """
-        with self._changed:
-            if self._error is not None:
-                error, self._error = self._error, None
-                raise error
-            if self._listings and not fresh:
-                return list(self._listings.values())
-        first = not self._listings
-        self._keep(self.ask(*(self._question(stream) for stream in self._options.streams)))
-        if first:
-            self._jobs.add(self._listing_job, self._options.shard_fetch_interval)
-        return list(self._listings.values())
-
-    def known(self) -> list[Listing]:
-        """The streams as they were at the last look; what has failed since is told by `listings`.
-
-        Raises:
-            ConnectorError: there was none, and the service cannot be asked.
-        """
-        with self._changed:
-            found = list(self._listings.values())
-        return found or self.listings(fresh=True)
-
-    def _question(self, stream: str) -> Callable[[], Listing]:
-        return lambda: self.client.listing(stream, self._options.max_shards_per_describe)
-
-    def _keep(self, listings: Collection[Listing]) -> None:
-        with self._changed:
-            self._listings = {each.stream: each for each in listings}
-            self.version += 1
-
-    def _list_again(self) -> float:
-        """The job that lists in the background."""
-        self._keep([self._patient(self._question(stream))() for stream in self._options.streams])
-        return self._options.shard_fetch_interval
-
-    def _fail(self, error: BaseException) -> None:
-        """Keep an error for the next call."""
+    def fail(self, error: BaseException) -> None:
+        """Raise an error of the background in the next call."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
+    def _raise_error(self) -> None:
+        """Raise the error of the background, once; the caller holds the lock."""
+        if self._error is not None:
+            error, self._error = self._error, None
+            raise error
+
+    # Listing
+
+    def listings(self, *, fresh: bool) -> list[Listing]:
+        """Return the streams and their shards, as they are now or as listed at most ``shardFetchInterval`` ago."""
+        with self._changed:
+            self._raise_error()
+            if self._listings and not fresh:
+                return list(self._listings.values())
+        first = not self._listings
+        self._store_listings(self.ask(*(partial(self._list, stream) for stream in self.options.streams)))
+        if first:
+            self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
+        return list(self._listings.values())
+
+    def last_listings(self) -> list[Listing]:
+        """Return the streams as they were listed last, whatever has failed since."""
+        with self._changed:
+            listings = list(self._listings.values())
+        return listings or self.listings(fresh=True)
+
+    def list_now(self) -> None:
+        """List the shards in the background: one has ended, and its children exist."""
+        self.scheduler.hurry(self._listing_job)
+
+    def _list(self, stream: str) -> Listing:
+        return self.client.listing(stream, self.options.max_shards_per_describe)
+
+    def _list_again(self) -> float:
+        self._store_listings([patiently(partial(self._list, stream), self.options) for stream in self.options.streams])
+        return self.options.shard_fetch_interval
+
+    def _store_listings(self, listings: Collection[Listing]) -> None:
+        with self._changed:
+            self._listings = {listing.stream: listing for listing in listings}
+            self.version += 1
+
     # Following
 
     def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:
-        """Follow just these shards, each from how far it has been read.
-
-        Args:
-            shards: the states; only looked at for shards that were not followed before.
-            listings: their streams.
-        """
-        if shards.keys() == self._followed.keys():
-            return
-        streams = {each.arn: each for each in listings}
-        for key in self._followed.keys() - shards.keys():
-            self._jobs.drop(self._followed.pop(key).job)
-        for key in shards.keys() - self._followed.keys():
+        """Follow just these shards of these streams, each from how far it has been read."""
+        streams = {listing.arn: listing for listing in listings}
+        for key in self._tasks.keys() - shards.keys():
+            self.scheduler.drop(self._tasks.pop(key).job)
+        for key in shards.keys() - self._tasks.keys():
             stream = streams[key[0]]
-            tail = ShardTail(
+            latest = LatestRecord(
                 self.client,
                 stream.stream,
                 key[1],
                 shards[key],
-                window_ms=round(self._options.probe_window * 1000),
+                window_ms=round(self.options.probe_window * 1000),
                 oldest_ms=stream.at_ms - stream.retention_ms,
             )
-            policy = RetryPolicy(cap_seconds=self._options.max_retry_interval)
-            followed = Followed(tail, Backoff(policy))
-            followed.job = Job(self._step_of(key, followed))
-            self._followed[key] = followed
-            self._jobs.add(followed.job)
-
-    def follows(self, key: ShardKey) -> bool:
-        """Whether a shard is followed."""
-        return key in self._followed
+            backoff = Backoff(RetryPolicy(cap_seconds=self.options.max_retry_interval))
+            task = self._tasks[key] = PollTask(self, key, latest, backoff)
+            self.scheduler.add(task.job)
+        self.push_source.follow(shards, listings)
 
     def seen(self, key: ShardKey) -> Seen:
-        """What is known of the newest records of a shard that is followed."""
-        return self._followed[key].seen
+        """Return what was seen of the newest records of a shard; one that is not followed is closed."""
+        return self._tasks[key].seen if key in self._tasks else ENDED
 
     def refresh(self, *, exact: bool) -> None:
-        """Wait until every shard that is followed has been looked at anew.
-
-        Args:
-            exact: up to the newest record, as it is now.
-
-        Raises:
-            ConnectorError: a look failed, or the process that asked is gone.
-        """
+        """Wait until every followed shard has been polled again; with ``exact`` up to its newest record."""
         asked = time.monotonic()
-        waiting = list(self._followed.values())
-        for followed in waiting:
-            followed.exact, followed.wanted = exact, asked
-            self._jobs.hurry(followed.job)
+        waiting = list(self._tasks.values())
+        for task in waiting:
+            task.exact, task.wanted = exact, asked
+            self.scheduler.hurry(task.job)
         with self._changed:
-            while not all(followed.seen.ended or followed.fresh_as_of >= asked for followed in waiting):
-                if self._error is not None:
-                    error, self._error = self._error, None
-                    raise error
+            while not all(task.seen.ended or task.fresh_as_of >= asked for task in waiting):
+                self._raise_error()
                 self._changed.wait(_SLICE_SECONDS)
-                self._jobs.check_parent()
+                self.scheduler.check_parent()
 
-    def busy(self, shards: Collection[ShardKey]) -> None:
-        """Let the tasks of a batch have most of the calls to these shards, until the next call."""
-        before, self._busy = self._busy, frozenset()
-        for key in shards:
-            self._spend(key, 1)  # the first call of the task
-        self._busy = frozenset(shards)
-        if self._rarest() > self._options.min_fetch_period * _BUSY:
-            return  # so many shards that looks are rarer than those calls: they keep their pace
-        for key in (before - self._busy) & self._followed.keys():
-            self._jobs.hurry(self._followed[key].job)
-
-    def look(self, key: ShardKey, stream: str) -> ShardLook:
-        """A shard, to be looked at beside its tail, at the same pace.
-
-        Args:
-            key: the shard.
-            stream: name or ARN of its stream, to call the service with.
-        """
-
-        def in_turn(call: Callable[[], Page]) -> Page:
-            return patiently(lambda: self._in_turn(key, call), self._options)
-
-        return ShardLook(self.client, stream, key[1], in_turn)
-
-    def look_at_all(self, *questions: Callable[[], T]) -> list[T]:
-        """The answers to questions that ask by `look`, of which each call is made again as ``numRetries`` says.
-
-        Raises:
-            ConnectorError: one failed.
-        """
-        return self._jobs.all_of(questions)
-
-    def _in_turn(self, key: ShardKey, call: Callable[[], T]) -> T:
-        """The answer to a call that reads from a shard, when one may be made again."""
-        if (wait := self._allowed.get(key, 0.0) - time.monotonic()) > 0:
-            time.sleep(wait)
-        self._spend(key, 1)
-        return call()
-
-    def _spend(self, key: ShardKey, calls: int) -> None:
-        """Note calls to a shard: so long this process makes none."""
-        begin = max(time.monotonic(), self._allowed.get(key, 0.0))
-        self._allowed[key] = begin + calls * self._period(key)
-
-    def _step_of(self, key: ShardKey, followed: Followed) -> Callable[[], float | None]:
-        def step() -> float | None:
-            began, spent = time.monotonic(), time.thread_time()
-            if followed.seen.ended:
-                return None
-            if followed.fresh_as_of >= followed.wanted and self._rests(key, followed):
-                return _REST_SECONDS
-            if (wait := self._allowed.get(key, 0.0) - began) > 0:
-                return wait
-            if followed.began is None:
-                followed.began = began
-                followed.tail.skip_to(followed.pushed)
-            exact = followed.exact
-            try:
-                calls = followed.tail.step(exact=exact)
-            except ConnectorError as error:
-                self._spend(key, 1)
-                return self._after_failure(followed, error)
-            followed.backoff.reset()
-            self._spend(key, calls)
-            self._count(followed, time.thread_time() - spent)
-            self._note(followed, exact=exact)
-            if followed.tail.seen.ended:
-                self._jobs.hurry(self._listing_job)  # its children are there now
-            return self._pause(followed)
-
-        return step
-
-    def _count(self, followed: Followed, seconds: float) -> None:
-        """Note the processor time of a step: a round of a busy shard takes several."""
-        followed.spent += seconds
-        if followed.tail.settled:
-            self._round_seconds += _SMOOTHING * (followed.spent - self._round_seconds)
-            followed.spent = 0.0
-
-    def _after_failure(self, followed: Followed, error: ConnectorError) -> float:
-        delay = followed.backoff.next_delay_seconds(error)
-        if error.code == EXPIRED_ITERATOR and followed.backoff.failures == 1:
-            return 0.0  # it lives five minutes, and the next step has a new one: no failure that ``numRetries`` counts
-        if not is_transient(error) or followed.backoff.failures > self._options.num_retries:
-            self._fail(error)
-            followed.backoff.reset()
-        return delay
-
-    def _note(self, followed: Followed, *, exact: bool) -> None:
-        """Show what a step has found, and whether that was all."""
+    def publish(self, task: PollTask, *, exact: bool) -> None:
+        """Show what a step of a task has found, and whether that finished a round."""
         with self._changed:
-            seen = newest(followed.tail.seen, followed.pushed)
-            self.version += followed.seen != seen
-            followed.seen = seen
-            if followed.tail.settled:
-                followed.quiet_rounds = 0 if followed.tail.found_any else followed.quiet_rounds + 1
-                if exact or not followed.exact:
-                    followed.fresh_as_of = followed.began or 0.0
-                    followed.exact = False
-                followed.began = None
+            seen = newest(task.latest.seen, task.pushed)
+            self.version += task.seen != seen
+            task.seen = seen
+            if task.latest.settled:
+                task.idle_rounds = 0 if task.latest.found_any else task.idle_rounds + 1
+                if exact or not task.exact:
+                    task.fresh_as_of = task.began or 0.0
+                    task.exact = False
+                task.began = None
             self._changed.notify_all()
+        if task.latest.seen.ended:
+            self.list_now()
 
-    def _rests(self, key: ShardKey, followed: Followed) -> bool:  # noqa: ARG002 - for those who are told of records
-        """Whether there is no need to look at a shard, because its records are told."""
-        return False
-
-    def _push(self, key: ShardKey, seen: Seen) -> None:
-        """Take what was learnt of a shard without looking."""
+    def push(self, key: ShardKey, seen: Seen) -> None:
+        """Take what was seen of a shard without polling."""
         with self._changed:
-            followed = self._followed.get(key)
-            if followed is None:
+            task = self._tasks.get(key)
+            if task is None:
                 return
-            followed.pushed = seen
-            found = newest(followed.tail.seen, seen)
-            if found != followed.seen:
-                followed.seen = found
+            task.pushed = seen
+            combined = newest(task.latest.seen, seen)
+            if combined != task.seen:
+                task.seen = combined
                 self.version += 1
             self._changed.notify_all()
         if seen.ended:
-            self._jobs.hurry(self._listing_job)  # its children are there now
+            self.list_now()
 
-    # For those who are told of records
+    def poll_now(self, key: ShardKey) -> None:
+        """Poll a shard at once, if it is followed."""
+        if (task := self._tasks.get(key)) is not None:
+            self.scheduler.hurry(task.job)
 
-    def begins_anew(self) -> None:
-        """The checkpoint is a new one."""
+    # Pace
 
-    def bounded(self) -> None:
-        """This run has an end."""
+    def set_busy(self, shards: Collection[ShardKey]) -> None:
+        """Leave most of the calls to these shards to the tasks of a batch, until the next call."""
+        idle = self.pacer.set_busy(shards)
+        if self._round_period() <= self.options.min_fetch_period * _BUSY:
+            for key in idle & self._tasks.keys():
+                self.poll_now(key)
+        # Else there are so many shards that polls are rarer than those calls: they stay at their pace.
 
-    def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:  # noqa: ARG002
-        """What is there of a range without asking the service."""
-        return ()
+    def pages(self, key: ShardKey, stream: str) -> ShardPages:
+        """Return the pages of a shard, to be read beside its task at the same pace; ``stream`` is its name or ARN."""
 
-    def forget(self, read: Streams) -> None:
-        """Up to here nothing is needed any more."""
+        def in_turn(call: Callable[[], Page]) -> Page:
+            return patiently(partial(self._paced, key, call), self.options)
 
-    def _period(self, key: ShardKey) -> float:
-        """Seconds between two calls to a shard by this process."""
-        return self._options.min_fetch_period * (_BUSY if key in self._busy else 1)
+        return ShardPages(self.client, stream, key[1], in_turn)
 
-    def _pause(self, followed: Followed) -> float:
-        """Seconds between two rounds: more when nothing comes, and when there are many shards to look at."""
-        if not followed.tail.settled:
-            return 0.0
-        quiet = self._options.min_fetch_period * 2.0 ** min(followed.quiet_rounds, 30)
-        return max(self._rarest(), min(quiet, self._options.idle_fetch_period))
+    def _paced(self, key: ShardKey, call: Callable[[], Page]) -> Page:
+        if (wait := self.pacer.wait_seconds(key)) > 0:
+            time.sleep(wait)
+        self.pacer.spend(key)
+        return call()
 
-    def _rarest(self) -> float:
-        """Seconds between two rounds of a shard, so that the looks at all of them take their share of a core."""
-        return len(self._followed) * self._round_seconds / _SHARE_OF_A_CORE
+    def pause_seconds(self, idle_rounds: int) -> float:
+        """Return the pause between two rounds: more when nothing comes, and when there are many shards to poll."""
+        idle = self.options.min_fetch_period * 2.0 ** min(idle_rounds, 30)
+        return max(self._round_period(), min(idle, self.options.idle_fetch_period))
+
+    def _round_period(self) -> float:
+        """Return the seconds between two rounds of a shard at which all of them take their share of a core."""
+        return len(self._tasks) * self.round_seconds / _SHARE_OF_A_CORE
 
     def stop(self) -> None:
-        """End the threads."""
-        self._jobs.stop()
+        """End the threads, and what pushes."""
+        self.push_source.stop()
+        self.scheduler.stop()

@@ -26,14 +26,15 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.kinesis.client.client import KinesisClient, patiently
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.responses import parse_page
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource
 from connectors.kinesis.offsets import TRIM, after, at_time
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
 from connectors.kinesis.shards import ShardRange
-from connectors.kinesis.sink.requests import put_results
+from connectors.kinesis.sink.writer import put_results
 from connectors.kinesis.source.reader import ReadSettings, read_range
 from connectors.testing.kinesis import KinesisServer
 from tests.support.kinesis_rig import KinesisRig

@@ -22,14 +22,15 @@ from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.datasource import open_stream, read_settings
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
+from connectors.kinesis.fan_out.monitor import FanOut
 from connectors.kinesis.fan_out.reader import read_part
-from connectors.kinesis.fan_out.spool_index import SpooledExtents, spool_id
+from connectors.kinesis.fan_out.spool_index import SpoolIndex, spool_id
 from connectors.kinesis.offsets import after, read_offset
 from connectors.kinesis.options.source import Deaggregate, parse_read_options
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.micro_batch import KinesisStream
 from connectors.kinesis.source.records import MAX_ROWS
-from connectors.kinesis.source.scheduler import Job, Jobs
+from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT, SegmentReader
@@ -268,7 +269,7 @@ def test_25_many_consumers_that_do_not_come_keep_no_thread_from_the_shards(efo: 
     failed: list[BaseException] = []
     found: list[str] = []
     looked = threading.Event()
-    jobs = Jobs(1, failed.append)
+    jobs = Scheduler(1, failed.append)
     consumers = StreamConsumers(options, client, jobs, found.append)
     try:
         consumers.want(arn, efo.rig.stream)
@@ -606,9 +607,11 @@ def _planned(efo: Efo, start: dict[str, Any], end: dict[str, Any], **more: str) 
     options = parse_read_options(efo.rig.options(**efo.options(**more)), {}, streaming=True)
     stream = _streams.setdefault(efo.rig.stream, open_stream(options))
     identity = spool_id(options.endpoint_url, options.region)
-    fresh = SpooledExtents(str(efo.spool), identity, deaggregate=options.deaggregate is Deaggregate.AUTO)
-    stream._watch._spool = fresh
-    stream._watch._spool_is_open = False
+    fresh = SpoolIndex(str(efo.spool), identity, deaggregate=options.deaggregate is Deaggregate.AUTO)
+    fan_out = stream._push_source
+    assert isinstance(fan_out, FanOut)
+    fan_out._spool = fresh
+    fan_out._spool_is_open = False
     return stream.partitions(start, end)
 
 
@@ -787,9 +790,9 @@ def test_what_a_killed_fetcher_has_half_written_is_removed_at_the_next_start(tmp
     for each in (killed, lives):
         each.store.writer(f"{each.name}/0.arrow").write(b"half")
     killed.release()
-    SpooledExtents(root, "spool", deaggregate=True).open()
+    SpoolIndex(root, "spool", deaggregate=True).open()
     assert [path.name.partition("-")[0] for path in (tmp_path / "spool" / "tmp").iterdir()] == [lives.fetcher]
-    assert SpooledExtents(root, "spool", deaggregate=True).fetchers() == [lives.fetcher]
+    assert SpoolIndex(root, "spool", deaggregate=True).fetchers() == [lives.fetcher]
     lives.release()
 
 

@@ -309,7 +309,7 @@ def test_15_new_data_on_one_of_many_shards_is_one_task(server: KinesisServerProc
         many.drain(query, values)
 
 
-@pytest.mark.parametrize(("option", "number", "tasks"), [("shardsPerTask", "2", 3), ("maxPartitions", "2", 2)])
+@pytest.mark.parametrize(("option", "number", "tasks"), [("maxPartitions", "3", 3), ("maxPartitions", "2", 2)])
 def test_15_shards_are_dealt_out_to_tasks(
     server: KinesisServerProcess, tmp_path: Path, option: str, number: str, tasks: int
 ) -> None:
@@ -818,7 +818,7 @@ def test_21_an_error_of_the_background_is_kept_for_who_plans_the_next_batch(
     try:
         first = stream.latest_offset(dict(SENTINEL), everything=False)
         server.fail("GetRecords", "AccessDeniedException", None, stream=rig.stream)
-        wait_until(lambda: stream._watch._error is not None)
+        wait_until(lambda: stream._monitor._error is not None)
         assert stream.report_latest_offset() is not None
         assert len(stream.partitions(dict(SENTINEL), first)) == 1
         with pytest.raises(ConnectorError, match="KINESIS_ACCESS_DENIED"):

@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.kinesis.cached_ranges import Extent, Piece, ShardExtents
+from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece
 from connectors.kinesis.offsets import END, TRIM, Position, after, at, at_time
 
 KEY = ("arn:aws:kinesis:us-east-1:123456789012:stream/orders", "shardId-000000000000")
 
 
-def extent(begin: Position, first: int, last: int, *, ended: bool = False) -> Extent:
+def extent(begin: Position, first: int, last: int, *, ended: bool = False) -> CachedRange:
     records = last - first + 1
-    return Extent(KEY, 1, begin, first, last, last, ended, records, records, records, deaggregate=True)
+    return CachedRange(KEY, 1, begin, first, last, last, ended, records, records, records, deaggregate=True)
 
 
-def extents(*found: Extent) -> ShardExtents:
-    made = ShardExtents()
+def extents(*found: CachedRange) -> CachedRanges:
+    made = CachedRanges()
     for each in found:
         made.add(each)
     return made
 
 
-def chain(made: ShardExtents, begin: Position) -> list[int]:
+def chain(made: CachedRanges, begin: Position) -> list[int]:
     return [each.last for each in made.chain(begin)]
 
 
@@ -34,7 +34,7 @@ def spans(pieces: tuple[Piece, ...]) -> list[tuple[Position, int]]:
 
 def test_an_extent_is_the_same_from_its_footer() -> None:
     made = [extent(TRIM, 1, 10**56), extent(at_time(5), 3, 7, ended=True), extent(after(7), 8, 9)]
-    read = Extent.of_segment([each.note() for each in made], "inbox/a/0.arrow", "digest")
+    read = CachedRange.of_segment([each.note() for each in made], "inbox/a/0.arrow", "digest")
     assert [(each.segment, each.digest) for each in read] == [("inbox/a/0.arrow", "digest")] * 3
     assert [each.row for each in read] == [0, 10**56, 10**56 + 5]
     assert [each.note() for each in read] == [each.note() for each in made]
@@ -43,7 +43,7 @@ def test_an_extent_is_the_same_from_its_footer() -> None:
 @pytest.mark.parametrize("change", [{"after": "NOWHERE"}, {"first": "x"}, {"shard": None, "last": None}, {"rows": []}])
 def test_a_footer_of_something_else_is_refused(change: dict[str, object]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError)):
-        Extent.of_segment([extent(TRIM, 1, 2).note() | change], "name", "digest")
+        CachedRange.of_segment([extent(TRIM, 1, 2).note() | change], "name", "digest")
 
 
 def test_a_chain_ends_at_the_first_gap() -> None:
@@ -123,7 +123,7 @@ def test_what_was_read_is_dropped() -> None:
 def test_pieces_and_what_lies_between_them_are_the_range_once(data: st.DataObject) -> None:
     """Whatever was fetched, and however often: pieces hold just their records, in order, none twice."""
     numbers = sorted(data.draw(st.sets(st.integers(1, 60), min_size=1, max_size=30)))
-    made = ShardExtents()
+    made = CachedRanges()
     for _ in range(data.draw(st.integers(0, 8))):
         low = data.draw(st.integers(0, len(numbers) - 1))
         high = data.draw(st.integers(low, len(numbers) - 1))

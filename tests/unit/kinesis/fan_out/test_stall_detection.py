@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.kinesis.fan_out.monitor import SilentFetchers
+from connectors.kinesis.fan_out.monitor import StallDetector
 from connectors.spool.fetching.child import FetcherStatus
 
 
@@ -15,20 +15,20 @@ def told(at: float, fetcher: str | None = "a") -> list[FetcherStatus]:
 def test_a_fetcher_that_tells_nothing_is_silent_until_it_does_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    silent = SilentFetchers(patience=5.0, period=1.0)
+    silent = StallDetector(patience=5.0, period=1.0)
     for _ in range(5):
-        silent.look(told(1.0))
+        silent.check(told(1.0))
     assert 0 not in silent
     for _ in range(9):
-        silent.look(told(1.0))
+        silent.check(told(1.0))
         assert 0 in silent
     assert caplog.text.count("[KINESIS_FETCHER_SILENT]") == 1
-    silent.look(told(2.0))
+    silent.check(told(2.0))
     assert 0 not in silent
 
 
 def test_a_fetcher_that_is_not_there_yet_is_not_silent() -> None:
-    silent = SilentFetchers(patience=5.0, period=1.0)
+    silent = StallDetector(patience=5.0, period=1.0)
     for _ in range(20):
-        silent.look(told(1.0, fetcher=None))
+        silent.check(told(1.0, fetcher=None))
     assert 0 not in silent

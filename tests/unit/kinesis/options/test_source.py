@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.kinesis.client.client import shared_client
-from connectors.kinesis.offsets import LATEST, TRIM, Where, after, at, at_time
+from connectors.kinesis.client.shared import shared_client
+from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, after, at, at_time
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.sink import parse_write_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
@@ -26,17 +26,17 @@ def test_the_defaults() -> None:
     options = parse()
     assert options.streams == ("orders",)
     assert (options.min_fetch_period, options.max_records_per_fetch, options.fail_on_data_loss) == (0.5, 10000, True)
-    assert parse(streaming=True).start == Where(LATEST)
-    assert parse(streaming=False).start == Where(TRIM)
-    assert parse(streaming=False).end == Where(LATEST)
+    assert parse(streaming=True).start == ShardPositions(LATEST)
+    assert parse(streaming=False).start == ShardPositions(TRIM)
+    assert parse(streaming=False).end == ShardPositions(LATEST)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "field", "expected"),
     [
         ("endpoint", "http://127.0.0.1:4567/", "endpoint_url", "http://127.0.0.1:4567"),
-        ("startingPosition", "earliest", "start", Where(TRIM)),
-        ("startingposition", "TRIM_HORIZON", "start", Where(TRIM)),
+        ("startingPosition", "earliest", "start", ShardPositions(TRIM)),
+        ("startingposition", "TRIM_HORIZON", "start", ShardPositions(TRIM)),
         ("consumerType", "GetRecords", "consumer_mode", "polling"),
         ("readerType", "polling", "consumer_mode", "polling"),
         ("fetchIntervalMs", "250", "min_fetch_period", 0.25),
@@ -72,10 +72,10 @@ def test_several_streams_by_name_or_by_arn() -> None:
         ({"streamName": "a", "awsSessionToken": "x"}, "awsSessionToken needs"),
         ({"streamName": "a", "awsAccessKey": "x", "awsSecretKey": "y", "profile": "p"}, "both give credentials"),
         ({"streamName": "a", "roleExternalId": "x"}, "roleExternalId needs roleArn"),
-        ({"streamName": "a", "roleArn": "reader"}, "no ARN of a role"),
-        ({"streamName": "a", "shardsPerTask": "2", "maxPartitions": "2"}, "both say how many tasks"),
+        ({"streamName": "a", "roleArn": "reader"}, "not the ARN of a role"),
+        ({"streamName": "a", "shardsPerTask": "2"}, r"shardsPerTask is not supported.*Use maxPartitions instead"),
         ({"streamName": "a", "consumerMode": "efo"}, "consumerMode=efo needs consumerName"),
-        ({"streamName": "a", "endpointUrl": "localhost:4567"}, "no URL"),
+        ({"streamName": "a", "endpointUrl": "localhost:4567"}, "not a URL"),
         ({"streamName": "a", "endpointUrl": "http://user:secret@host"}, "holds a user's name"),
         ({"streamName": "a", "endpointUrl": "http://host:abc"}, "OPTION_ILLEGAL.*port"),
         ({"streamName": "a", "endpointUrl": "http://host:99999"}, "OPTION_ILLEGAL.*port"),
@@ -111,29 +111,32 @@ def test_sink_refuses_plain_http_to_another_machine_too() -> None:
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        ({"initialPosition": "latest"}, Where(LATEST)),
+        ({"initialPosition": "latest"}, ShardPositions(LATEST)),
         (
             {"initialPosition": "at_timestamp", "initialTimestamp": "2026-05-17T10:30:00Z"},
-            Where(at_time(1779013800000)),
+            ShardPositions(at_time(1779013800000)),
         ),
-        ({"initialTimestamp": "2026-05-17T10:30:00"}, Where(at_time(1779013800000))),
-        ({"initialTimestamp": "1779013800123"}, Where(at_time(1779013800123))),
-        ({"initialPosition": "AT_TIMESTAMP 2026-05-17T12:30:00+02:00"}, Where(at_time(1779013800000))),
-        ({"initialPosition": '{"at_timestamp": "2026-05-17T10:30:00Z"}'}, Where(at_time(1779013800000))),
+        ({"initialTimestamp": "2026-05-17T10:30:00"}, ShardPositions(at_time(1779013800000))),
+        ({"initialTimestamp": "1779013800123"}, ShardPositions(at_time(1779013800123))),
+        ({"initialPosition": "AT_TIMESTAMP 2026-05-17T12:30:00+02:00"}, ShardPositions(at_time(1779013800000))),
+        ({"initialPosition": '{"at_timestamp": "2026-05-17T10:30:00Z"}'}, ShardPositions(at_time(1779013800000))),
         (
             {
                 "initialPosition": '{"metadata":{"streamName":"orders","batchId":"7"},"shardId-1":{"iteratorType":'
                 '"AFTER_SEQUENCE_NUMBER","iteratorPosition":"495"},"shardId-2":"49","shardId-3":"LATEST",'
                 '"shardId-4":{"iteratorType":"AT_SEQUENCE_NUMBER","iteratorPosition":"7"}}'
             },
-            Where(
+            ShardPositions(
                 named={"": {"shardId-1": after(495), "shardId-2": after(49), "shardId-3": LATEST, "shardId-4": at(7)}}
             ),
         ),
-        ({"initialPosition": '{"orders":{"shardId-1":"TRIM_HORIZON"}}'}, Where(named={"orders": {"shardId-1": TRIM}})),
+        (
+            {"initialPosition": '{"orders":{"shardId-1":"TRIM_HORIZON"}}'},
+            ShardPositions(named={"orders": {"shardId-1": TRIM}}),
+        ),
     ],
 )
-def test_positions_in_all_their_forms(raw: dict[str, str], expected: Where) -> None:
+def test_positions_in_all_their_forms(raw: dict[str, str], expected: ShardPositions) -> None:
     assert parse(**raw).start == expected
 
 
@@ -148,7 +151,7 @@ def test_positions_in_all_their_forms(raw: dict[str, str], expected: Where) -> N
         ({"initialTimestamp": "1905-01-01T00:00:00Z"}, "after 1970"),
         ({"initialTimestamp": "20260517"}, "that is 1970-01-01"),
         ({"initialTimestamp": "1763800000"}, "that is 1970-01-21"),
-        ({"initialPosition": "{"}, "no JSON"),
+        ({"initialPosition": "{"}, "not JSON"),
         ({"initialPosition": "{}"}, "names no shard"),
         ({"initialPosition": '{"shardId-1": 5}'}, "Give each shard a position"),
         ({"initialPosition": '{"shardId-1": {"iteratorType": "AFTER_SEQUENCE_NUMBER"}}'}, "Give each shard a position"),
@@ -240,7 +243,7 @@ def test_a_time_after_the_year_9999_is_refused(number: str) -> None:
         parse(
             initialPosition=f'{{"shardId-000000000000":{{"iteratorType":"AT_TIMESTAMP","iteratorPosition":"{number}"}}}}'
         )
-    assert parse(initialTimestamp="253402300799999").start == Where(at_time(253_402_300_799_999))
+    assert parse(initialTimestamp="253402300799999").start == ShardPositions(at_time(253_402_300_799_999))
 
 
 EFO = {"consumerName": "c", "consumerARN": f"{ARN}/consumer/c:1", "fetchers": "2"}

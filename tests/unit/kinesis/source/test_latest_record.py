@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from connectors.kinesis.client.responses import Page, Record
 from connectors.kinesis.offsets import TRIM, Kind, Position, ShardState, after
-from connectors.kinesis.source.latest_record import ShardTail
+from connectors.kinesis.source.latest_record import LatestRecord
 
 START = 1_700_000_000_000
 
@@ -57,12 +57,12 @@ class ListedShard:
         return Page(made, following, behind, self.now_ms // 1000 * 1000, 0)
 
 
-def tail_of(shard: ListedShard, state: ShardState | None = None) -> ShardTail:
+def tail_of(shard: ListedShard, state: ShardState | None = None) -> LatestRecord:
     begin = state or ShardState(TRIM)
-    return ShardTail(shard, "orders", "a", begin, window_ms=1000, oldest_ms=START - 10**7)  # type: ignore[arg-type]
+    return LatestRecord(shard, "orders", "a", begin, window_ms=1000, oldest_ms=START - 10**7)  # type: ignore[arg-type]
 
 
-def round_of(tail: ShardTail, *, exact: bool = False) -> int:
+def round_of(tail: LatestRecord, *, exact: bool = False) -> int:
     """Do one round, and return how many calls it took."""
     calls = tail.step(exact=exact)
     while not tail.settled:

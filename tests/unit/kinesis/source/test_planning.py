@@ -16,9 +16,9 @@ from connectors.kinesis.offsets import (
     NEW,
     TRIM,
     Position,
+    ShardPositions,
     ShardState,
     StreamState,
-    Where,
     after,
     at,
     at_time,
@@ -31,7 +31,7 @@ from connectors.kinesis.shards import (
     Seen,
     Shard,
     advanced,
-    is_behind,
+    is_after,
     is_worth_a_batch,
     next_state,
     overdue,
@@ -42,7 +42,7 @@ from connectors.kinesis.shards import (
     vanished,
     with_unread,
 )
-from connectors.kinesis.source.latest_record import look_times
+from connectors.kinesis.source.latest_record import probe_times
 from connectors.kinesis.source.rate_limits import Share, is_within, shares
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -68,10 +68,10 @@ ENDED = ShardState(END)
 
 
 def test_01_numbers_are_compared_as_integers() -> None:
-    assert is_behind(after(99), 100)
-    assert not is_behind(after(100), 99)
-    assert is_behind(at(100), 100)
-    assert not is_behind(after(10**40), 10**40)
+    assert is_after(after(99), 100)
+    assert not is_after(after(100), 99)
+    assert is_after(at(100), 100)
+    assert not is_after(after(10**40), 10**40)
 
 
 def test_an_offset_says_the_same_after_a_round_trip_and_holds_no_other_numbers() -> None:
@@ -122,12 +122,12 @@ def test_a_position_is_read_as_it_was_written(number: int) -> None:
 
 
 def test_latest_is_a_time_and_what_is_closed_counts_as_read() -> None:
-    begin = resolve(listing(Shard("a", closed=True), Shard("b", ("a",))), Where(LATEST))
+    begin = resolve(listing(Shard("a", closed=True), Shard("b", ("a",))), ShardPositions(LATEST))
     assert begin.shards == {"a": ENDED, "b": ShardState(at_time(NOW - 1000))}
 
 
 def test_11_trim_horizon_begins_with_all_that_is_listed() -> None:
-    begin = resolve(listing(Shard("a", closed=True), Shard("b", ("a",))), Where(TRIM))
+    begin = resolve(listing(Shard("a", closed=True), Shard("b", ("a",))), ShardPositions(TRIM))
     assert begin.shards == {"a": NEW, "b": NEW}
     assert readable(
         states_of(begin, listing(Shard("a", closed=True), Shard("b", ("a",)))),
@@ -136,23 +136,25 @@ def test_11_trim_horizon_begins_with_all_that_is_listed() -> None:
 
 
 def test_a_starting_time_before_the_retention_is_the_oldest_record_and_one_to_come_is_refused() -> None:
-    assert resolve(listing(Shard("a")), Where(at_time(NOW - 25 * HOUR))).shards == {"a": NEW}
+    assert resolve(listing(Shard("a")), ShardPositions(at_time(NOW - 25 * HOUR))).shards == {"a": NEW}
     with pytest.raises(OptionError, match="future"):
-        resolve(listing(Shard("a")), Where(at_time(NOW + HOUR)))
+        resolve(listing(Shard("a")), ShardPositions(at_time(NOW + HOUR)))
 
 
 def test_a_starting_time_that_another_clock_puts_a_little_ahead_is_now() -> None:
     """The service refuses to look for what arrived in the future."""
-    assert resolve(listing(Shard("a")), Where(at_time(NOW + 30_000))).shards == {"a": ShardState(at_time(NOW))}
+    assert resolve(listing(Shard("a")), ShardPositions(at_time(NOW + 30_000))).shards == {"a": ShardState(at_time(NOW))}
 
 
 def test_22_a_start_by_shards_leaves_out_what_came_before_and_refuses_what_is_unknown() -> None:
     shards = listing(Shard("a", closed=True), Shard("b", ("a",)), Shard("c"))
-    begin = resolve(shards, Where(named={"": {"b": after(5)}}))
+    begin = resolve(shards, ShardPositions(named={"": {"b": after(5)}}))
     assert begin.shards == {"a": ENDED, "b": read_to(5), "c": NEW}
-    assert resolve(shards, Where(named={"orders": {"c": LATEST}})).shards["c"] == ShardState(at_time(NOW - 1000))
+    assert resolve(shards, ShardPositions(named={"orders": {"c": LATEST}})).shards["c"] == ShardState(
+        at_time(NOW - 1000)
+    )
     with pytest.raises(OptionError, match=r"KINESIS_UNKNOWN_SHARD.*shard x"):
-        resolve(shards, Where(named={"": {"x": after(5)}}))
+        resolve(shards, ShardPositions(named={"": {"x": after(5)}}))
 
 
 # Resharding
@@ -270,19 +272,19 @@ def test_only_a_shard_of_which_nothing_is_known_for_the_retention_is_overdue() -
 def test_ranges_are_what_lies_between_two_offsets() -> None:
     start = state(a=read_to(5, 50, 60), b=ENDED, c=read_to(7), d=read_to(9))
     end = state(a=read_to(8), b=ENDED, c=ENDED, d=read_to(9, 90, 99), e=read_to(3))
-    found = shard_ranges("orders", "orders", start, end, HOUR)
-    assert [(each.shard, each.begin, each.end, each.known_ms) for each in found] == [
+    found = shard_ranges(listing(), start, end)
+    assert [(each.shard, each.begin, each.end, each.complete_ms) for each in found] == [
         ("a", after(5), after(8), 60),
         ("c", after(7), END, None),
         ("e", TRIM, after(3), None),
     ]
-    assert shard_ranges("orders", "orders", None, state(a=read_to(8)), HOUR)[0].begin == TRIM
+    assert shard_ranges(listing(), None, state(a=read_to(8)))[0].begin == TRIM
 
 
 @pytest.mark.parametrize(("begin", "end"), [(read_to(9), read_to(8)), (ENDED, read_to(8))])
 def test_an_end_before_its_start_is_refused(begin: ShardState, end: ShardState) -> None:
     with pytest.raises(OffsetError, match="KINESIS_OFFSET_REVERSED"):
-        shard_ranges("orders", "orders", state(a=begin), state(a=end), HOUR)
+        shard_ranges(listing(), state(a=begin), state(a=end))
 
 
 # Limits
@@ -309,7 +311,7 @@ def test_what_a_shard_can_take_in_a_time_needs_no_counting() -> None:
 
 def searched(arrivals: list[int], low: int, now: int, window: int) -> tuple[int | None, int]:
     """The newest arrival that the search has found among sorted ones, and how often it looked."""
-    search = look_times(low, now, window)
+    search = probe_times(low, now, window)
     best: int | None = None
     looks = 0
     moment: int | None = next(search)
@@ -337,7 +339,7 @@ def test_the_search_ends_near_the_newest_record_in_few_looks(times: list[int], l
 
 
 def test_a_busy_shard_needs_one_look() -> None:
-    search = look_times(0, 100_000, 1000)
+    search = probe_times(0, 100_000, 1000)
     assert next(search) == 99_000
     with pytest.raises(StopIteration):
         search.send(99_010)

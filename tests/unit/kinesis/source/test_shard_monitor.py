@@ -15,18 +15,18 @@ from connectors.core.offsets import SENTINEL
 from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import END, NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
-from connectors.kinesis.source.iterators import ShardLook, first_record
+from connectors.kinesis.source.iterators import ShardPages, first_record
 from connectors.kinesis.source.rate_limits import Share, counted_end
-from connectors.kinesis.source.scheduler import Job, Jobs
-from connectors.kinesis.source.shard_monitor import Followed, ShardWatch
+from connectors.kinesis.source.scheduler import Job, Scheduler
+from connectors.kinesis.source.shard_monitor import PollTask, ShardMonitor
 from connectors.testing.kinesis import KinesisServer
 
 PATIENCE = 30.0
 
 
 @pytest.fixture
-def jobs() -> Iterator[Jobs]:
-    made = Jobs(3, errors.append)
+def jobs() -> Iterator[Scheduler]:
+    made = Scheduler(3, errors.append)
     errors.clear()
     yield made
     made.stop()
@@ -69,9 +69,9 @@ def test_18_what_reads_from_a_shard_beside_the_tail_waits_for_the_first_call_of_
     walked: KinesisServer,
 ) -> None:
     watch, look = _look(walked, "100ms")
-    watch.busy([("arn", look.shard)])
+    watch.set_busy([("arn", look.shard)])
     began = time.monotonic()
-    watch.look_at_all(partial(first_record, look, TRIM))
+    watch.scheduler.all_of([partial(first_record, look, TRIM)])
     assert time.monotonic() - began >= 0.1
     watch.stop()
 
@@ -91,7 +91,7 @@ def test_17_a_count_goes_on_at_the_answer_that_was_refused(
 
     monkeypatch.setattr(watch.client, "records", refuse_the_fifth)
     limits = [partial(counted_end, look, ShardState(), ShardState(END), Share(100, None))]
-    (found,) = watch.look_at_all(*limits)
+    (found,) = watch.scheduler.all_of(limits)
     watch.stop()
     (_, last) = walked.records("orders")
     assert found.position == after(last.sequence_number)
@@ -99,17 +99,17 @@ def test_17_a_count_goes_on_at_the_answer_that_was_refused(
     assert walked.call_counts("orders")["GetShardIterator"] == 1
 
 
-def _look(server: KinesisServer, period: str) -> tuple[ShardWatch, ShardLook]:
-    """The shard of the stream, with no tail beside."""
-    watch = ShardWatch(parse_read_options(GIVEN | {"endpointUrl": server.url, "minFetchPeriod": period}, {}))
+def _look(server: KinesisServer, period: str) -> tuple[ShardMonitor, ShardPages]:
+    """The shard of the stream, with no task beside."""
+    watch = ShardMonitor(parse_read_options(GIVEN | {"endpointUrl": server.url, "minFetchPeriod": period}, {}))
     (shard,) = server.shards("orders")
-    return watch, watch.look(("arn", shard), "orders")
+    return watch, watch.pages(("arn", shard), "orders")
 
 
 def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_core() -> None:
     with _watching(40) as (server, watch):
         calls = server.call_counts("orders")["GetRecords"]
-        watch._round_seconds = 3600.0  # as if a look took that long
+        watch.round_seconds = 3600.0  # as if a look took that long
         watch.refresh(exact=False)  # is hurried all the same
         asked = server.call_counts("orders")["GetRecords"]
         assert asked > calls
@@ -119,39 +119,39 @@ def test_14_with_many_shards_looks_become_rarer_so_that_they_take_a_part_of_a_co
 
 def test_14_with_many_shards_a_batch_that_ends_does_not_hurry_the_looks() -> None:
     with _watching(40) as (server, watch):
-        shards = list(watch._followed)
-        watch.busy(shards)
-        watch._round_seconds = 3600.0  # as if a look took that long
+        shards = list(watch._tasks)
+        watch.set_busy(shards)
+        watch.round_seconds = 3600.0  # as if a look took that long
         watch.refresh(exact=False)
-        _until(lambda: all(_waits(each) for each in watch._followed.values()))
+        _until(lambda: all(_waits(each) for each in watch._tasks.values()))
         asked = server.call_counts("orders")["GetRecords"]
         for _ in range(5):
-            watch.busy([])
+            watch.set_busy([])
             time.sleep(0.05)
-            watch.busy(shards)
+            watch.set_busy(shards)
         assert server.call_counts("orders")["GetRecords"] == asked
-        watch._round_seconds = 0.0
-        watch.busy([])  # few shards: what came during the batch is looked for at once
+        watch.round_seconds = 0.0
+        watch.set_busy([])  # few shards: what came during the batch is looked for at once
         _until(lambda: server.call_counts("orders")["GetRecords"] > asked)
 
 
 def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_all() -> None:
     with _watching(1) as (_, watch):
         watch.stop()
-        (followed,) = watch._followed.values()
+        (followed,) = watch._tasks.values()
         _until(lambda: not followed.job.running)  # the look that is under way counts too
-        watch._round_seconds = followed.spent = 0.0
+        watch.round_seconds = followed.cpu_seconds = 0.0
         for settled in (False, False, True):
-            followed.tail.settled = settled
-            watch._count(followed, 1.0)
-        three = watch._round_seconds
-        watch._round_seconds = 0.0
-        watch._count(followed, 1.0)
-        assert three == pytest.approx(3 * watch._round_seconds)
-        assert watch._round_seconds > 0
+            followed.latest.settled = settled
+            followed.add_cpu(1.0)
+        three = watch.round_seconds
+        watch.round_seconds = 0.0
+        followed.add_cpu(1.0)
+        assert three == pytest.approx(3 * watch.round_seconds)
+        assert watch.round_seconds > 0
 
 
-def _waits(followed: Followed) -> bool:
+def _waits(followed: PollTask) -> bool:
     """Whether no look at a shard is under way, and the next one is far away."""
     due = followed.job.due
     return not followed.job.running and due is not None and due > time.monotonic() + 60
@@ -166,12 +166,12 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def _watching(shards: int) -> Iterator[tuple[KinesisServer, ShardWatch]]:
+def _watching(shards: int) -> Iterator[tuple[KinesisServer, ShardMonitor]]:
     """All shards of a stream, looked at once and then every 5 ms."""
     with KinesisServer() as server:
         server.create_stream("orders", shards)
         quick = {"minFetchPeriod": "5ms", "idleFetchPeriod": "5ms"}
-        watch = ShardWatch(parse_read_options(GIVEN | quick | {"endpointUrl": server.url}, {}))
+        watch = ShardMonitor(parse_read_options(GIVEN | quick | {"endpointUrl": server.url}, {}))
         (listing,) = watch.listings(fresh=True)
         watch.follow({(listing.arn, shard): NEW for shard in listing.shards}, [listing])
         watch.refresh(exact=False)
@@ -199,19 +199,19 @@ def test_14_the_end_of_a_batch_is_found_as_often_as_takes_a_part_of_a_core() -> 
         stream.stop()
 
 
-def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(jobs: Jobs) -> None:
+def test_answers_come_in_the_order_of_their_questions_and_an_error_is_raised(jobs: Scheduler) -> None:
     assert jobs.all_of([lambda number=number: number for number in range(50)]) == list(range(50))  # type: ignore[misc]
     with pytest.raises(ZeroDivisionError):
         jobs.all_of([lambda: 1, lambda: 1 // 0])  # type: ignore[list-item]
 
 
-def test_questions_are_asked_side_by_side_when_one_thread_is_idle(jobs: Jobs) -> None:
+def test_questions_are_asked_side_by_side_when_one_thread_is_idle(jobs: Scheduler) -> None:
     jobs.all_of([lambda: 1])
     together = threading.Barrier(3, timeout=PATIENCE)
     assert sorted(jobs.all_of([together.wait] * 3)) == [0, 1, 2]
 
 
-def test_a_job_is_done_again_until_it_says_otherwise_and_never_twice_at_a_time(jobs: Jobs) -> None:
+def test_a_job_is_done_again_until_it_says_otherwise_and_never_twice_at_a_time(jobs: Scheduler) -> None:
     done = threading.Event()
     count = inside = 0
 
@@ -235,7 +235,7 @@ def test_a_job_is_done_again_until_it_says_otherwise_and_never_twice_at_a_time(j
     assert errors == []
 
 
-def test_a_job_that_is_hurried_while_it_runs_is_done_once_more(jobs: Jobs) -> None:
+def test_a_job_that_is_hurried_while_it_runs_is_done_once_more(jobs: Scheduler) -> None:
     began, go, again = threading.Event(), threading.Event(), threading.Event()
 
     def run() -> float:
@@ -253,7 +253,7 @@ def test_a_job_that_is_hurried_while_it_runs_is_done_once_more(jobs: Jobs) -> No
     assert again.wait(PATIENCE)
 
 
-def test_a_job_that_was_dropped_is_not_done_and_one_that_fails_says_so(jobs: Jobs) -> None:
+def test_a_job_that_was_dropped_is_not_done_and_one_that_fails_says_so(jobs: Scheduler) -> None:
     ran = threading.Event()
     dropped, failing = Job(ran.set), Job(lambda: 1 / 0)
     jobs.drop(dropped)

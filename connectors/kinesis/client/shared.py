@@ -1,0 +1,51 @@
+"""What tasks need before their first call, without botocore, which takes 0.2 s to import."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from connectors.core.pool import Cache
+from connectors.core.retry import RetryPolicy, is_transient, retry
+
+if TYPE_CHECKING:
+    from connectors.kinesis.client.client import KinesisClient
+    from connectors.kinesis.options.client import KinesisClientOptions
+
+__all__ = ["patiently", "shared_client"]
+
+T = TypeVar("T")
+
+_clients: Final = Cache(4)
+"""By process and options: a client takes some 10 MB, and a job that fetches new keys for each batch has new options."""
+
+
+def shared_client(options: KinesisClientOptions) -> KinesisClient:
+    """Return this process's client with these options; tasks of one worker share it.
+
+    A client is not shared with a process that was forked after it was made.
+    """
+    from connectors.kinesis.client.client import KinesisClient  # noqa: PLC0415 - see the top
+
+    return _clients.get((os.getpid(), options), lambda: KinesisClient(options))
+
+
+def patiently(
+    attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
+) -> T:
+    """Call until it succeeds, fails for good, ``numRetries`` is used up, or ``sleep`` returns True.
+
+    Raises:
+        ConnectorError: the last error.
+    """
+    left = options.num_retries
+
+    def retryable(error: BaseException) -> bool:
+        nonlocal left
+        left -= 1
+        return left >= 0 and is_transient(error)
+
+    policy = RetryPolicy(cap_seconds=options.max_retry_interval, deadline_seconds=None)
+    return retry(attempt, policy, retryable=retryable, sleep=sleep)
