@@ -78,7 +78,7 @@ CONNECTORS: Final = (
         ("grpc", "grpc_status", "google.auth", "google.protobuf", "numpy", "xxhash"),
         "datasource:PubSubDataSource",
         {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
-        deletion="client.deletion:delete_subscription",
+        deletion="client.client:delete_subscription",
         external_fetch="source.external_fetch:external_plans",
     ),
 )

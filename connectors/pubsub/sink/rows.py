@@ -30,7 +30,7 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.pubsub.client.wire import concatenate, delimited, lengths, prefixes, string_field
-from connectors.pubsub.options.resource_names import full_path, is_name
+from connectors.pubsub.options.kinds import full_path, is_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from connectors.pubsub.client.client import PublishCall, PubSubClient
+    from connectors.pubsub.client.client import PubSubClient
     from connectors.pubsub.options.client import Transport
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.sink.requests import PublishRequest
@@ -77,7 +77,7 @@ class _Held:
     request: PublishRequest
     backoff: Backoff
     give_up_at: float = 0.0
-    call: PublishCall | None = None
+    call: Any = None
 
 
 class Publisher:
@@ -100,7 +100,7 @@ class Publisher:
         self._later: list[tuple[float, int, _Held]] = []
         self._numbers = count()
         self._under_way: set[_Held] = set()
-        self._over: queue.SimpleQueue[_Held] = queue.SimpleQueue()
+        self._over: queue.SimpleQueue[tuple[_Held, ConnectorError | None]] = queue.SimpleQueue()
         self._held = 0
         self._held_bytes = 0
         self._went_well_at = time.monotonic()
@@ -156,7 +156,7 @@ class Publisher:
             wake_at.append(self._went_well_at + _PATIENCE)
         pause = max(min(wake_at) - time.monotonic(), 0.0) if wake_at else None
         with contextlib.suppress(queue.Empty):
-            self._end(self._over.get(timeout=pause))
+            self._end(*self._over.get(timeout=pause))
         self._take_note()
         self._say_once()
 
@@ -164,7 +164,7 @@ class Publisher:
         """Of all that is over, or due again, now."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self._end(self._over.get_nowait())
+                self._end(*self._over.get_nowait())
         while self._later and self._later[0][0] <= time.monotonic():
             self._ready.append(heapq.heappop(self._later)[2])
 
@@ -181,22 +181,21 @@ class Publisher:
                 done=partial(self._note_over, held),
             )
 
-    def _note_over(self, held: _Held, _: PublishCall) -> None:
-        self._over.put(held)
+    def _note_over(self, held: _Held, error: ConnectorError | None) -> None:
+        self._over.put((held, error))
 
-    def _end(self, held: _Held) -> None:
+    def _end(self, held: _Held, error: ConnectorError | None) -> None:
         """A request is over: it is published, comes again, is cut, or fails the task."""
         self._under_way.discard(held)
-        error = None if held.call is None else held.call.error()
         if error is None:
             self._published(held)
-        elif isinstance(error, ConnectorError) and error.transient:
+        elif error.transient:
             due = time.monotonic() + held.backoff.next_delay_seconds(error)
             if due > held.give_up_at:
                 raise error
             self._trouble = error
             heapq.heappush(self._later, (due, next(self._numbers), held))
-        elif isinstance(error, ConnectorError) and error.code == _REFUSED:
+        elif error.code == _REFUSED:
             self._cut(held, error)
         else:
             raise error

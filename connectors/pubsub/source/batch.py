@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connectors.pubsub.options.source import BatchMode
+from connectors.pubsub.options.kinds import BatchMode
 from connectors.spool.stream.batch import KeptRange, plan_kept_rows
 
 if TYPE_CHECKING:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import OptionError, SourceGoneError
 from connectors.pubsub import FORMAT
-from connectors.pubsub.options.source import FetchMode, PubSubReadOptions, parse_read_options
+from connectors.pubsub.options.kinds import FetchMode
+from connectors.pubsub.options.source import parse_read_options
 from connectors.pubsub.source.micro_batch import fetch_plan, fetcher_count, look_at
 from connectors.spool.fetching.external_runner import wait_for_spool
 from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
+    from connectors.pubsub.options.source import PubSubReadOptions
 
 __all__ = ["external_plans"]
 

@@ -17,8 +17,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient, PullStream
 from connectors.pubsub.client.errors import AckFailures
-from connectors.pubsub.options.client import Transport
-from connectors.pubsub.options.credentials import ServiceAccount
+from connectors.pubsub.options.client import ServiceAccount, Transport
 from connectors.pubsub.source.acks import AckSender
 from connectors.pubsub.source.decoder import make_decoder
 from connectors.pubsub.source.leases import Deadlines, Received
@@ -83,8 +82,12 @@ class PubSubFetchSettings:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The settings that `to_json` wrote."""
-        account = ServiceAccount.from_json(value.get("service_account"))
-        return cls(**{**value, "transport": Transport(**value["transport"]), "service_account": account})
+        account = value.get("service_account")
+        parsed = {
+            "transport": Transport(**value["transport"]),
+            "service_account": account and ServiceAccount(**account),
+        }
+        return cls(**{**value, **parsed})
 
 
 class PubSubFetch:

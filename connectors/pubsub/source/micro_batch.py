@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import AccessDeniedError, OptionError
 from connectors.pubsub.client.client import PubSubClient
-from connectors.pubsub.options.credentials import ServiceAccount
-from connectors.pubsub.options.source import FetchMode, SegmentCompression
+from connectors.pubsub.options.client import ServiceAccount
+from connectors.pubsub.options.kinds import FetchMode, SegmentCompression
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.subscription import ensure_subscription, require_readable
 from connectors.spool.fetching.external import ExternalFetching

@@ -10,7 +10,7 @@ from connectors.pubsub.client.client import SubscriptionInfo
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import PubSubClient
-    from connectors.pubsub.options.stream import PubSubStreamOptions
+    from connectors.pubsub.options.source import PubSubReadOptions
 
 __all__ = ["DedupHorizon", "SubscriptionState", "ensure_subscription", "require_readable"]
 
@@ -51,7 +51,7 @@ class SubscriptionState:
     warnings: tuple[str, ...] = ()
 
 
-def ensure_subscription(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new: bool) -> SubscriptionState:
+def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionState:
     """Look at the subscription, and create it where that is asked for and loses nothing.
 
     It is created when absent only if ``topicId`` is given and the spool is new: messages between the end of the one
@@ -121,7 +121,7 @@ def require_readable(info: SubscriptionInfo) -> None:
         )
 
 
-def _create(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new: bool) -> SubscriptionInfo:
+def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionInfo:
     """Create a subscription that is absent, or say why not."""
     name = options.subscription
     if not spool_is_new and options.fail_on_data_loss:
@@ -151,7 +151,7 @@ def _create(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new:
         return client.get_subscription(name)
 
 
-def _horizon(client: PubSubClient, options: PubSubStreamOptions, info: SubscriptionInfo) -> DedupHorizon:
+def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> DedupHorizon:
     """Rule R8: the larger of the subscription's and the topic's retention, unless the option says otherwise."""
     if options.dedup_horizon is not None:
         return _fixed_horizon(options.dedup_horizon, info)
@@ -189,7 +189,7 @@ def _longest_horizon(error: AccessDeniedError) -> DedupHorizon:
     )
 
 
-def _unreadable(options: PubSubStreamOptions, error: AccessDeniedError) -> SubscriptionState:
+def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> SubscriptionState:
     """The role to read the subscription is missing: it can be pulled from, with what is safe for any."""
     if options.dedup_horizon is None:
         horizon = _longest_horizon(error)

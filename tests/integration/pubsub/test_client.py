@@ -39,7 +39,7 @@ from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import GOOGLE, Transport
-from connectors.pubsub.options.stream import PubSubStreamOptions, parse_stream_options
+from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.source.subscription import ensure_subscription, require_readable
 from connectors.testing.pubsub import PubSubServer
 
@@ -68,9 +68,9 @@ def client(server: PubSubServer) -> Iterator[PubSubClient]:
         yield open_client
 
 
-def options(server: PubSubServer, **more: str) -> PubSubStreamOptions:
+def options(server: PubSubServer, **more: str) -> PubSubReadOptions:
     raw = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/spool", "endpoint": server.endpoint}
-    return parse_stream_options(raw | more, {})
+    return parse_read_options(raw | more, {})
 
 
 def call(server: PubSubServer, service: str, method: str, request: Any) -> None:
@@ -607,7 +607,7 @@ def test_retention_of_the_topic_in_the_subscription_needs_no_role_on_the_topic()
     }
     with answering({"GetSubscription": subscription_answer(**fields)}) as target, PubSubClient(plain(target)) as client:
         raw = {"subscriptionid": SUBSCRIPTION, "spoollocation": "/s", "endpoint": target}
-        state = ensure_subscription(client, parse_stream_options(raw, {}), spool_is_new=True)
+        state = ensure_subscription(client, parse_read_options(raw, {}), spool_is_new=True)
     assert (state.horizon.seconds, state.horizon.source) == (5 * DAY, "topic")
     assert state.info is not None
     assert state.info.exactly_once_delivery
@@ -707,10 +707,10 @@ def certificate(key: rsa.RSAPrivateKey, host: str = "localhost", age_days: int =
 IN_A_FRESH_PROCESS = """
 import os, sys
 from connectors.pubsub.client.client import PubSubClient
-from connectors.pubsub.options.stream import parse_stream_options
+from connectors.pubsub.options.source import parse_read_options
 endpoint, key_file = sys.argv[1:]
 raw = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/s", "endpoint": endpoint}
-options = parse_stream_options(raw | {"credentialsfile": key_file}, os.environ)
+options = parse_read_options(raw | {"credentialsfile": key_file}, os.environ)
 with PubSubClient(options.transport, options.credentials_file) as client:
     print(client.get_subscription(options.subscription).topic)
 """

@@ -34,10 +34,6 @@ Answer = Callable[[list[Any]], ConnectorError | None]
 class Call:
     def __init__(self) -> None:
         self.cancelled = False
-        self.failure: ConnectorError | None = None
-
-    def error(self) -> ConnectorError | None:
-        return self.failure
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -90,11 +86,11 @@ class Service:
         time.sleep(self._random.random() / 500)
         with self._lock:
             self._under_way[messages[0].ordering_key] -= 1
-            call.failure = self._answer(messages)
-            if call.failure is None or self._takes_failed:
+            failure = self._answer(messages)
+            if failure is None or self._takes_failed:
                 self.taken += messages
         if not call.cancelled:
-            done(call)
+            done(failure)
 
     def rows(self, key: str = "") -> list[int]:
         return [int(message.data) for message in self.taken if message.ordering_key == key]
