@@ -19,9 +19,8 @@ from connectors.pubsub.client.client import PubSubClient, PullStream
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.options.client import ServiceAccount, Transport
 from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.decoder import make_decoder
 from connectors.pubsub.source.leases import Deadlines, Received
-from connectors.pubsub.source.records import other_ids
+from connectors.pubsub.source.records import make_decoder, other_ids
 from connectors.pubsub.source.streaming_pull import Service, StreamReader
 from connectors.pubsub.source.subscription_monitor import SubscriptionWatch
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus

@@ -24,7 +24,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.client.wire import modify_ack_deadline_requests
-from connectors.pubsub.source.decoder import Decoder
+from connectors.pubsub.source.records import Decoder
 
 __all__ = ["Deadlines", "Received", "SendDeadline"]
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.decoder import make_decoder
 from connectors.pubsub.source.leases import Deadlines, Received
+from connectors.pubsub.source.records import make_decoder
 from tests.support.fetch_waiting import wait_for
 
 SUBSCRIPTION = "projects/project/subscriptions/subscription"
