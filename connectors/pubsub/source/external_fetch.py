@@ -1,4 +1,4 @@
-"""What fetchers of Pub/Sub outside of the query are told: the part of ``connectors fetch`` that knows Pub/Sub."""
+"""The plans of external fetchers of Pub/Sub: the part of ``connectors fetch`` that knows Pub/Sub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from connectors.core.errors import OptionError, SourceGoneError
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import FetchMode
 from connectors.pubsub.options.source import parse_read_options
-from connectors.pubsub.source.micro_batch import fetch_plan, fetcher_count, look_at
+from connectors.pubsub.source.micro_batch import fetch_plan, fetcher_count, read_subscription
 from connectors.spool.fetching.external_runner import wait_for_spool
 from connectors.spool.fetching.target import FetchPlan
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 __all__ = ["external_plans"]
 
-_LOOK_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 1.0
 
 
 def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
-    """The plans of the fetchers, one for each subscription; waits until the query has made the spool.
+    """Return the plans of the fetchers, one for each subscription; wait until the query has created the spool.
 
     Args:
         raw: the options of the query.
         environ: the environment that secrets may come from.
-        fetchers: how many there are of each subscription, in all places together; None for what the options say.
+        fetchers: how many there are of each subscription, on all machines; None for the option of that name.
 
     Raises:
         OptionError: an option is illegal, fetch is not external, or an ordered subscription is to have more than one.
@@ -53,7 +53,7 @@ def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers:
     plans = []
     for source, subscription in enumerate(options.subscriptions):
         one = options.alone(subscription)
-        info = _look_when_made(one)
+        info = _read_once_created(one)
         if fetcher_count(one, info) < options.fetchers:
             one = replace(one, fetchers=1)
         plans.append(
@@ -68,14 +68,14 @@ def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers:
     return plans
 
 
-def _look_when_made(options: PubSubReadOptions) -> SubscriptionInfo | None:
-    """As `look_at`; with ``topicId`` the query makes a subscription that is absent, and that after its spool."""
+def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """Read a subscription; with ``topicId`` the query creates one that is absent, after its spool."""
     end = time.monotonic() + options.max_reader_age
     while True:
         try:
-            return look_at(options)
+            return read_subscription(options)
         except SourceGoneError as error:
             is_absent = error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
             if options.topic is None or not is_absent or time.monotonic() > end:
                 raise
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_RETRY_SECONDS)

@@ -1,19 +1,21 @@
-"""What the source process of a query starts: the spool's stream, and the fetchers of its subscription."""
+"""What the source process of a query starts: the spool's stream, and the fetchers of its subscriptions."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.core.errors import AccessDeniedError, OptionError
+from connectors.core.errors import AccessDeniedError
+from connectors.pubsub import FORMAT
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import ServiceAccount
 from connectors.pubsub.options.kinds import FetchMode, SegmentCompression
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
-from connectors.pubsub.source.subscription import ensure_subscription, require_readable
+from connectors.pubsub.source.subscription import ensure_subscription, require_one_fetcher, require_readable
 from connectors.spool.fetching.external import ExternalFetching
 from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
 from connectors.spool.fetching.target import FetchPlan
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from connectors.spool.ledger.identity import SpoolIdentity
     from connectors.spool.ledger.ledger import Ledger
 
-__all__ = ["fetch_plan", "fetcher_count", "look_at", "open_stream"]
+__all__ = ["fetch_plan", "fetcher_count", "open_stream", "read_subscription"]
 
 _log = logging.getLogger(__name__)
 _SHORTEST_DEADLINE = 10
@@ -45,7 +47,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
     """
     settings = StreamSettings(
         root=str(options.spool_folder),
-        connector="pubsub",
+        connector=FORMAT,
         sources=options.subscriptions,
         fail_on_data_loss=options.fail_on_data_loss,
         starting_position=str(options.starting_position),
@@ -69,26 +71,23 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
             options.spool_folder,
         )
 
-    def start_fetching(ledger: Ledger, wake: Callable[[], None]) -> Started:
-        return _start_fetching(options, ledger, wake)
-
-    return SpoolStream(settings, start_fetching)
+    return SpoolStream(settings, partial(_start_fetching, options))
 
 
 def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
-    """Look at the subscriptions, make them if that is asked for, and start the fetchers."""
+    """Read the subscriptions, create them if the options ask for it, and start the fetchers."""
     is_new = ledger.state.ordinal == 0
     alone = [options.alone(subscription) for subscription in options.subscriptions]
     with PubSubClient(options.transport, options.credentials) as client:
-        found = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
+        states = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
         _seek(client, options, ledger)
-    horizon = max(state.horizon.seconds for state in found)
-    for warning in (warning for state in found for warning in state.warnings):
+    horizon = max(state.horizon.seconds for state in states)
+    for warning in (warning for state in states for warning in state.warnings):
         _log.warning("%s", warning)
     if options.fetch is FetchMode.EXTERNAL:
         return Started(ExternalFetching(ledger, options.max_reader_age), horizon)
     groups = FetcherGroups()
-    for source, (one, state) in enumerate(zip(alone, found, strict=True)):
+    for source, (one, state) in enumerate(zip(alone, states, strict=True)):
         groups.add(_group(one, state, source, ledger, wake, groups))
     groups.start()
     return Started(groups, horizon)
@@ -96,21 +95,21 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
 
 def _group(
     options: PubSubReadOptions,
-    found: SubscriptionState,
+    state: SubscriptionState,
     source: int,
     ledger: Ledger,
     wake: Callable[[], None],
     groups: FetcherGroups,
 ) -> FetcherGroup:
-    """The fetchers of one subscription."""
-    ordered = found.info is None or found.info.message_ordering
+    """Return the fetchers of one subscription."""
+    ordered = state.info is None or state.info.message_ordering
 
     def may_start() -> bool:
         return not ordered or ledger.earlier_fetchers_done(groups.running_beside(group))
 
     group = FetcherGroup(
-        replace(fetch_plan(options, found.info, ledger.identity), source=source),
-        fetcher_count(options, found.info),
+        replace(fetch_plan(options, state.info, ledger.identity), source=source),
+        fetcher_count(options, state.info),
         on_published=lambda _fetcher, _number: wake(),
         may_start=may_start,
         free_bytes=0,
@@ -137,33 +136,25 @@ def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> N
 
 
 def fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> int:
-    """How many processes fetch a subscription.
-
-    One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
+    """Return how many processes fetch a subscription: one, where it has message ordering or that is unknown.
 
     Raises:
         OptionError: more than one fetcher was asked for on a subscription with message ordering.
     """
-    if options.fetchers == 1 or (info is not None and not info.message_ordering):
-        return options.fetchers
-    if info is None:
+    if info is not None:
+        require_one_fetcher(options, info)
+    elif options.fetchers > 1:
         _log.warning(
-            "[PUBSUB_ONE_FETCHER] Whether %s keeps an order is not known, so one process fetches it instead of %d.",
+            "[PUBSUB_ONE_FETCHER] Whether %s has message ordering is unknown, so one process fetches it instead of %d.",
             options.subscription,
             options.fetchers,
         )
         return 1
-    raise OptionError(
-        "PUBSUB_ORDERED_ONE_FETCHER",
-        f"The option fetchers is {options.fetchers}, and a subscription with message ordering is fetched by one "
-        "process, which keeps the order of each key",
-        options.subscription,
-        "Leave fetchers out, or raise streams.",
-    )
+    return options.fetchers
 
 
-def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
-    """What the service tells about the subscription; None when the role for that is missing.
+def read_subscription(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """Return what the service says about the subscription; None when the role for that is missing.
 
     Raises:
         SourceGoneError: it does not exist, or was detached from its topic.
@@ -181,14 +172,8 @@ def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
 
 
 def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool: SpoolIdentity) -> FetchPlan:
-    """What each fetcher is told.
-
-    Args:
-        options: the options of the reader.
-        info: what the service tells about the subscription; None if the role for that is missing.
-        spool: the spool to fetch into, in the folder that the options name.
-    """
-    # A short deadline brings the messages of a crashed fetcher back soon; exactly-once delivery asks for 60 s.
+    """Return the plan of each fetcher; `info` is None if the role to read the subscription is missing."""
+    # A short deadline redelivers the messages of a crashed fetcher soon; exactly-once delivery asks for 60 s.
     deadline = _LONG_DEADLINE if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
     count = options.max_outstanding_messages
     credentials = options.credentials

@@ -1,26 +1,46 @@
-"""The life of a subscription: what it is, whether it can be read, when it is created, how long its ids count."""
+"""A subscription: whether it can be read, when it is created, how long its ids are stored, when it ends.
+
+A subscription whose topic was deleted delivers what it holds (seen on the official emulator, and in
+reference/pubsub.md section 2). So its query stops only when nothing comes any more.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
-from connectors.pubsub.client.client import SubscriptionInfo
+from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
+from connectors.pubsub.client.errors import topic_deleted
+from connectors.pubsub.source.streaming_pull import ServiceHealth
+from connectors.spool.fetching.target import FetchContext
 
 if TYPE_CHECKING:
-    from connectors.pubsub.client.client import PubSubClient
     from connectors.pubsub.options.source import PubSubReadOptions
 
-__all__ = ["DedupHorizon", "SubscriptionState", "ensure_subscription", "require_readable"]
+__all__ = [
+    "DedupHorizon",
+    "SubscriptionMonitor",
+    "SubscriptionState",
+    "ensure_subscription",
+    "require_one_fetcher",
+    "require_readable",
+    "require_topic",
+]
 
-LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
+_LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
 """The longest retention that Pub/Sub offers, for subscriptions and for topics."""
+
+_RETRY_SECONDS: Final = 1.0
+_QUIET_POLL_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class DedupHorizon:
-    """How long the id of a message is kept.
+    """How long the id of a message is stored.
 
     Attributes:
         seconds: the time.
@@ -38,11 +58,11 @@ class SubscriptionState:
     """A subscription that can be pulled from.
 
     Attributes:
-        info: what the service tells about it; None when the role for that is missing. Then nothing is known of its
-            ordering, and it has to be fetched as one with message ordering.
+        info: what the service says about it; None when the role for that is missing. Then its ordering is unknown, and
+            it has to be fetched as one with message ordering.
         created: whether it was created just now.
-        horizon: how long ids are kept.
-        warnings: what the user should be told once, the horizon's warning included.
+        horizon: how long ids are stored.
+        warnings: to be logged once, the horizon's warning included.
     """
 
     info: SubscriptionInfo | None
@@ -52,23 +72,16 @@ class SubscriptionState:
 
 
 def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionState:
-    """Look at the subscription, and create it where that is asked for and loses nothing.
+    """Read the subscription, and create it where the options ask for that and nothing is lost by it.
 
     It is created when absent only if ``topicId`` is given and the spool is new: messages between the end of the one
-    that vanished and the beginning of another are lost. With ``failOnDataLoss=false`` it is created for a used spool
-    too, with a warning.
-
-    Args:
-        client: the client to ask.
-        options: the options of the stream.
-        spool_is_new: whether nothing was ever fetched into the spool.
+    that was deleted and the beginning of another are lost. With ``failOnDataLoss=false`` it is created for a used
+    spool too, with a warning.
 
     Raises:
         SourceGoneError: it is absent and may not be created, or is detached.
         OptionError: it belongs to another topic than ``topicId``, or delivers by itself to somewhere else.
-        AccessDeniedError: it has to be created, and the role for that is missing.
-        CredentialsError: the credentials cannot be read or are refused.
-        ServiceUnavailableError: the service did not answer within the retries.
+        ConnectorError: the call failed, see `PubSubClient`; AccessDeniedError only if it has to be created.
     """
     try:
         info, created = client.get_subscription(options.subscription), False
@@ -77,18 +90,14 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
     except SourceGoneError:
         info, created = _create(client, options, spool_is_new=spool_is_new), True
     require_readable(info)
-    if options.topic is not None and info.topic != options.topic and not info.topic_is_deleted:
-        raise OptionError(
-            "PUBSUB_TOPIC_MISMATCH",
-            f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
-            info.name,
-            "Leave topicId out, or give the topic that the subscription belongs to.",
-        )
+    if not info.topic_is_deleted:
+        require_topic(options, info)
     warnings = list(info.warnings)
     if created and not spool_is_new:
         warnings.append(
-            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} had vanished and was created again, because "
-            "failOnDataLoss is false: what it had not delivered, and what was published until now, is lost."
+            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} did not exist any more and was created "
+            "again, because failOnDataLoss is false: what it had not delivered, and what was published until now, is "
+            "lost."
         )
     horizon = _horizon(client, options, info)
     if horizon.warning:
@@ -97,9 +106,7 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
 
 
 def require_readable(info: SubscriptionInfo) -> None:
-    """Refuse a subscription that delivers nothing to a puller; also for looking again while a query runs.
-
-    One whose topic was deleted delivers what it holds: see `SubscriptionInfo.topic_is_deleted`.
+    """Refuse a subscription that cannot be pulled from; one whose topic was deleted still delivers what it holds.
 
     Raises:
         SourceGoneError: it is detached.
@@ -121,8 +128,39 @@ def require_readable(info: SubscriptionInfo) -> None:
         )
 
 
+def require_topic(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
+    """Refuse a subscription of another topic.
+
+    Raises:
+        OptionError: there is a ``topicId``, and it names another topic.
+    """
+    if options.topic is not None and info.topic != options.topic:
+        raise OptionError(
+            "PUBSUB_TOPIC_MISMATCH",
+            f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
+            info.name,
+            "Leave topicId out, or give the topic that the subscription belongs to.",
+        )
+
+
+def require_one_fetcher(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
+    """Refuse several fetchers where one process keeps the order (rule R3).
+
+    Raises:
+        OptionError: the subscription has message ordering, and ``fetchers`` is not 1.
+    """
+    if info.message_ordering and options.fetchers > 1:
+        raise OptionError(
+            "PUBSUB_ORDERED_ONE_FETCHER",
+            f"The option fetchers is {options.fetchers}, and a subscription with message ordering is fetched by one "
+            "process, which keeps the order of each key",
+            info.name,
+            "Leave fetchers out, or raise streams.",
+        )
+
+
 def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionInfo:
-    """Create a subscription that is absent, or say why not."""
+    """Create a subscription that is absent, or raise why not."""
     name = options.subscription
     if not spool_is_new and options.fail_on_data_loss:
         raise SourceGoneError(
@@ -147,12 +185,12 @@ def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: b
     except ConnectorError as error:
         if error.code != "PUBSUB_SUBSCRIPTION_EXISTS":
             raise
-        # Someone else was faster, or the answer to our own call was lost.
+        # Someone else was faster, or the response to our own call was lost.
         return client.get_subscription(name)
 
 
 def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> DedupHorizon:
-    """Rule R8: the larger of the subscription's and the topic's retention, unless the option says otherwise."""
+    """Return the larger of the subscription's and the topic's retention (rule R8), unless the option sets another."""
     if options.dedup_horizon is not None:
         return _fixed_horizon(options.dedup_horizon, info)
     topic_retention = info.topic_retention_seconds
@@ -162,41 +200,141 @@ def _horizon(client: PubSubClient, options: PubSubReadOptions, info: Subscriptio
         except AccessDeniedError as error:
             return _longest_horizon(error)
         except SourceGoneError:
-            # It was deleted since the subscription was looked at, and what it kept can be sought no more.
+            # It was deleted since the subscription was read, and a seek cannot bring back what it retained.
             topic_retention = None
     if topic_retention is not None and topic_retention > info.retention_seconds:
         return DedupHorizon(topic_retention, "topic")
     return DedupHorizon(info.retention_seconds, "subscription")
 
 
-def _fixed_horizon(seconds: float, info: SubscriptionInfo | None) -> DedupHorizon:
-    if info is None or info.retention_seconds <= seconds:
-        return DedupHorizon(seconds, "option")
-    return DedupHorizon(
-        seconds,
-        "option",
-        f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} keeps messages "
-        f"for {info.retention_seconds:g} s: a message that is redelivered later than dedupHorizon gives a second row.",
-    )
+def _fixed_horizon(seconds: float, info: SubscriptionInfo) -> DedupHorizon:
+    warning = ""
+    if info.retention_seconds > seconds:
+        warning = (
+            f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} retains "
+            f"messages for {info.retention_seconds:g} s: a message that is redelivered later than dedupHorizon gives a "
+            "second row."
+        )
+    return DedupHorizon(seconds, "option", warning)
 
 
 def _longest_horizon(error: AccessDeniedError) -> DedupHorizon:
     return DedupHorizon(
-        LONGEST_RETENTION_SECONDS,
+        _LONGEST_RETENTION_SECONDS,
         "unreadable",
-        f"[PUBSUB_RETENTION_UNREADABLE] {error.what} ({error.where}). Ids are kept for 31 days, the longest retention "
-        f"there is. {error.action} Or set dedupHorizon.",
+        f"[PUBSUB_RETENTION_UNREADABLE] {error.what} ({error.where}). Ids are stored for 31 days, the longest "
+        f"retention there is. {error.action} Or set dedupHorizon.",
     )
 
 
 def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> SubscriptionState:
-    """The role to read the subscription is missing: it can be pulled from, with what is safe for any."""
+    """Return what is safe for any subscription: the role to read it is missing, but it can be pulled from."""
     if options.dedup_horizon is None:
         horizon = _longest_horizon(error)
         return SubscriptionState(None, created=False, horizon=horizon, warnings=(horizon.warning,))
     warning = (
-        f"[PUBSUB_SUBSCRIPTION_UNREADABLE] {error.what} ({error.where}). Whether its messages are ordered is not "
-        f"known, so one process fetches them. {error.action}"
+        f"[PUBSUB_SUBSCRIPTION_UNREADABLE] {error.what} ({error.where}). Whether its messages are ordered is unknown, "
+        f"so one process fetches them. {error.action}"
     )
-    horizon = _fixed_horizon(options.dedup_horizon, None)
+    horizon = DedupHorizon(options.dedup_horizon, "option")
     return SubscriptionState(None, created=False, horizon=horizon, warnings=(warning,))
+
+
+class SubscriptionMonitor:
+    """Reads the subscription when a stream was opened, and now and then: a deleted topic shows only there.
+
+    Args:
+        read: reads the subscription.
+        health: says when a stream needs a response of any kind; hears of responses.
+        context: hears why nothing more will come.
+        every_seconds: how often the first fetcher reads it without a reason.
+        quiet_seconds: how long nothing has to come from a subscription without a topic before it counts as empty: as
+            long as a fetcher that died may have held messages.
+        response_awaited: whether some stream is open whose health is unknown.
+        reading: whether all streams are open, and there is room for what they bring.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], SubscriptionInfo],
+        health: ServiceHealth,
+        context: FetchContext,
+        *,
+        every_seconds: float,
+        quiet_seconds: float,
+        response_awaited: Callable[[], bool],
+        reading: Callable[[], bool],
+    ) -> None:
+        self._read = read
+        self._health = health
+        self._context = context
+        self._every: float | None = every_seconds if context.index == 0 else None
+        self._quiet_seconds = quiet_seconds
+        self._response_awaited = response_awaited
+        self._reading = reading
+        self._closed = threading.Event()
+        self._gone: SourceGoneError | None = None
+        self._quiet_since = 0.0
+
+    def close(self) -> None:
+        """Make `run` return soon."""
+        self._closed.set()
+        self._health.check_wanted.set()
+
+    def run(self) -> None:
+        """Check until it is closed, or nothing more will come."""
+        next_check = self._next_check()
+        while True:
+            wanted = self._health.check_wanted.wait(self._pause(next_check))
+            self._health.check_wanted.clear()
+            if self._closed.is_set() or self._is_drained():
+                return
+            if wanted and not self._response_awaited():
+                continue
+            if wanted or time.monotonic() >= next_check:
+                if not self._check():
+                    return
+                next_check = self._next_check()
+
+    def _next_check(self) -> float:
+        return float("inf") if self._every is None else time.monotonic() + self._every
+
+    def _pause(self, next_check: float) -> float | None:
+        if self._gone is not None:
+            return _QUIET_POLL_SECONDS
+        return None if self._every is None else max(next_check - time.monotonic(), 0.0)
+
+    def _check(self) -> bool:
+        """Read it once; return whether to go on."""
+        try:
+            info = self._read()
+            require_readable(info)
+            if info.topic_is_deleted and self._gone is None:
+                self._quiet_since, self._gone = time.monotonic(), topic_deleted(info.name)
+        except AccessDeniedError:
+            # A response, and no reason to stop: pulling needs another role than reading the subscription.
+            self._health.responded()
+            self._every = None
+        except ConnectorError as error:
+            if not error.transient:
+                self._context.fail(error)
+                return False
+            self._health.failed(error)
+            self._health.check_wanted.set()
+            self._closed.wait(_RETRY_SECONDS)
+        else:
+            self._health.responded()
+        self._context.changed()
+        return True
+
+    def _is_drained(self) -> bool:
+        """Whether the topic is gone and nothing came for long enough; then the query stops."""
+        if self._gone is None:
+            return False
+        now = time.monotonic()
+        if not self._reading():
+            self._quiet_since = now
+        if now - max(self._quiet_since, self._health.last_delivery or 0.0) < self._quiet_seconds:
+            return False
+        self._context.fail(self._gone)
+        return True

@@ -465,7 +465,7 @@ def test_a_subscription_that_vanishes_stops_the_query(fetching: Fetching) -> Non
 
 
 def test_a_subscription_that_loses_its_topic_stops_the_query(fetching: Fetching) -> None:
-    group = fetching.start(fetching.plan(fetching.settings(look_every_seconds=0.2)))
+    group = fetching.start(fetching.plan(fetching.settings(check_every_seconds=0.2)))
     wait_for(lambda: group.healthy)
     delete(fetching, "Publisher/DeleteTopic", TOPIC)
     assert wait_for(group.terminal_error).code == "PUBSUB_TOPIC_DELETED"
