@@ -79,7 +79,7 @@ CONNECTORS: Final = (
         "datasource:PubSubDataSource",
         {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
         deletion="client.client:delete_subscription",
-        external_fetch="source.external_fetch:external_plans",
+        external_fetch="source.micro_batch:external_plans",
     ),
 )
 

@@ -51,20 +51,13 @@ _UNARY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """What the service says about a subscription.
+    """What the service says about a subscription; name and topics are full paths.
 
     Attributes:
-        name: its full path.
-        topic: full path of its topic, or ``_deleted-topic_``.
-        ack_deadline_seconds: its default deadline.
+        topic: its topic, or ``_deleted-topic_``.
         retention_seconds: how long it retains messages that are not acked.
         topic_retention_seconds: how long its topic retains messages, where the service says so here.
-        message_ordering: whether messages with an ordering key come in order.
-        exactly_once_delivery: whether the feature of that name is on.
-        detached: whether it was detached from its topic.
         delivery: ``pull``, or where it delivers to by itself.
-        filter: its filter, or an empty text.
-        dead_letter_topic: full path of its dead-letter topic, or an empty text.
     """
 
     name: str
@@ -152,12 +145,7 @@ class PullStream:
         return self
 
     def __next__(self) -> bytes:
-        """Return the next response.
-
-        Raises:
-            StopIteration: the stream ended in good order, or was cancelled here.
-            ConnectorError: it broke; transient if another stream may do better.
-        """
+        """Return the next response; raise ConnectorError if the stream broke, transient if another may do better."""
         try:
             response: bytes = next(self._responses)
         except grpc.RpcError as error:
@@ -234,13 +222,9 @@ class PubSubClient:
     ) -> PullStream:
         """Open a stream. Its health is unknown before the first response or error.
 
-        Args:
-            subscription: full path.
-            ack_deadline_seconds: 10 to 600; the deadline of what it delivers.
-            client_id: streams with the same id are one client to the service, which then leaves an ordering key
-                with it when a stream is reopened.
-            max_outstanding_messages: messages not acked at which the service pauses; 0 for no limit.
-            max_outstanding_bytes: likewise in bytes. The service takes both only here, at the beginning.
+        The deadline is that of what it delivers, 10 to 600. Streams with the same client id are one client to the
+        service, which then leaves an ordering key with it when a stream is reopened. The service pauses at so many
+        messages or bytes that are not acked, 0 for no limit; it takes both only here, at the beginning.
         """
         request = wire_message("StreamingPullRequest")(
             subscription=subscription,
@@ -257,34 +241,20 @@ class PubSubClient:
         return self._streaming_pull(requests)
 
     def acknowledge(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
-        """Send an encoded ``AcknowledgeRequest``, once.
-
-        Raises:
-            ConnectorError: it failed as a whole; transient if it may be sent again.
-        """
+        """Send an encoded ``AcknowledgeRequest``, once; raise ConnectorError if it failed as a whole."""
         return self._acknowledge("Acknowledge", subscription, request, timeout_seconds)
 
     def modify_ack_deadline(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
-        """Send an encoded ``ModifyAckDeadlineRequest``, once; a deadline of 0 is a nack.
-
-        Raises:
-            ConnectorError: it failed as a whole; transient if it may be sent again.
-        """
+        """Send an encoded ``ModifyAckDeadlineRequest``, once, as `acknowledge`; a deadline of 0 is a nack."""
         return self._acknowledge("ModifyAckDeadline", subscription, request, timeout_seconds)
 
     def publish(
         self, topic: str, request: bytes, *, timeout_seconds: float, done: Callable[[ConnectorError | None], None]
     ) -> Any:
-        """Begin to send an encoded ``PublishRequest``, once.
+        """Begin to send an encoded ``PublishRequest``, once; return the call, which has a method `cancel`.
 
-        Args:
-            topic: the topic that the request names.
-            request: the request.
-            timeout_seconds: when it fails in any case.
-            done: called by a thread of gRPC with the error, or None, when it is over; not if it is cancelled.
-
-        Returns:
-            The call, with a method `cancel`; one that is cancelled may have taken effect.
+        A thread of gRPC calls `done` with the error, or None, when it is over; not if it is cancelled. A call that is
+        cancelled may have taken effect.
         """
         call = RpcCall("Publish", topic, self._transport)
         future = self._unary["Publish"].future(request, timeout=timeout_seconds)
@@ -306,9 +276,7 @@ class PubSubClient:
     def create_subscription(self, subscription: str, topic: str) -> SubscriptionInfo:
         """Create a pull subscription with the service's defaults.
 
-        Raises:
-            ConnectorError: also with the code ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one already, perhaps because
-                a response was lost.
+        It fails with ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one already, perhaps because a response was lost.
         """
         request = wire_message("Subscription")(name=subscription, topic=topic)
         project = "/".join(subscription.split("/")[:2])
@@ -359,15 +327,7 @@ class PubSubClient:
 
 
 def delete_subscription(subscription: str, raw: Mapping[str, str]) -> None:
-    """Delete a subscription, by its full path.
-
-    Args:
-        subscription: full path.
-        raw: how the service is reached: ``endpoint``, ``credentialsFile``, ``allowInsecure``.
-
-    Raises:
-        ConnectorError: an option is illegal, or the call failed; see `PubSubClient`.
-    """
+    """Delete a subscription, reached as ``endpoint``, ``credentialsFile`` and ``allowInsecure`` in `raw` say."""
     options = parse_options(PubSubClientOptions, raw, os.environ, FORMAT)
     with PubSubClient(connection_transport(options, os.environ), options.credentials_file) as client:
         client.delete_subscription(subscription)

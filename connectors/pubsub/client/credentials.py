@@ -29,8 +29,7 @@ _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - a
 def tls_credentials(source: Path | ServiceAccount | None) -> grpc.ChannelCredentials:
     """Return what a channel needs for TLS and for calls with these credentials, or the default ones.
 
-    Raises:
-        CredentialsError: the credentials cannot be used; with no text of another library, which may hold secrets.
+    Raises CredentialsError, with no text of another library, which may hold secrets.
     """
     make_plugin: Any = AuthMetadataPlugin  # comes without types
     plugin = make_plugin(_load(source), Request())

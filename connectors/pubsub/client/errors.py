@@ -50,13 +50,9 @@ _SECRETS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """A call as its errors name it.
+    """A call as its errors name it: the method, the full path of what it is about, and where it goes.
 
-    Attributes:
-        method: name of the method, for example ``GetSubscription``.
-        resource: full path of what it is about.
-        transport: where it goes.
-        granted_on: full path of what its role is granted on; `resource` when empty.
+    `granted_on` is the full path of what its role is granted on; empty for `resource`.
     """
 
     method: str
@@ -86,12 +82,9 @@ def ack_failures(reasons: Mapping[str, str]) -> AckFailures | None:
 
 
 def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    """Build the error for a failed call.
+    """Build the error for a failed call, from the name of its gRPC status and the service's text.
 
-    Args:
-        call: the call.
-        status: name of the gRPC status code.
-        detail: the service's text; shown in one line, cut, and without anything that looks like a credential.
+    The text is shown in one line, cut, and without anything that looks like a credential.
     """
     if _CERTIFICATE.search(detail):
         return _untrusted(call, detail)

@@ -116,20 +116,12 @@ def cut(ends: npt.NDArray[np.int64], max_values: int, max_bytes: int) -> Iterato
 
 
 def acknowledge_requests(subscription: str, ack_ids: pa.Array) -> Iterator[bytes]:
-    """Yield encoded AcknowledgeRequests with every ack id once, in order, within the limits of the service.
-
-    Raises:
-        ValueError: an id is NULL.
-    """
+    """Yield encoded AcknowledgeRequests with every ack id once, in order; raise ValueError for a NULL."""
     return _requests(string_field(1, subscription), 2, ack_ids)
 
 
 def modify_ack_deadline_requests(subscription: str, ack_ids: pa.Array, seconds: int) -> Iterator[bytes]:
-    """Yield encoded ModifyAckDeadlineRequests with every ack id once, in order; a deadline of 0 is a nack.
-
-    Raises:
-        ValueError: an id is NULL, or the deadline is not from 0 to 600.
-    """
+    """Yield the like ModifyAckDeadlineRequests, for a deadline of 0 (a nack) to 600 s, else ValueError."""
     if not 0 <= seconds <= _LONGEST_DEADLINE:
         raise ValueError(f"a deadline of {seconds} seconds; the service takes 0 to 600")
     # As every field of proto3, a zero is left out.

@@ -116,7 +116,7 @@ class PubSubClientOptions:
 
 
 def decide_transport(endpoint: str | None, emulator: str | None, *, allow_insecure: bool) -> Transport:
-    """Decide where the service is reached, and whether by TLS.
+    """Decide where the service is reached, and whether by TLS; raise OptionError where plaintext is not allowed.
 
     1. Without ``endpoint``, the emulator is used when there is one, in plaintext; else Google's endpoint, by TLS.
     2. ``https://`` asks for TLS, ``http://`` for plaintext.
@@ -124,11 +124,7 @@ def decide_transport(endpoint: str | None, emulator: str | None, *, allow_insecu
        ``allow_insecure``.
     4. Plaintext to anything but loopback and the emulator's address needs ``allow_insecure``.
 
-    A name counts as loopback only if it is ``localhost`` or below it: no name is resolved. An empty ``emulator`` is
-    none.
-
-    Raises:
-        OptionError: the endpoint or the emulator is malformed, or asks for plaintext where that is not allowed.
+    A name counts as loopback only if it is ``localhost`` or below it: no name is resolved.
     """
     emulator_target = _emulator_target(emulator) if emulator else None
     if endpoint is None:
@@ -188,13 +184,8 @@ def connection_transport(
 ) -> Transport:
     """Decide from the options and the environment where the service is.
 
-    Args:
-        options: the options; their ``transport`` is not used.
-        environ: the environment of the driver.
-        credentials_option: the option that gives credentials, if it is another one than credentialsFile.
-
-    Raises:
-        OptionError: they contradict each other, or would send data or credentials without TLS.
+    `credentials_option` is the option that gives credentials, if it is not credentialsFile. Raises OptionError if the
+    options contradict each other, or would send data or credentials without TLS.
     """
     transport = decide_transport(
         options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure
@@ -210,11 +201,7 @@ def connection_transport(
 
 
 def _check_emulator(transport: Transport, credentials_option: str | None, *, by_environment: bool) -> None:
-    """Warn where the environment alone decides that no TLS or no credentials are used.
-
-    Raises:
-        OptionError: credentials are given, and the emulator is another machine.
-    """
+    """Warn where the environment alone decides against TLS or credentials; refuse to lose credentials by it."""
     if is_loopback(transport.target.rpartition(":")[0].strip("[]")):
         if credentials_option is not None and by_environment:
             _warn_of_emulator(transport.target, f"so the option {credentials_option} is not used")

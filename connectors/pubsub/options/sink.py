@@ -83,15 +83,7 @@ class PubSubWriteOptions(PubSubClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubWriteOptions:
-    """Parse and check the options of a sink.
-
-    Args:
-        raw: option names, in any case, and their texts, as Spark passes them.
-        environ: the environment of the driver.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, or in conflict with another.
-    """
+    """Parse and check the options of a sink; raise OptionError for what is unknown, missing or illegal."""
     own = {key: value for key, value in raw.items() if key.lower() != _ASYNC_PROGRESS}
     options = parse_options(PubSubWriteOptions, own, environ, FORMAT)
     asynchronous = next((value for key, value in raw.items() if key.lower() == _ASYNC_PROGRESS), "false")

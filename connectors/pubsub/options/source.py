@@ -394,16 +394,10 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> PubSubReadOptions:
-    """Parse and check the options of a reader.
+    """Parse and check the options of a reader; raise OptionError for what is unknown, missing or illegal.
 
-    Args:
-        raw: option names, in any case, and their texts, as Spark passes them.
-        environ: the environment of the driver.
-        streaming: whether it is a stream; None if the caller does not know, then only what both have in common is
-            checked.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
+    `streaming` says whether it is a stream; None if the caller does not know, then only what both kinds of read have
+    in common is checked.
     """
     names = {key.lower() for key in raw if raw.get(key) is not None}
     own = {key: value for key, value in raw.items() if key.lower() != DELETE_ON_STOP.lower()}

@@ -28,11 +28,9 @@ _TOPIC: Final = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishRequest:
-    """Messages that are sent together.
+    """Messages that are sent together; their ordering key is empty for messages without order.
 
     Attributes:
-        topic: full path.
-        ordering_key: of all of them; empty for messages without order.
         messages: the encoded messages of more requests than this one.
         ends: where in them each of these begins and, last, where they end.
         numbers: the number of each row in its partition.
@@ -66,11 +64,7 @@ class PublishRequest:
 def publish_requests(
     batches: Iterable[pa.RecordBatch], columns: SinkColumns, stamp: RowStamp
 ) -> Iterator[PublishRequest]:
-    """Yield the requests for all rows of a task; the rows of a topic and ordering key stay in their order.
-
-    Raises:
-        ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published.
-    """
+    """Yield the requests for all rows of a task; the rows of a topic and ordering key stay in their order."""
     gathered: list[EncodedRows] = []
     size = first = 0
     for batch in batches:

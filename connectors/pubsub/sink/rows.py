@@ -80,11 +80,7 @@ class SinkColumns:
 
 
 def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumns:
-    """Find the columns of a sink, with names in any case, as in Spark SQL; others are ignored.
-
-    Raises:
-        OptionError: a column is missing, is there twice, or has a type that cannot be written.
-    """
+    """Find the columns of a sink, in any case, as Spark SQL does, and ignore others; raise OptionError for a bad one."""
     names: dict[str, str] = {}
     types: dict[str, DataType] = {}
     for field in schema:
@@ -196,12 +192,9 @@ class _Attributes:
 
 
 def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> Iterator[EncodedRows]:
-    """Yield the messages of a batch, some tens of megabytes at a time.
+    """Yield the messages of a batch, some tens of megabytes at a time; `first` is the number of its first row.
 
-    `first` is the number of the first row in its partition.
-
-    Raises:
-        ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; with its number, and the reason.
+    Raises ConnectorError, ``PUBSUB_BAD_ROW``, with the number of a row that cannot be published, and the reason.
     """
     payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
     if len(payloads) and batch.nbytes <= _SLICE_BYTES:

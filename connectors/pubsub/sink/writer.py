@@ -61,13 +61,7 @@ class _Pending:
 
 
 class Publisher:
-    """Publishes the requests of one task.
-
-    Args:
-        client: to publish by; other tasks may use it too.
-        options: how much may be in flight, and how long a request is retried.
-        task: names the task in errors.
-    """
+    """Publishes the requests of one task, whose name is for errors; other tasks may use the client too."""
 
     def __init__(self, client: PubSubClient, options: PubSubWriteOptions, task: str) -> None:
         self._client = client
@@ -91,11 +85,7 @@ class Publisher:
         self._warned = False
 
     def publish(self, request: PublishRequest) -> None:
-        """Take a request over; wait while too much is in flight.
-
-        Raises:
-            ConnectorError: this request or one before could not be published.
-        """
+        """Take a request over; wait while too much is in flight, and raise the first error of any request."""
         while self._pending and (self._pending_bytes + request.size > self._most_bytes or self._pending >= _MOST_READY):
             self._step()
         if not self._pending:
@@ -115,11 +105,7 @@ class Publisher:
         self._send_ready()
 
     def finish(self) -> None:
-        """Wait until all is published.
-
-        Raises:
-            ConnectorError: a request could not be published.
-        """
+        """Wait until all is published; raise the first error."""
         while self._pending:
             self._step()
 
@@ -210,11 +196,7 @@ class Publisher:
             del self._lanes[name]
 
     def _split(self, pending: _Pending, error: ConnectorError) -> None:
-        """Halve a refused request, of which nothing was published, to find the row that the service refuses.
-
-        Raises:
-            ConnectorError: it was one row alone.
-        """
+        """Halve a refused request, of which nothing was published, to find the row that the service refuses."""
         request = pending.request
         if len(request) == 1:
             raise ConnectorError(
@@ -244,11 +226,7 @@ _clients: Final[Kept[tuple[Transport, Path | None], PubSubClient]] = Kept(lambda
 def publish_batches(
     batches: Iterable[pa.RecordBatch], columns: SinkColumns, options: PubSubWriteOptions, stamp: RowStamp
 ) -> int:
-    """Publish all rows of some batches, wait until the service has acknowledged each, and return their number.
-
-    Raises:
-        ConnectorError: a row could not be published; others may have been.
-    """
+    """Publish all rows of some batches, wait until the service has acknowledged them, and return their number."""
     from connectors.pubsub.client.client import PubSubClient  # noqa: PLC0415 - tasks that read load no grpc
 
     key = options.transport, options.credentials_file

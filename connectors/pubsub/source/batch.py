@@ -59,11 +59,7 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
     """Return the folder that holds the rows of a batch read, and its partitions.
 
     A peek ends ``peekTime`` after its stream is open, or as soon as there are ``peekMaxRows`` rows, and hands all
-    messages back. It creates no subscription.
-
-    Raises:
-        ConnectorError: the spool cannot be read, see `connectors.spool.stream.batch.plan_kept_rows`; or, for a peek,
-            the subscription cannot be read, or the service is not reached within ``startTimeout``.
+    messages back. It creates no subscription, and fails if the service is not reached within ``startTimeout``.
     """
     if options.batch_mode is BatchMode.PEEK:
         root, rows = _peek(options)

@@ -48,10 +48,7 @@ class PubSubFetchSettings:
 
     Attributes:
         subscription: full path.
-        transport: where the service is.
-        credentials_file: key file, or None.
-        service_account: credentials, or None; without both, application default credentials.
-        streams: how many pull streams.
+        service_account: without it and a key file, application default credentials are used.
         ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
         max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
         max_outstanding_messages: likewise in messages.
@@ -90,15 +87,7 @@ class PubSubFetchSettings:
 
 
 class PubSubFetch:
-    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`.
-
-    Args:
-        settings: a `PubSubFetchSettings` as JSON.
-        context: of the process.
-
-    Raises:
-        CredentialsError: the credentials cannot be read.
-    """
+    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`."""
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
         parsed = self._settings = PubSubFetchSettings.from_json(settings)

@@ -42,14 +42,10 @@ _NACK_TRIES: Final = 3
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """Messages that are held: a response as it came, or a block that some responses became.
+    """Messages that are held: a response, as wire bytes, or a block that some responses became, with its ack ids.
 
-    Attributes:
-        response: wire bytes; None for a block.
-        ack_ids: of a block, one a row; None for a response.
-        leased_at: when its deadline began to run, by the clock of `Deadlines`.
-        deadline_seconds: that deadline.
-        due: the part of the deadline after which it is extended; random, so that not all come at once.
+    The deadline runs from `leased_at`, by the clock of `Deadlines`. After the part `due` of it, it is extended; that
+    is random, so that not all come at once.
     """
 
     response: bytes | None

@@ -1,22 +1,25 @@
-"""What the source process of a query starts: the spool's stream, and the fetchers of its subscriptions."""
+"""What the source process of a query starts, and the plans of its fetchers, also of external ones."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.core.errors import AccessDeniedError
+from connectors.core.errors import AccessDeniedError, OptionError, SourceGoneError
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import ServiceAccount
 from connectors.pubsub.options.kinds import FetchMode, SegmentCompression
+from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.subscription import ensure_subscription, require_one_fetcher, require_readable
 from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.external_runner import wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.stream.background import Started
@@ -26,25 +29,21 @@ from connectors.spool.stream.seek import carry_out_seek
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
-    from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.subscription import SubscriptionState
     from connectors.spool.ledger.identity import SpoolIdentity
     from connectors.spool.ledger.ledger import Ledger
 
-__all__ = ["fetch_plan", "fetcher_count", "open_stream", "read_subscription"]
+__all__ = ["external_plans", "fetch_plan", "open_stream", "read_subscription"]
 
 _log = logging.getLogger(__name__)
 _SHORTEST_DEADLINE = 10
 _LONG_DEADLINE = 60
 _LONGEST_DEADLINE = 600
+_RETRY_SECONDS = 1.0
 
 
 def open_stream(options: PubSubReadOptions) -> SpoolStream:
-    """Open the spool of a query and start its fetchers, in the background.
-
-    Raises:
-        SpoolError: the spool cannot be used; see `connectors.spool.stream.micro_batch.SpoolStream`.
-    """
+    """Open the spool of a query and start its fetchers, in the background."""
     settings = StreamSettings(
         root=str(options.spool_folder),
         connector=FORMAT,
@@ -109,7 +108,7 @@ def _group(
 
     group = FetcherGroup(
         replace(fetch_plan(options, state.info, ledger.identity), source=source),
-        fetcher_count(options, state.info),
+        _fetcher_count(options, state.info),
         on_published=lambda _fetcher, _number: wake(),
         may_start=may_start,
         free_bytes=0,
@@ -135,12 +134,8 @@ def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> N
         )
 
 
-def fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> int:
-    """Return how many processes fetch a subscription: one, where it has message ordering or that is unknown.
-
-    Raises:
-        OptionError: more than one fetcher was asked for on a subscription with message ordering.
-    """
+def _fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> int:
+    """Return how many processes fetch a subscription: one, where it has message ordering or that is unknown."""
     if info is not None:
         require_one_fetcher(options, info)
     elif options.fetchers > 1:
@@ -154,12 +149,7 @@ def fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> 
 
 
 def read_subscription(options: PubSubReadOptions) -> SubscriptionInfo | None:
-    """Return what the service says about the subscription; None when the role for that is missing.
-
-    Raises:
-        SourceGoneError: it does not exist, or was detached from its topic.
-        OptionError: it delivers by itself to somewhere else.
-    """
+    """Read a subscription that can be pulled from, and log its warnings; None when the role for that is missing."""
     with PubSubClient(options.transport, options.credentials) as client:
         try:
             info = client.get_subscription(options.subscription)
@@ -205,3 +195,53 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
         **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
         **({} if count is None else {"max_held_rows": count}),
     )
+
+
+def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
+    """Return the plans of the fetchers, one for each subscription; wait until the query has created the spool.
+
+    `raw` are the options of the query; `fetchers` is their number for each subscription, on all machines, or None for
+    the option of that name.
+    """
+    options = parse_read_options(raw, environ, streaming=True)
+    if options.fetch is not FetchMode.EXTERNAL:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            f"The option fetch is {options.fetch}, and fetchers outside of the query need it to be external",
+            FORMAT,
+            "Give fetch=external to the query and to its fetchers.",
+        )
+    if fetchers is not None:
+        options = replace(options, fetchers=fetchers)
+    identity = wait_for_spool(
+        str(options.spool_folder), options.store_access, FORMAT, options.subscriptions, options.max_reader_age
+    )
+    plans = []
+    for source, subscription in enumerate(options.subscriptions):
+        one = options.alone(subscription)
+        info = _read_once_created(one)
+        if _fetcher_count(one, info) < options.fetchers:
+            one = replace(one, fetchers=1)
+        plans.append(
+            replace(
+                fetch_plan(one, info, identity),
+                source=source,
+                share_of=one.fetchers * len(options.subscriptions),
+                max_spool_bytes=options.max_spool_bytes,
+                max_reader_age=options.max_reader_age,
+            )
+        )
+    return plans
+
+
+def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """Read a subscription; with ``topicId`` the query creates one that is absent, after its spool."""
+    end = time.monotonic() + options.max_reader_age
+    while True:
+        try:
+            return read_subscription(options)
+        except SourceGoneError as error:
+            is_absent = error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
+            if options.topic is None or not is_absent or time.monotonic() > end:
+                raise
+        time.sleep(_RETRY_SECONDS)

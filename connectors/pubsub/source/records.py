@@ -174,12 +174,9 @@ class PlainDecoder:
 
 
 class FastDecoder:
-    """Reads responses by ptars, without a Python object for a message.
+    """Reads responses by ptars, without a Python object for a message; ImportError where it is not installed.
 
     Use it under a `GuardedDecoder`: it may raise anything, and for bytes that are no response it may give rows.
-
-    Raises:
-        ImportError: ptars is not installed.
     """
 
     def __init__(self) -> None:
@@ -212,14 +209,8 @@ class FastDecoder:
 class GuardedDecoder:
     """Uses the fast decoder as long as it gives what the plain one gives. Any thread may use it.
 
-    The first responses of a process, one in many later, and any result without rows are read by both. Nothing is lost
-    when the fast one fails or differs: the same bytes are read by the plain one, before anything is acked.
-
-    Args:
-        fast: the decoder to use, or None to use the plain one only.
-        plain: the reference.
-        first: how many responses with messages are compared at first.
-        every: of which number of responses one is compared later.
+    The first responses of a process, one of `every` later, and any result without rows are read by both. Nothing is
+    lost when the fast one fails or differs: the same bytes are read by the plain one, before anything is acked.
     """
 
     def __init__(
@@ -322,11 +313,7 @@ class _Columns:
     attribute_values: pa.Array
 
     def assemble(self) -> ReceivedMessages:
-        """Make rows of the columns.
-
-        Raises:
-            ConnectorError: ``PUBSUB_RESPONSE_UNREADABLE``: a message has no id.
-        """
+        """Make rows of the columns; raise ``PUBSUB_RESPONSE_UNREADABLE`` if a message has no id."""
         _check_message_ids(self.message_ids)
         offsets, keys, values = _with_unique_keys(self.attribute_offsets, self.attribute_keys, self.attribute_values)
         rows = pa.RecordBatch.from_arrays(

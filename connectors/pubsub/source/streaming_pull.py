@@ -66,13 +66,8 @@ class ServiceHealth:
 class StreamReader:
     """Reads one stream after the other, in a thread of its own, until it is stopped.
 
-    Args:
-        name: of the thread.
-        open_stream: opens a stream.
-        intake: takes the responses.
-        deadlines: holds what was received.
-        health: hears of responses.
-        context: hears of errors that no retry can fix, of unexpected ones, and of changes.
+    Responses go to the intake, and are held by the deadlines. The context hears of errors that no retry can fix, of
+    unexpected ones, and of changes.
     """
 
     def __init__(

@@ -40,12 +40,9 @@ _QUIET_POLL_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class DedupHorizon:
-    """How long the id of a message is stored.
+    """How long the id of a message is stored, and a warning, or an empty text.
 
-    Attributes:
-        seconds: the time.
-        source: where it comes from: ``option``, ``subscription``, ``topic`` or ``unreadable``.
-        warning: what the user should know, or an empty text.
+    `source` is where the time comes from: ``option``, ``subscription``, ``topic`` or ``unreadable``.
     """
 
     seconds: float
@@ -55,14 +52,10 @@ class DedupHorizon:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """A subscription that can be pulled from.
+    """A subscription that can be pulled from, and warnings to be logged once, the horizon's included.
 
-    Attributes:
-        info: what the service says about it; None when the role for that is missing. Then its ordering is unknown, and
-            it has to be fetched as one with message ordering.
-        created: whether it was created just now.
-        horizon: how long ids are stored.
-        warnings: to be logged once, the horizon's warning included.
+    `info` is None when the role to read it is missing. Then its ordering is unknown, and it has to be fetched as one
+    with message ordering.
     """
 
     info: SubscriptionInfo | None
@@ -76,12 +69,7 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
 
     It is created when absent only if ``topicId`` is given and the spool is new: messages between the end of the one
     that was deleted and the beginning of another are lost. With ``failOnDataLoss=false`` it is created for a used
-    spool too, with a warning.
-
-    Raises:
-        SourceGoneError: it is absent and may not be created, or is detached.
-        OptionError: it belongs to another topic than ``topicId``, or delivers by itself to somewhere else.
-        ConnectorError: the call failed, see `PubSubClient`; AccessDeniedError only if it has to be created.
+    spool too, with a warning. Else, and if it cannot be pulled from, SourceGoneError or OptionError is raised.
     """
     try:
         info, created = client.get_subscription(options.subscription), False
@@ -106,12 +94,7 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
 
 
 def require_readable(info: SubscriptionInfo) -> None:
-    """Refuse a subscription that cannot be pulled from; one whose topic was deleted still delivers what it holds.
-
-    Raises:
-        SourceGoneError: it is detached.
-        OptionError: it delivers by itself to somewhere else.
-    """
+    """Refuse a subscription that cannot be pulled from; one whose topic was deleted still delivers what it holds."""
     if info.detached:
         raise SourceGoneError(
             "PUBSUB_SUBSCRIPTION_DETACHED",
@@ -129,11 +112,7 @@ def require_readable(info: SubscriptionInfo) -> None:
 
 
 def require_topic(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
-    """Refuse a subscription of another topic.
-
-    Raises:
-        OptionError: there is a ``topicId``, and it names another topic.
-    """
+    """Refuse a subscription of another topic than ``topicId``."""
     if options.topic is not None and info.topic != options.topic:
         raise OptionError(
             "PUBSUB_TOPIC_MISMATCH",
@@ -144,11 +123,7 @@ def require_topic(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
 
 
 def require_one_fetcher(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
-    """Refuse several fetchers where one process keeps the order (rule R3).
-
-    Raises:
-        OptionError: the subscription has message ordering, and ``fetchers`` is not 1.
-    """
+    """Refuse several fetchers of a subscription with message ordering: one process keeps the order (rule R3)."""
     if info.message_ordering and options.fetchers > 1:
         raise OptionError(
             "PUBSUB_ORDERED_ONE_FETCHER",
