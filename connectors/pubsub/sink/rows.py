@@ -80,7 +80,7 @@ class SinkColumns:
 
 
 def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumns:
-    """Find the columns of a sink, in any case, as Spark SQL does, and ignore others; raise OptionError for a bad one."""
+    """Find the columns of a sink, in any case, as Spark SQL does, and ignore others; refuse what cannot be written."""
     names: dict[str, str] = {}
     types: dict[str, DataType] = {}
     for field in schema:
