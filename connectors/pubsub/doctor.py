@@ -88,48 +88,48 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
     if transport.secure:
         yield steps.step("tls", lambda: tls_handshake(host, port, ssl.create_default_context()))
         yield steps.step("clock", lambda: _clock(host, port))
-    found: list[SubscriptionInfo] = []
+    infos: list[SubscriptionInfo] = []
     clients: list[PubSubClient] = []
 
     def authenticate() -> str:
         clients.append(PubSubClient(transport, options.credentials, retry_policy=_RETRY))
         # A response of any kind, also a refusal, means that the credentials are accepted.
         with suppress(AccessDeniedError, SourceGoneError):
-            found.append(clients[0].get_subscription(options.subscription))
+            infos.append(clients[0].get_subscription(options.subscription))
         return "accepted" if transport.secure else "none is needed without TLS"
 
     try:
         yield steps.step("log-in", authenticate)
-        yield steps.step("resource", lambda: _resource(clients[0], options, found))
-        if found:
-            yield steps.step("type", lambda: _type(options, found[0]))
-        yield steps.step("permission", lambda: _permission(clients[0], options, found))
-        if found and not steps.failed:
-            yield steps.step("deadline", lambda: _deadline(found[0]))
-            yield steps.step("retention", lambda: _retention(clients[0], options, found[0]))
+        yield steps.step("resource", lambda: _resource(clients[0], options, infos))
+        if infos:
+            yield steps.step("type", lambda: _type(options, infos[0]))
+        yield steps.step("permission", lambda: _permission(clients[0], options, infos))
+        if infos and not steps.failed:
+            yield steps.step("deadline", lambda: _deadline(infos[0]))
+            yield steps.step("retention", lambda: _retention(clients[0], options, infos[0]))
     finally:
         for client in clients:
             client.close()
 
 
-def _resource(client: PubSubClient, options: PubSubReadOptions, found: list[SubscriptionInfo]) -> str | Finding:
-    if found:
-        return f"the subscription is there, of topic {found[0].topic}"
+def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
+    if infos:
+        return f"the subscription is there, of topic {infos[0].topic}"
     try:
-        found.append(client.get_subscription(options.subscription))
+        infos.append(client.get_subscription(options.subscription))
     except AccessDeniedError as error:
         return Finding.from_error(FORMAT, "resource", error, Outcome.WARNING)
     except SourceGoneError:
         if options.topic is None:
             raise
         client.get_topic_retention(options.topic)
-        return f"the subscription is absent; it will be made on {options.topic} if the spool is new"
+        return f"the subscription is absent; it will be created on {options.topic} if the spool is new"
     return "the subscription is there"
 
 
-def _permission(client: PubSubClient, options: PubSubReadOptions, found: list[SubscriptionInfo]) -> str | Finding:
+def _permission(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
     """Check whether messages may be pulled, with an ack id that no message has, so that nothing happens."""
-    if not found:
+    if not infos:
         return Finding(FORMAT, "permission", Outcome.SKIPPED, "not tried, because the subscription was not seen")
     [request] = modify_ack_deadline_requests(options.subscription, pa.array([_NO_ACK_ID]), 10)
     try:
