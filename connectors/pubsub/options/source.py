@@ -324,10 +324,7 @@ class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
         default="spool",
     )
     ending_position: StartingPosition | int = option(
-        "endingPosition",
-        POSITION,
-        "Of a batch read of a spool: the position after its last row.",
-        default="latest",
+        "endingPosition", POSITION, "Of a batch read of a spool: the position after its last row.", default="latest"
     )
     peek_time: float = option(
         "peekTime",

@@ -78,12 +78,8 @@ class PubSubFetchSettings:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Read the settings that `to_json` wrote."""
-        account = value.get("service_account")
-        parsed = {
-            "transport": Transport(**value["transport"]),
-            "service_account": account and ServiceAccount(**account),
-        }
-        return cls(**{**value, **parsed})
+        account, transport = value.get("service_account"), Transport(**value["transport"])
+        return cls(**{**value, "transport": transport, "service_account": account and ServiceAccount(**account)})
 
 
 class PubSubFetch:
