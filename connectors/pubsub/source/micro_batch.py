@@ -80,7 +80,7 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
     with PubSubClient(options.transport, options.credentials) as client:
         states = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
         _seek(client, options, ledger)
-    horizon = max(state.horizon.seconds for state in states)
+    horizon = max(state.horizon for state in states)
     for warning in (warning for state in states for warning in state.warnings):
         _log.warning("%s", warning)
     if options.fetch is FetchMode.EXTERNAL:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from connectors.pubsub.options.source import PubSubReadOptions
 
 __all__ = [
-    "DedupHorizon",
     "SubscriptionMonitor",
     "SubscriptionState",
     "ensure_subscription",
@@ -39,29 +38,16 @@ _QUIET_POLL_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class DedupHorizon:
-    """How long the id of a message is stored, and a warning, or an empty text.
-
-    `source` is where the time comes from: ``option``, ``subscription``, ``topic`` or ``unreadable``.
-    """
-
-    seconds: float
-    source: str
-    warning: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """A subscription that can be pulled from, and warnings to be logged once, the horizon's included.
+    """A subscription that can be pulled from, how many seconds its ids are stored, and warnings to be logged once.
 
     `info` is None when the role to read it is missing. Then its ordering is unknown, and it has to be fetched as one
     with message ordering.
     """
 
     info: SubscriptionInfo | None
-    created: bool
-    horizon: DedupHorizon
-    warnings: tuple[str, ...] = ()
+    horizon: float
+    warnings: tuple[str, ...]
 
 
 def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionState:
@@ -87,10 +73,10 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
             "again, because failOnDataLoss is false: what it had not delivered, and what was published until now, is "
             "lost."
         )
-    horizon = _horizon(client, options, info)
-    if horizon.warning:
-        warnings.append(horizon.warning)
-    return SubscriptionState(info, created, horizon, tuple(warnings))
+    horizon, warning = _horizon(client, options, info)
+    if warning:
+        warnings.append(warning)
+    return SubscriptionState(info, horizon, tuple(warnings))
 
 
 def require_readable(info: SubscriptionInfo) -> None:
@@ -164,55 +150,43 @@ def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: b
         return client.get_subscription(name)
 
 
-def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> DedupHorizon:
-    """Return the larger of the subscription's and the topic's retention (rule R8), unless the option sets another."""
-    if options.dedup_horizon is not None:
-        return _fixed_horizon(options.dedup_horizon, info)
-    topic_retention = info.topic_retention_seconds
+def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> tuple[float, str]:
+    """Return how many seconds ids are stored, and a warning: the larger of both retentions, or the option (rule R8)."""
+    seconds, retention, topic_retention = options.dedup_horizon, info.retention_seconds, info.topic_retention_seconds
+    if seconds is not None:
+        if retention <= seconds:
+            return seconds, ""
+        return seconds, (
+            f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} retains "
+            f"messages for {retention:g} s: a message that is redelivered later than dedupHorizon gives a second row."
+        )
     if topic_retention is None and not info.topic_is_deleted:
         try:
             topic_retention = client.get_topic_retention(info.topic)
         except AccessDeniedError as error:
-            return _longest_horizon(error)
+            return _LONGEST_RETENTION_SECONDS, _longest_warning(error)
         except SourceGoneError:
             # It was deleted since the subscription was read, and a seek cannot bring back what it retained.
             topic_retention = None
-    if topic_retention is not None and topic_retention > info.retention_seconds:
-        return DedupHorizon(topic_retention, "topic")
-    return DedupHorizon(info.retention_seconds, "subscription")
+    return max(retention, topic_retention or 0.0), ""
 
 
-def _fixed_horizon(seconds: float, info: SubscriptionInfo) -> DedupHorizon:
-    warning = ""
-    if info.retention_seconds > seconds:
-        warning = (
-            f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} retains "
-            f"messages for {info.retention_seconds:g} s: a message that is redelivered later than dedupHorizon gives a "
-            "second row."
-        )
-    return DedupHorizon(seconds, "option", warning)
-
-
-def _longest_horizon(error: AccessDeniedError) -> DedupHorizon:
-    return DedupHorizon(
-        _LONGEST_RETENTION_SECONDS,
-        "unreadable",
+def _longest_warning(error: AccessDeniedError) -> str:
+    return (
         f"[PUBSUB_RETENTION_UNREADABLE] {error.what} ({error.where}). Ids are stored for 31 days, the longest "
-        f"retention there is. {error.action} Or set dedupHorizon.",
+        f"retention there is. {error.action} Or set dedupHorizon."
     )
 
 
 def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> SubscriptionState:
     """Return what is safe for any subscription: the role to read it is missing, but it can be pulled from."""
     if options.dedup_horizon is None:
-        horizon = _longest_horizon(error)
-        return SubscriptionState(None, created=False, horizon=horizon, warnings=(horizon.warning,))
+        return SubscriptionState(None, _LONGEST_RETENTION_SECONDS, (_longest_warning(error),))
     warning = (
         f"[PUBSUB_SUBSCRIPTION_UNREADABLE] {error.what} ({error.where}). Whether its messages are ordered is unknown, "
         f"so one process fetches them. {error.action}"
     )
-    horizon = DedupHorizon(options.dedup_horizon, "option")
-    return SubscriptionState(None, created=False, horizon=horizon, warnings=(warning,))
+    return SubscriptionState(None, options.dedup_horizon, (warning,))
 
 
 class SubscriptionMonitor:
