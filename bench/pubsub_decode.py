@@ -18,7 +18,7 @@ from _common import Benchmark, interleaved, parser, per_cpu_second
 from google.pubsub_v1.types import AcknowledgeRequest, StreamingPullRequest
 
 from connectors.pubsub.client.wire import MAX_ACK_IDS, acknowledge_requests
-from connectors.pubsub.source.decoder import Decoder, FastDecoder, PlainDecoder, cut_responses
+from connectors.pubsub.source.records import Decoder, FastDecoder, PlainDecoder
 
 SIZES = {"100B": 100, "1KB": 1024}
 BLOCK_BYTES = 4 << 20
@@ -62,6 +62,16 @@ def recorded(size: int, attributes: int) -> list[bytes]:
                 break
         stream.close()
     return responses
+
+
+def in_blocks(responses: Sequence[bytes]) -> list[list[bytes]]:
+    """The responses in blocks of about 4 MB."""
+    blocks: list[list[bytes]] = [[]]
+    for response in responses:
+        if blocks[-1] and sum(map(len, blocks[-1])) + len(response) > BLOCK_BYTES:
+            blocks.append([])
+        blocks[-1].append(response)
+    return blocks
 
 
 def reading(server: CannedPubSub, seconds: float = 2.0) -> float:
@@ -122,7 +132,7 @@ def main() -> None:
         if options.cases and case not in options.cases:
             continue
         responses = recorded(size, attributes)
-        blocks = [list(block) for block in cut_responses(responses, BLOCK_BYTES)]
+        blocks = in_blocks(responses)
         assert all(fast.decode(block).same_as(plain.decode(block)) for block in blocks)
         ours, theirs = interleaved(
             {

@@ -108,8 +108,8 @@ CONNECTORS: Final = (
         ("grpc", "grpc_status", "google.auth", "google.protobuf", "numpy", "xxhash"),
         "datasource:PubSubDataSource",
         {"the source": "options.source:PubSubReadOptions", "the sink": "options.sink:PubSubWriteOptions"},
-        deletion="client.deletion:delete_subscription",
-        external_fetch="source.external_fetch:external_plans",
+        deletion="client.client:delete_subscription",
+        external_fetch="source.micro_batch:external_plans",
     ),
 )
 

@@ -1,4 +1,4 @@
-"""The schemas of the rows that a ``pubsub`` reader gives."""
+"""The columns that a ``pubsub`` reader gives, by schema mode."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STREAM_SCHEMA: Final = StructType(
         StructField("offset", LongType()),
     ]
 )
-"""``offset`` is the position that the ledger minted: the dense count of rows kept."""
+"""``offset`` is the position that the ledger gave the row: the dense count of rows."""
 
 DATABRICKS_SCHEMA: Final = StructType(
     [
@@ -61,49 +61,31 @@ https://docs.databricks.com/aws/en/connect/streaming/pub-sub
 
 
 def schema_of(mode: SchemaMode) -> StructType:
-    """The schema of a mode."""
+    """Return the schema of a mode."""
     return DATABRICKS_SCHEMA if mode is SchemaMode.DATABRICKS else STREAM_SCHEMA
 
 
-_MICROSECONDS_A_MILLISECOND = 1000
-
-
 def output(kept: KeptRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
-    """The batch as Spark gets it.
-
-    Args:
-        kept: rows of a spool.
-        subscriptions: full names of its sources.
-        mode: which columns to give.
-    """
-    return _databricks(kept.rows) if mode is SchemaMode.DATABRICKS else _native(kept, subscriptions)
-
-
-def _native(kept: KeptRows, subscriptions: tuple[str, ...]) -> pa.RecordBatch:
-    """The columns of the segment, then the subscription and the position."""
-    rows = len(kept.rows)
-    columns = [
-        *kept.rows.columns,
-        pa.repeat(pa.scalar(subscriptions[kept.source], pa.string()), rows),
-        pa.array(np.arange(kept.position, kept.position + rows, dtype=np.int64)),
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=[*kept.rows.schema.names, "subscription", "offset"])
-
-
-def _databricks(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return rows of a spool in the columns of a mode; `subscriptions` are the full paths of the spool's sources."""
+    rows = kept.rows
+    if mode is SchemaMode.NATIVE:
+        columns = [
+            *rows.columns,
+            pa.repeat(pa.scalar(subscriptions[kept.source], pa.string()), len(rows)),
+            pa.array(np.arange(kept.position, kept.position + len(rows), dtype=np.int64)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, "subscription", "offset"])
     published = rows.column("publishTimestamp").cast(pa.int64())
     missing = published.is_null().to_numpy(zero_copy_only=False)
-    milliseconds = published.fill_null(0).to_numpy() // _MICROSECONDS_A_MILLISECOND
+    milliseconds = published.fill_null(0).to_numpy() // 1000
     attributes = [
         json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":"))
         for pairs in rows.column("attributes").to_pylist()
     ]
-    return pa.RecordBatch.from_arrays(
-        [
-            rows.column("messageId"),
-            rows.column("payload"),
-            pa.array(attributes, pa.string()),
-            pa.array(milliseconds, mask=missing),
-        ],
-        names=["messageId", "payload", "attributes", "publishTimestampInMillis"],
-    )
+    columns = [
+        rows.column("messageId"),
+        rows.column("payload"),
+        pa.array(attributes, pa.string()),
+        pa.array(milliseconds, mask=missing),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=DATABRICKS_SCHEMA.names)

@@ -37,6 +37,7 @@ from connectors.protobuf.confluent.registry import RegistryOptions
 from connectors.protobuf.options import ProtobufOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
+from connectors.pubsub.options.source_checks import DELETE_ON_STOP
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from tools.error_codes import error_codes
 from tools.reference_commands import commands
@@ -214,7 +215,7 @@ def _all_options(key: tuple[str, str]) -> frozenset[str]:
 def option_names(formats: set[str] = frozenset(), verbs: set[str] = frozenset()) -> set[str]:
     """The options of some formats, reading or writing; of all where nothing is said."""
     keys = [key for key in OPTIONS if (not formats or key[0] in formats) and (not verbs or key[1] in verbs)]
-    return {name for key in keys for name in _all_options(key)} | SPARK_OPTIONS
+    return {name for key in keys for name in _all_options(key)} | SPARK_OPTIONS | {DELETE_ON_STOP}
 
 
 def is_option(name: str, legal: set[str]) -> bool:

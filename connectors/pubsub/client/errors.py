@@ -1,18 +1,5 @@
 """What a failed call to Pub/Sub means to the user: from gRPC status codes to the errors of this pack.
 
-=========================================================  ==========================================================
-status                                                     error
-=========================================================  ==========================================================
-UNAVAILABLE, DEADLINE_EXCEEDED, INTERNAL, ABORTED,         `ServiceUnavailableError`, transient
-RESOURCE_EXHAUSTED, CANCELLED and UNKNOWN
-NOT_FOUND                                                  `SourceGoneError`: subscription or topic
-FAILED_PRECONDITION                                        `SourceGoneError`: detached
-PERMISSION_DENIED                                          `AccessDeniedError`, names the role and the resource
-UNAUTHENTICATED                                            `CredentialsError`
-INVALID_ARGUMENT of Publish                                `ConnectorError`, PUBSUB_PUBLISH_REFUSED
-anything else                                              `ConnectorError`
-=========================================================  ==========================================================
-
 The transient ones are those that Google's own clients retry, and CANCELLED and UNKNOWN, which proxies and restarting
 servers give; a call that this side cancelled never gets here.
 """
@@ -33,13 +20,11 @@ from connectors.core.errors import (
 )
 from connectors.pubsub.options.client import EMULATOR_VARIABLE, GOOGLE, Transport
 
-__all__ = ["TRANSIENT", "AckFailures", "RpcCall", "ack_failures", "connector_error", "topic_deleted"]
+__all__ = ["AckFailures", "RpcCall", "ack_failures", "connector_error", "topic_deleted"]
 
-TRANSIENT: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED", "UNKNOWN"}
 )
-"""Names of the status codes after which a call is tried again."""
-
 _ROLES: Final = {
     "GetSubscription": "roles/pubsub.viewer",
     "GetTopic": "roles/pubsub.viewer",
@@ -49,14 +34,14 @@ _ROLES: Final = {
 }
 _PULL_ROLE: Final = "roles/pubsub.subscriber"
 
-# How gRPC reports that the credentials could not give a token; the OAuth errors of RFC 6749, section 5.2, do not mend.
+# How gRPC reports that the credentials gave no token; no retry helps after the OAuth errors of RFC 6749, section 5.2.
 _PLUGIN_FAILED: Final = "Getting metadata from plugin failed"
 _OAUTH_REFUSED: Final = re.compile(r"invalid_(request|client|grant|scope)|unauthorized_client|unsupported_grant_type")
 
 _CERTIFICATE: Final = re.compile(r"CERTIFICATE_VERIFY_FAILED|Peer name .* is not in peer certificate|Hostname Verif")
 """How gRPC, and the client of token endpoints, say that they do not trust a certificate; the status is UNAVAILABLE."""
 
-_SAID_CHARACTERS: Final = 300
+_SHOWN_CHARACTERS: Final = 300
 _SECRETS: Final = re.compile(
     r"-----BEGIN.*?(-----END[^-]*-----|$)|Bearer\s+\S+|ya29\.\S+|eyJ[\w-]+\.[\w-]+(\.[\w-]+)?|\"private_key[^,}]*",
     re.IGNORECASE | re.DOTALL,
@@ -65,13 +50,9 @@ _SECRETS: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class RpcCall:
-    """A call as its errors name it.
+    """A call as its errors name it: the method, the full path of what it is about, and where it goes.
 
-    Attributes:
-        method: name of the method, for example ``GetSubscription``.
-        resource: full path of what it is about.
-        transport: where it goes.
-        granted_on: full path of what its role is granted on; `resource` when empty.
+    `granted_on` is the full path of what its role is granted on; empty for `resource`.
     """
 
     method: str
@@ -94,31 +75,30 @@ class AckFailures:
 
 
 def ack_failures(reasons: Mapping[str, str]) -> AckFailures | None:
-    """From ack ids to reasons, as the service names them; None if no reason is one of its."""
+    """Sort ack ids by the reasons that the service gives; None if no reason is one of its."""
     transient = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("TRANSIENT_FAILURE_"))
     permanent = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("PERMANENT_FAILURE_"))
     return AckFailures(transient, permanent) if transient or permanent else None
 
 
 def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    """The error to raise for a call that failed.
+    """Build the error for a failed call, from the name of its gRPC status and the service's text.
 
-    Args:
-        call: the call.
-        status: name of the gRPC status code.
-        detail: what the service says; shown in one line, cut, and without anything that looks like a credential.
+    The text is shown in one line, cut, and without anything that looks like a credential.
     """
     if _CERTIFICATE.search(detail):
         return _untrusted(call, detail)
     if detail.startswith(_PLUGIN_FAILED):
         return _no_token(call, detail)
-    if status in TRANSIENT:
+    if status in _TRANSIENT:
         return _unavailable(call, status, detail)
-    return _TERMINAL.get(status, _failed)(call, status, detail)
+    if status == "NOT_FOUND":
+        return _not_found(call)
+    return _refused(call, status, detail)
 
 
 def topic_deleted(subscription: str) -> SourceGoneError:
-    """The error for a subscription whose topic is not there any more."""
+    """Build the error for a subscription whose topic does not exist any more."""
     return SourceGoneError(
         "PUBSUB_TOPIC_DELETED",
         "The topic of the subscription was deleted, so nothing new will ever arrive",
@@ -127,7 +107,7 @@ def topic_deleted(subscription: str) -> SourceGoneError:
     )
 
 
-def _not_found(call: RpcCall, _status: str, _detail: str) -> ConnectorError:
+def _not_found(call: RpcCall) -> SourceGoneError:
     if call.method == "GetTopic":
         return topic_deleted(call.resource)
     if call.method == "CreateSubscription":
@@ -159,70 +139,46 @@ def _not_found(call: RpcCall, _status: str, _detail: str) -> ConnectorError:
     )
 
 
-def _denied(call: RpcCall, _status: str, detail: str) -> ConnectorError:
-    role = _ROLES.get(call.method, _PULL_ROLE)
-    return AccessDeniedError(
-        "PUBSUB_PERMISSION_DENIED",
-        f"{call.method} is denied: it needs the role {role}",
-        call.granted_on or call.resource,
-        f"Grant {role} on it to the account that the query runs as.{_said(detail)}",
-    )
-
-
-def _unauthenticated(call: RpcCall, _status: str, _detail: str) -> ConnectorError:
-    return CredentialsError(
-        "PUBSUB_UNAUTHENTICATED",
-        "The service does not accept the credentials",
-        f"{call.method} at {call.transport.target}",
-        "Check the option credentialsFile, or the application default credentials: the key may be deleted or "
-        "expired, or the clock of this machine may be wrong.",
-    )
-
-
-def _detached(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    if call.method in {"CreateSubscription", "Publish", "Seek"}:
-        return _failed(call, status, detail)
-    return SourceGoneError(
-        "PUBSUB_SUBSCRIPTION_DETACHED",
-        "The subscription delivers nothing any more: it was detached from its topic",
-        call.resource,
-        f"Create another subscription, and start with a new spool and a new checkpoint.{_said(detail)}",
-    )
-
-
-def _exists(call: RpcCall, _status: str, _detail: str) -> ConnectorError:
-    return ConnectorError("PUBSUB_SUBSCRIPTION_EXISTS", "The subscription exists already", call.resource)
-
-
-def _invalid(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    if call.method != "Publish":
-        return _failed(call, status, detail)
+def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
+    if status == "PERMISSION_DENIED":
+        role = _ROLES.get(call.method, _PULL_ROLE)
+        return AccessDeniedError(
+            "PUBSUB_PERMISSION_DENIED",
+            f"{call.method} is denied: it needs the role {role}",
+            call.granted_on or call.resource,
+            f"Grant {role} on it to the account that the query runs as.{_quoted(detail)}",
+        )
+    if status == "UNAUTHENTICATED":
+        return CredentialsError(
+            "PUBSUB_UNAUTHENTICATED",
+            "The service does not accept the credentials",
+            f"{call.method} at {call.transport.target}",
+            "Check the option credentialsFile, or the application default credentials: the key may be deleted or "
+            "expired, or the clock of this machine may be wrong.",
+        )
+    if status == "FAILED_PRECONDITION" and call.method not in {"CreateSubscription", "Publish", "Seek"}:
+        return SourceGoneError(
+            "PUBSUB_SUBSCRIPTION_DETACHED",
+            "The subscription delivers nothing any more: it was detached from its topic",
+            call.resource,
+            f"Create another subscription, and start with a new spool and a new checkpoint.{_quoted(detail)}",
+        )
+    if status == "ALREADY_EXISTS":
+        return ConnectorError("PUBSUB_SUBSCRIPTION_EXISTS", "The subscription exists already", call.resource)
+    if status == "INVALID_ARGUMENT" and call.method == "Publish":
+        return ConnectorError(
+            "PUBSUB_PUBLISH_REFUSED",
+            "The service refuses a message of a request",
+            call.resource,
+            f"Change or filter what it does not take.{_quoted(detail)}",
+        )
     return ConnectorError(
-        "PUBSUB_PUBLISH_REFUSED",
-        "The service refuses a message of a request",
-        call.resource,
-        f"Change or filter what it does not take.{_said(detail)}",
+        "PUBSUB_CALL_FAILED", f"{call.method} failed with {status}", call.resource, _quoted(detail).strip()
     )
-
-
-def _failed(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    return ConnectorError(
-        "PUBSUB_CALL_FAILED", f"{call.method} failed with {status}", call.resource, _said(detail).strip()
-    )
-
-
-_TERMINAL: Final = {
-    "NOT_FOUND": _not_found,
-    "PERMISSION_DENIED": _denied,
-    "UNAUTHENTICATED": _unauthenticated,
-    "FAILED_PRECONDITION": _detached,
-    "ALREADY_EXISTS": _exists,
-    "INVALID_ARGUMENT": _invalid,
-}
 
 
 def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
-    """A certificate is not trusted: no retry helps."""
+    """Build the error for a certificate that is not trusted: no retry helps."""
     of_token = detail.startswith(_PLUGIN_FAILED)
     peer = "the token endpoint" if of_token else call.transport.target
     variable = "REQUESTS_CA_BUNDLE" if of_token else "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -232,12 +188,12 @@ def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
         f"{call.resource} at {call.transport.target}",
         f"Name a file with the authority that signed it in the environment variable {variable}, for the driver and "
         "each executor; a proxy that opens TLS has an authority of its own. If its name or date is wrong, check the "
-        f"option endpoint and the clock.{'' if of_token else _said(detail)}",
+        f"option endpoint and the clock.{'' if of_token else _quoted(detail)}",
     )
 
 
 def _no_token(call: RpcCall, detail: str) -> ConnectorError:
-    """No token could be had; what the token endpoint said is left out, for it is none of ours to show."""
+    """Build the error for credentials that gave no token; the text of the token endpoint may hold secrets."""
     where = f"{call.method} at {call.transport.target}"
     if _OAUTH_REFUSED.search(detail):
         return CredentialsError(
@@ -249,7 +205,7 @@ def _no_token(call: RpcCall, detail: str) -> ConnectorError:
         )
     return ServiceUnavailableError(
         "PUBSUB_TOKEN_UNAVAILABLE",
-        "No access token could be had for the credentials",
+        "The credentials gave no access token",
         where,
         "Check that this machine reaches the token endpoint of its credentials.",
     )
@@ -270,13 +226,13 @@ def _unavailable(call: RpcCall, status: str, detail: str) -> ConnectorError:
         "PUBSUB_UNAVAILABLE",
         f"{call.method} failed with {status}",
         f"{call.resource} at {transport.target}",
-        f"{advice}{_said(detail)}",
+        f"{advice}{_quoted(detail)}",
     )
 
 
-def _said(detail: str) -> str:
-    """What the service says, as the end of an error text; empty if it says nothing."""
+def _quoted(detail: str) -> str:
+    """Return the service's text as the end of an error text; empty if there is none."""
     text = " ".join(_SECRETS.sub("***", detail).split())
     if not text:
         return ""
-    return f" The service says: {text if len(text) <= _SAID_CHARACTERS else text[:_SAID_CHARACTERS] + '...'}"
+    return f" The service says: {text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + '...'}"

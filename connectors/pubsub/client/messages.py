@@ -15,6 +15,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final
 
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
 __all__ = ["MESSAGES", "wire_message"]
 
 _PACKAGE: Final = "connectors.pubsub"
@@ -75,17 +77,13 @@ MESSAGES: Final = {
 
 @cache
 def wire_message(name: str) -> Any:
-    """The class of a message of `MESSAGES`, by its name."""
-    from google.protobuf import message_factory  # noqa: PLC0415 - protobuf comes with an extra
-
+    """Return the class of a message of `MESSAGES`, by its name."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 
 @cache
 def _pool() -> Any:
-    """A pool of our own: in the default one, two versions of a file would clash."""
-    from google.protobuf import descriptor_pb2, descriptor_pool  # noqa: PLC0415 - protobuf comes with an extra
-
+    """Build a pool of our own: in the default one, two versions of a file would clash."""
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="connectors/pubsub/messages.proto", package=_PACKAGE, syntax="proto3"

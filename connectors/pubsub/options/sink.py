@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import BYTES, DURATION, INTEGER, PATH, Kind
-from connectors.pubsub.options.client import PubSubConnectionOptions, connection_transport
-from connectors.pubsub.options.resource_names import PROJECT, TOPIC, full_path
+from connectors.core.options.kinds import BYTES, DURATION, INTEGER, Kind
+from connectors.pubsub import FORMAT
+from connectors.pubsub.options.client import PubSubClientOptions, connection_transport
+from connectors.pubsub.options.kinds import TOPIC, full_path
 
 __all__ = ["PubSubWriteOptions", "parse_write_options"]
 
-_CONNECTOR: Final = "pubsub"
 _ASYNC_PROGRESS: Final = "asyncprogresstrackingenabled"
 _LONGEST_ATTRIBUTE: Final = 256
 
@@ -33,24 +32,9 @@ _ATTRIBUTE: Final = Kind("string", "the name of an attribute, or none", str, _pa
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubWriteOptions(PubSubConnectionOptions):
+class PubSubWriteOptions(PubSubClientOptions):
     """The options of the sink, for streams and batch writes. Made by `parse_write_options`."""
 
-    project_id: str | None = option(
-        "projectId",
-        PROJECT,
-        "Project of the topics that are given by their ids. May be left out when all are full paths.",
-        default=None,
-    )
-    credentials_file: Path | None = option(
-        "credentialsFile",
-        PATH,
-        "A key file of a service account, or another file of Google credentials, that every executor can read under "
-        "this path. Application default credentials when absent.",
-        default=None,
-        instead_of=("clientEmail", "clientId", "privateKey", "privateKeyId", "serviceCredential"),
-        sensitive=True,
-    )
     topic_id: str | None = option(
         "topicId",
         TOPIC,
@@ -64,13 +48,13 @@ class PubSubWriteOptions(PubSubConnectionOptions):
         "Each message gets this attribute: query/batch/partition/row/digest, the same when a batch or a task is "
         "repeated; the digest is of the row's content. A reader with dedupAttribute=spark_uid then has each row once, "
         "if the same rows come in the same order when they are computed again, and else some twice. It replaces an "
-        "attribute of that name in the row. none stamps nothing.",
+        "attribute of that name in the row. With none, no attribute is added.",
         default="spark_uid",
     )
     max_outstanding_requests: int = option(
         "maxOutstandingRequests",
         INTEGER,
-        "The most requests that a task has under way. Those of one ordering key go out one after the other.",
+        "The most requests that a task has in flight. Those of one ordering key are sent one after the other.",
         default="16",
         minimum="1",
         maximum="1000",
@@ -78,15 +62,15 @@ class PubSubWriteOptions(PubSubConnectionOptions):
     max_outstanding_bytes: int = option(
         "maxOutstandingBytes",
         BYTES,
-        "The most bytes of messages that a task has made ready and not yet seen acknowledged; one request that alone "
-        "is larger passes alone.",
+        "The most bytes of messages that a task has encoded and the service has not yet acknowledged; a single "
+        "request that is larger is still sent.",
         default="64mb",
         minimum="1",
     )
     publish_timeout: float = option(
         "publishTimeout",
         DURATION,
-        "How long a request is tried again after errors that may pass; then the task fails.",
+        "How long a request is retried after transient errors; then the task fails.",
         default="10m",
         minimum="1s",
         maximum="1d",
@@ -99,21 +83,13 @@ class PubSubWriteOptions(PubSubConnectionOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> PubSubWriteOptions:
-    """Parse and check the options of a sink; reads nothing but the arguments.
-
-    Args:
-        raw: what Spark hands over: names in any case to texts.
-        environ: the environment of the driver.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, or in conflict with another.
-    """
-    given = {key: value for key, value in raw.items() if key.lower() != _ASYNC_PROGRESS}
-    options = parse_options(PubSubWriteOptions, given, environ, _CONNECTOR)
+    """Parse and check the options of a sink; raise OptionError for what is unknown, missing or illegal."""
+    own = {key: value for key, value in raw.items() if key.lower() != _ASYNC_PROGRESS}
+    options = parse_options(PubSubWriteOptions, own, environ, FORMAT)
     asynchronous = next((value for key, value in raw.items() if key.lower() == _ASYNC_PROGRESS), "false")
     if options.id_attribute and str(asynchronous).lower() == "true":
         raise conflict(
-            _CONNECTOR,
+            FORMAT,
             "idAttribute",
             "asyncProgressTrackingEnabled",
             "batches are not logged then, so a repeated one may hold other rows under the same ids",
@@ -123,7 +99,7 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> P
         raise OptionError(
             "OPTION_MISSING",
             "The option projectId is required",
-            _CONNECTOR,
+            FORMAT,
             "Give it, or give topicId as a full path: projects/PROJECT/topics/ID.",
         )
     return dataclasses.replace(options, transport=connection_transport(options, environ))

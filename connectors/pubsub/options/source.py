@@ -1,83 +1,276 @@
-"""Options of the ``pubsub`` source; those of a stream alone are in `connectors.pubsub.options.stream`."""
+"""The options of the ``pubsub`` source, each declared once.
+
+`parse_read_options` runs in the data source's ``schema()``, so that a bad option fails while ``load()`` runs and not
+when the query starts, and again where the options are used.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Self
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
-from connectors.core.options.kinds import DURATION, INTEGER, SECRET, STRING, Kind, Secret, choice
-from connectors.pubsub.options.credentials import ServiceAccount
-from connectors.pubsub.options.stream import (
+from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, INTEGER, SECRET, STRING, Secret, choice, duration_or
+from connectors.pubsub import FORMAT
+from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
+from connectors.pubsub.options.kinds import (
+    ATTRIBUTE,
     POSITION,
-    PubSubStreamOptions,
+    TIMESTAMP,
+    TOPIC,
+    BatchMode,
+    FetchMode,
+    SegmentCompression,
     SpoolDurability,
     StartingPosition,
-    completed,
+    full_path,
+    resource,
+)
+from connectors.pubsub.options.source_checks import (
+    DELETE_ON_STOP,
+    check_batch,
+    check_credentials,
+    check_stream,
+    check_subscriptions,
+    deletion_refused,
 )
 from connectors.pubsub.schema import SchemaMode
+from connectors.spool.options import (
+    LOCATION,
+    ObjectStoreOptions,
+    check_object_store_options,
+    ephemeral_folder,
+    fetch_period,
+)
 
-__all__ = ["BatchMode", "FetchMode", "PubSubReadOptions", "SegmentCompression", "parse_read_options"]
-
-_CONNECTOR: Final = "pubsub"
-_LONGEST_ATTRIBUTE: Final = 256
-_STREAM_ONLY: Final = ("startingTimestamp", "startingSnapshot", "dedupEpoch")
-_BATCH_ONLY: Final = ("batchMode", "endingPosition", "peekTime", "peekMaxRows")
-
-
-class SegmentCompression(StrEnum):
-    """How the rows of segments are compressed."""
-
-    NONE = "none"
-    LZ4 = "lz4"
-
-
-class FetchMode(StrEnum):
-    """Who fetches what a stream reads."""
-
-    DRIVER = "driver"
-    EXTERNAL = "external"
-
-
-class BatchMode(StrEnum):
-    """What a batch read reads."""
-
-    SPOOL = "spool"
-    PEEK = "peek"
-
-
-def _parse_attribute(text: str) -> str:
-    if not text or len(text.encode()) > _LONGEST_ATTRIBUTE:
-        raise ValueError(f"the key of an attribute has 1 to {_LONGEST_ATTRIBUTE} bytes")
-    return text
-
-
-_ATTRIBUTE: Final = Kind("string", "the key of an attribute", str, _parse_attribute)
+__all__ = ["PubSubReadOptions", "parse_read_options"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PubSubReadOptions(PubSubStreamOptions):
-    """The options of a reader. Made by `parse_read_options`."""
+class PubSubReadOptions(PubSubClientOptions, ObjectStoreOptions):
+    """The options of a reader; sizes in bytes, durations in seconds. Made by `parse_read_options`."""
 
+    subscription_id: str = option(
+        "subscriptionId",
+        resource("subscriptions", several=True),
+        "The subscription to read: its id, or its full path. Several, with commas between them, are read into one "
+        "spool; each has its own fetchers, and the column subscription says where a row comes from. A spool belongs "
+        "to the subscriptions it was created for.",
+    )
+    topic_id: str | None = option(
+        "topicId",
+        TOPIC,
+        "Topic of the subscription, as id or full path. With it a subscription that does not exist is created, if the "
+        "spool is new; a subscription of another topic is refused.",
+        default=None,
+    )
+    spool_location: Path | str | None = option(
+        "spoolLocation",
+        LOCATION,
+        "Folder of the spool, or its URL on an object store: after the ack it holds the only copy of a message, so it "
+        "belongs beside the checkpoint and must be as durable. Driver and executors must see it under this path. "
+        "Required, unless spoolDurability is ephemeral.",
+        default=None,
+    )
+    spool_durability: SpoolDurability = option(
+        "spoolDurability",
+        choice(SpoolDurability),
+        "ephemeral accepts that acked messages die with the disk of the spool; spoolLocation may then be absent and "
+        "a folder under the driver's temporary folder is used, the same for each start of this subscription.",
+        default="durable",
+    )
+    max_spool_bytes: int = option(
+        "maxSpoolBytes",
+        BYTES,
+        "Fetching pauses while the spool holds this much that no batch has begun on. It always goes on when nothing "
+        "is left to read.",
+        default="4g",
+        minimum="1",
+    )
+    spool_retention: float = option(
+        "spoolRetention",
+        DURATION,
+        "How long rows stay in the spool after their batch was committed, whenever they were published. Rows that "
+        "were committed before the last start of the query stay so long after they were fetched.",
+        default="0",
+        minimum="0",
+    )
+    max_id_index_bytes: int = option(
+        "maxIdIndexBytes",
+        BYTES,
+        "The query stops when the ids that are stored against duplicates take more than this on disk, 8 bytes for "
+        "each; none is discarded before dedupHorizon.",
+        default="64g",
+        minimum="64kb",
+    )
+    max_records_per_trigger: int | None = option(
+        "maxRecordsPerTrigger", INTEGER, "The most rows of a batch.", default=None, minimum="1"
+    )
+    max_bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        BYTES,
+        "The most bytes of a batch (payload, attributes and ordering key); a single row that is larger still passes.",
+        default=None,
+        minimum="1",
+    )
+    partition_bytes: int = option(
+        "partitionBytes", BYTES, "A batch gets one partition for each so many bytes.", default="16mb", minimum="1"
+    )
+    max_partitions: int = option(
+        "maxPartitions", INTEGER, "The most partitions of a batch.", default="8", minimum="1", maximum="100000"
+    )
+    dedup_horizon: float | None = option(
+        "dedupHorizon",
+        duration_or("auto"),
+        "How long the id of a message is stored, by its publish time and since it was read, so that a redelivery gives "
+        "no second row. auto is the larger of the subscription's and the topic's retention, the only bound that can be "
+        "proved; a shorter one is weaker.",
+        default="auto",
+        minimum="10m",
+        maximum="31d",
+    )
+    fetchers: int = option(
+        "fetchers",
+        INTEGER,
+        "How many processes fetch. A subscription with message ordering is fetched by one.",
+        default="1",
+        minimum="1",
+        maximum="64",
+        aliases=("numFetchPartitions",),
+    )
+    streams: int = option(
+        "streams",
+        INTEGER,
+        "How many pull streams each fetcher opens. The service gives about 10 MB/s a stream; about 16 streams of "
+        "1 KB messages saturate one processor.",
+        default="4",
+        minimum="1",
+        maximum="100",
+    )
+    max_outstanding_bytes: int = option(
+        "maxOutstandingBytes",
+        BYTES,
+        "The most bytes of messages that a fetcher holds before they are durable. The fetcher itself counts them, "
+        "because emulators ignore flow control; a single message that is larger still passes.",
+        default="128mb",
+        minimum="1",
+    )
+    max_outstanding_messages: int | None = option(
+        "maxOutstandingMessages",
+        INTEGER,
+        "The most messages that a fetcher holds before they are durable.",
+        default=None,
+        minimum="1",
+    )
+    segment_bytes: int = option(
+        "segmentBytes",
+        BYTES,
+        "A fetcher writes a segment when it has gathered this much.",
+        default="64mb",
+        minimum="1",
+        maximum="1g",
+    )
+    segment_records: int | None = option(
+        "segmentRecords",
+        INTEGER,
+        "A fetcher writes a segment when it has gathered this many messages. Best left out: small segments cost one "
+        "flush to disk each.",
+        default=None,
+        minimum="1",
+        aliases=("maxRecordsPerFetch",),
+    )
+    max_fetch_period: float = option(
+        "maxFetchPeriod",
+        DURATION,
+        "A fetcher writes a segment at the latest this long after its first message arrived; 1s when absent and the "
+        "spool is on an object store, where each segment costs a put.",
+        default="100ms",
+        minimum="1ms",
+        maximum="10m",
+    )
+    fail_on_data_loss: bool = option(
+        "failOnDataLoss",
+        BOOLEAN,
+        "false goes on, with a warning and a record in the spool, when rows are gone: a damaged or missing segment "
+        "is quarantined, and a checkpoint below the oldest retained row goes on at that row. The driver then reads "
+        "each segment once more to check it. It also goes on when the subscription of a used spool was deleted and "
+        "topicId allows to create it again: what it had not delivered is lost.",
+        default="true",
+    )
+    starting_position: StartingPosition | int = option(
+        "startingPosition",
+        POSITION,
+        "Where a new checkpoint begins on a used spool: after the last commit in the spool, at its oldest retained "
+        "row, or at its end. A batch read begins at earliest when this is absent.",
+        default="committed",
+    )
+    start_timeout: float = option(
+        "startTimeout",
+        DURATION,
+        "How long the first batch waits for the first messages.",
+        default="10s",
+        minimum="0",
+        maximum="1h",
+    )
+    available_now_quiet: float = option(
+        "availableNowQuiet",
+        DURATION,
+        "Trigger.AvailableNow ends when healthy streams have brought nothing that was published before its start for "
+        "this long.",
+        default="10s",
+        minimum="0",
+        maximum="1h",
+    )
+    available_now_max_wait: float = option(
+        "availableNowMaxWait",
+        DURATION,
+        "Trigger.AvailableNow waits no longer than this for messages published before its start.",
+        default="5m",
+        minimum="0",
+        maximum="1d",
+    )
+    starting_timestamp: int | None = option(
+        "startingTimestamp",
+        TIMESTAMP,
+        "Seek the subscription to this time: what was published since is read again, as far as the subscription or "
+        "its topic retains acknowledged messages, and what is older is skipped. Done once for each value, so the "
+        "option may stay where it is; it moves the subscription for everyone who reads it.",
+        default=None,
+    )
+    starting_snapshot: str | None = option(
+        "startingSnapshot",
+        resource("snapshots"),
+        "Seek the subscription to this snapshot, an id or a full path: what was not acknowledged then, and what was "
+        "published since, is read again. Done once for each value.",
+        default=None,
+    )
+    dedup_epoch: int | None = option(
+        "dedupEpoch",
+        INTEGER,
+        "Another number makes the query discard the ids of the messages it has read, once, so that what the service "
+        "redelivers gives rows again: for a seek that was done outside of the query. With startingTimestamp or "
+        "startingSnapshot another number does the same seek once more.",
+        default=None,
+        minimum="0",
+    )
     dedup_attribute: str | None = option(
         "dedupAttribute",
-        _ATTRIBUTE,
-        "Messages with the same value of this attribute are copies, also when their message ids differ, because they "
-        "were published twice: the first one is kept, for dedupHorizon. A message without it, or with an empty value, "
-        "counts by its message id alone; connectors.spool.stats counts these as dedup_attribute_missing. It costs 16 "
-        "bytes more for each id.",
+        ATTRIBUTE,
+        "Messages with the same value of this attribute are duplicates, also when their message ids differ, because "
+        "they were published twice: the first one stays, for dedupHorizon. A message without it, or with an empty "
+        "value, is identified by its message id alone; connectors.spool.stats counts these as "
+        "dedup_attribute_missing. It costs 16 bytes more for each id.",
         default=None,
     )
     schema_mode: SchemaMode = option(
         "schemaMode",
         choice(SchemaMode),
         "databricks gives the four columns of Databricks' source, for jobs that move from there: messageId, payload, "
-        "attributes as JSON text, and publishTimestampInMillis. What is kept in the spool is the same, so the mode may "
+        "attributes as JSON text, and publishTimestampInMillis. The rows in the spool are the same, so the mode may "
         "be changed.",
         default="native",
     )
@@ -124,17 +317,14 @@ class PubSubReadOptions(PubSubStreamOptions):
     batch_mode: BatchMode = option(
         "batchMode",
         choice(BatchMode),
-        "Of a batch read: spool reads the rows that an existing spool keeps, changes nothing, and may run beside the "
+        "Of a batch read: spool reads the retained rows of an existing spool, changes nothing, and may run beside the "
         "query that fills it. peek fetches from the subscription while load() plans, and hands everything back, which "
-        "the service counts as an attempt to deliver each message; it keeps a private folder beside spoolLocation, or "
+        "the service counts as an attempt to deliver each message; it uses a private folder beside spoolLocation, or "
         "in the driver's temporary folder without it.",
         default="spool",
     )
     ending_position: StartingPosition | int = option(
-        "endingPosition",
-        POSITION,
-        "Of a batch read of a spool: the position after its last row.",
-        default="latest",
+        "endingPosition", POSITION, "Of a batch read of a spool: the position after its last row.", default="latest"
     )
     peek_time: float = option(
         "peekTime",
@@ -152,10 +342,45 @@ class PubSubReadOptions(PubSubStreamOptions):
         minimum="1",
         maximum="1000000",
     )
+    spool_folder: Path | str = field(default=Path())
+    """Derived: spoolLocation (a str on object stores), or the folder that is picked for an ephemeral spool."""
+
+    @property
+    def project(self) -> str:
+        """The project of the subscription."""
+        return self.subscription.split("/")[1]
+
+    @property
+    def subscription(self) -> str:
+        """The full path of the subscription; of the first of several."""
+        return self.subscriptions[0]
+
+    @property
+    def subscriptions(self) -> tuple[str, ...]:
+        """The full paths of all subscriptions, sorted: the spool stores their indexes, whatever the order here."""
+        names = self.subscription_id.split(",")
+        return tuple(sorted(full_path(self.project_id, "subscriptions", name) for name in names))
+
+    def alone(self, subscription: str) -> Self:
+        """Return these options for one of the subscriptions, by its full path."""
+        return dataclasses.replace(self, subscription_id=subscription)
+
+    @property
+    def seek(self) -> dict[str, int | str]:
+        """The place to move the subscription to, as JSON values; empty when it stays."""
+        place: dict[str, int | str | None] = {"timestamp": self.starting_timestamp, "dedup_epoch": self.dedup_epoch}
+        if self.starting_snapshot is not None:
+            place["snapshot"] = full_path(self.project, "snapshots", self.starting_snapshot)
+        return {name: value for name, value in place.items() if value is not None}
+
+    @property
+    def topic(self) -> str | None:
+        """The full path of the topic, if there is the option topicId."""
+        return None if self.topic_id is None else full_path(self.project, "topics", self.topic_id)
 
     @property
     def credentials(self) -> Path | ServiceAccount | None:
-        """What to reach the service with; None for application default credentials."""
+        """The credentials; None for application default credentials."""
         if self.client_email is None or self.private_key is None:
             return self.credentials_file
         return ServiceAccount(
@@ -166,107 +391,45 @@ class PubSubReadOptions(PubSubStreamOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> PubSubReadOptions:
-    """Parse and check the options of a reader; reads nothing but the arguments, and the environment's temp folder.
+    """Parse and check the options of a reader; raise OptionError for what is unknown, missing or illegal.
 
-    Args:
-        raw: what Spark hands over: names in any case to texts.
-        environ: the environment of the driver.
-        streaming: whether it is a stream; None while that is not known, then only what both have in common is checked.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
+    `streaming` says whether it is a stream; None if the caller does not know, then only what both kinds of read have
+    in common is checked.
     """
-    options = parse_options(PubSubReadOptions, raw, environ, _CONNECTOR)
-    given = {key.lower() for key in raw if raw.get(key) is not None}
+    names = {key.lower() for key in raw if raw.get(key) is not None}
+    own = {key: value for key, value in raw.items() if key.lower() != DELETE_ON_STOP.lower()}
+    options = parse_options(PubSubReadOptions, own, environ, FORMAT)
     if streaming:
-        _check_stream(options, given)
+        check_stream(names, options.starting_position)
     if streaming is False:
-        _check_batch(options, given)
-    if streaming is False and "startingposition" not in given:
-        options = dataclasses.replace(options, starting_position=StartingPosition.EARLIEST)
-    if options.batch_mode is BatchMode.PEEK and options.spool_location is None:
-        # The private folder of a peek is beside the spool, wherever that would be.
-        options = dataclasses.replace(options, spool_durability=SpoolDurability.EPHEMERAL)
-    if options.batch_mode is BatchMode.PEEK and len(options.subscriptions) > 1:
+        check_batch(names, options.batch_mode)
+        if "startingposition" not in names:
+            options = dataclasses.replace(options, starting_position=StartingPosition.EARLIEST)
+    check_credentials(names)
+    check_subscriptions(options.subscription_id, options.project_id, options.batch_mode)
+    if DELETE_ON_STOP.lower() in names:
+        raise deletion_refused(options.subscription)
+    if options.starting_timestamp is not None and options.starting_snapshot is not None:
+        why, action = "a subscription can be moved to one place only", "Leave one of them out."
+        raise conflict(FORMAT, "startingTimestamp", "startingSnapshot", why, action)
+    account_option = None if options.client_email is None else "clientEmail"
+    options = dataclasses.replace(options, transport=connection_transport(options, environ, account_option))
+    folder = _spool_folder(options, environ)
+    check_object_store_options(options, folder, FORMAT)
+    period = fetch_period(options.max_fetch_period, folder, given="maxfetchperiod" in names)
+    return dataclasses.replace(options, spool_folder=folder, max_fetch_period=period)
+
+
+def _spool_folder(options: PubSubReadOptions, environ: Mapping[str, str]) -> Path | str:
+    if options.spool_location is not None:
+        return options.spool_location
+    # The private folder of a peek is beside the spool, wherever that would be.
+    if options.spool_durability is SpoolDurability.DURABLE and options.batch_mode is not BatchMode.PEEK:
         raise OptionError(
-            "OPTION_ILLEGAL",
-            "The option subscriptionId names several subscriptions, and batchMode=peek looks at one",
-            _CONNECTOR,
-            "Name one, and read each by itself.",
+            "OPTION_MISSING",
+            "The option spoolLocation is required",
+            FORMAT,
+            "Give a folder as durable as the checkpoint, beside it: after the ack it holds the only copy of a "
+            "message. Or set spoolDurability=ephemeral, if acked messages may die with this disk.",
         )
-    _check_service_account(options)
-    options = completed(options, raw, environ)
-    if options.private_key is not None and not options.transport.secure and not options.transport.local:
-        raise conflict(
-            _CONNECTOR,
-            "privateKey",
-            "allowInsecure",
-            "credentials are never sent without TLS",
-            "Leave one of them out.",
-        )
-    return options
-
-
-def _check_service_account(options: PubSubReadOptions) -> None:
-    """A service account is given as a whole, or as a file."""
-    account = (
-        ("clientEmail", options.client_email),
-        ("privateKey", options.private_key),
-        ("clientId", options.client_id),
-        ("privateKeyId", options.private_key_id),
-    )
-    given = [name for name, value in account if value is not None]
-    if given and options.credentials_file is not None:
-        raise conflict(
-            _CONNECTOR, given[0], "credentialsFile", "both say who reaches the service", "Leave one of them out."
-        )
-    for name in ("clientEmail", "privateKey"):
-        if given and name not in given:
-            raise OptionError(
-                "OPTION_MISSING", f"The option {name} is required with {given[0]}", _CONNECTOR, "Give both."
-            )
-
-
-def _check_batch(options: PubSubReadOptions, given: set[str]) -> None:
-    """Refuse what only a stream can have."""
-    for name in _STREAM_ONLY:
-        if name.lower() in given:
-            raise OptionError(
-                "OPTION_ILLEGAL",
-                f"The option {name} is for streams, and this is a batch read, which moves no subscription",
-                _CONNECTOR,
-                "Leave it out, or use spark.readStream.",
-            )
-    peeks = options.batch_mode is BatchMode.PEEK
-    for name in ("startingPosition", "endingPosition") if peeks else ("peekTime", "peekMaxRows"):
-        if name.lower() in given:
-            other, mode = (BatchMode.SPOOL, "a peek") if peeks else (BatchMode.PEEK, "a read of the spool")
-            why, action = f"{mode} does not use it", f"Give batchMode={other.value}, or leave {name} out."
-            raise conflict(_CONNECTOR, name, "batchMode", why, action)
-    if peeks and "," in options.subscription_id:
-        raise conflict(
-            _CONNECTOR,
-            "batchMode",
-            "subscriptionId",
-            "a peek looks at one subscription",
-            "Name one subscription, or read the spool with batchMode=spool.",
-        )
-
-
-def _check_stream(options: PubSubReadOptions, given: set[str]) -> None:
-    """Refuse what only a batch read can have."""
-    for name in _BATCH_ONLY:
-        if name.lower() in given:
-            raise OptionError(
-                "OPTION_ILLEGAL",
-                f"The option {name} is for batch reads, and this is a stream",
-                _CONNECTOR,
-                "Leave it out, or use spark.read.",
-            )
-    if not isinstance(options.starting_position, StartingPosition):
-        raise OptionError(
-            "OPTION_ILLEGAL",
-            f"The option startingPosition cannot be {options.starting_position}: a stream begins at a word",
-            _CONNECTOR,
-            f"Give {choice(StartingPosition).legal}.",
-        )
+    return ephemeral_folder(FORMAT, f"{options.transport.target} {' '.join(options.subscriptions)}", environ)

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from connectors.pubsub.client.wire import cut, string_field, values_and_ends
 from connectors.pubsub.sink.rows import MAX_REQUEST_BYTES, EncodedRows, RowStamp, SinkColumns, encode_rows
 
-__all__ = ["MAX_REQUEST_MESSAGES", "PublishRequest", "publish_requests"]
+__all__ = ["PublishRequest", "publish_requests"]
 
-MAX_REQUEST_MESSAGES: Final = 1000
+_MAX_REQUEST_MESSAGES: Final = 1000
 """Most messages of a PublishRequest (https://cloud.google.com/pubsub/quotas#resource_limits)."""
 
 _GATHERED_BYTES: Final = 8 << 20
@@ -28,11 +28,9 @@ _TOPIC: Final = 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishRequest:
-    """Messages that go out together.
+    """Messages that are sent together; their ordering key is empty for messages without order.
 
     Attributes:
-        topic: full path.
-        ordering_key: of all of them; empty for messages without order.
         messages: the encoded messages of more requests than this one.
         ends: where in them each of these begins and, last, where they end.
         numbers: the number of each row in its partition.
@@ -53,11 +51,11 @@ class PublishRequest:
         return int(self.ends[-1] - self.ends[0])
 
     def encode(self) -> bytes:
-        """The request as it is sent."""
+        """Return the request as it is sent."""
         return b"".join((string_field(_TOPIC, self.topic), self.messages[self.ends[0] : self.ends[-1]]))
 
     def part(self, first: int, last: int) -> PublishRequest:
-        """The messages from one to before another."""
+        """Return a request with the messages from one to before another."""
         return PublishRequest(
             self.topic, self.ordering_key, self.messages, self.ends[first : last + 1], self.numbers[first:last]
         )
@@ -66,16 +64,7 @@ class PublishRequest:
 def publish_requests(
     batches: Iterable[pa.RecordBatch], columns: SinkColumns, stamp: RowStamp
 ) -> Iterator[PublishRequest]:
-    """The requests for all rows of a task; the rows of a topic and ordering key stay in their order.
-
-    Args:
-        batches: rows of the task, in their order.
-        columns: where in them the parts of a message are.
-        stamp: names each row.
-
-    Raises:
-        ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published.
-    """
+    """Yield the requests for all rows of a task; the rows of a topic and ordering key stay in their order."""
     gathered: list[EncodedRows] = []
     size = first = 0
     for batch in batches:
@@ -83,30 +72,18 @@ def publish_requests(
             gathered.append(encoded)
             size += encoded.messages.nbytes
             if size >= _GATHERED_BYTES:
-                yield from _requests(_joined(gathered), columns)
+                yield from _requests(gathered, columns)
                 gathered, size = [], 0
         first += batch.num_rows
     if gathered:
-        yield from _requests(_joined(gathered), columns)
+        yield from _requests(gathered, columns)
 
 
-def _joined(parts: list[EncodedRows]) -> EncodedRows:
-    if len(parts) == 1:
-        return parts[0]
-    topics = [part.topics for part in parts]
-    keys = [part.ordering_keys for part in parts]
-    return EncodedRows(
-        pa.concat_arrays([part.messages for part in parts]),
-        None if topics[0] is None else pa.concat_arrays(topics),
-        None if keys[0] is None else pa.concat_arrays(keys),
-        np.concatenate([part.numbers for part in parts]),
-    )
-
-
-def _requests(rows: EncodedRows, columns: SinkColumns) -> Iterator[PublishRequest]:
-    messages, numbers = rows.messages, rows.numbers
-    topics, topic_codes = _codes(rows.topics, columns.topic or "", len(numbers))
-    keys, key_codes = _codes(rows.ordering_keys, "", len(numbers))
+def _requests(parts: list[EncodedRows], columns: SinkColumns) -> Iterator[PublishRequest]:
+    messages = _concatenated([part.messages for part in parts])
+    numbers = np.concatenate([part.numbers for part in parts])
+    topics, topic_codes = _codes([part.topics for part in parts], columns.topic or "", len(numbers))
+    keys, key_codes = _codes([part.ordering_keys for part in parts], "", len(numbers))
     groups = topic_codes * len(keys) + key_codes
     starts = np.flatnonzero(np.diff(groups)) + 1
     if len(starts):
@@ -119,13 +96,18 @@ def _requests(rows: EncodedRows, columns: SinkColumns) -> Iterator[PublishReques
         topic, key = topics[int(groups[begin]) // len(keys)], keys[int(groups[begin]) % len(keys)]
         whole = PublishRequest(topic, key, data, ends[begin : end + 1], numbers[begin:end])
         room = MAX_REQUEST_BYTES - len(string_field(_TOPIC, topic))
-        for first, last in cut(whole.ends, MAX_REQUEST_MESSAGES, room):
+        for first, last in cut(whole.ends, _MAX_REQUEST_MESSAGES, room):
             yield whole.part(first, last)
 
 
-def _codes(values: pa.Array | None, same: str, rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The distinct values, and which of them each row has; without a column all have the same."""
-    if values is None:
-        return [same], np.zeros(rows, np.int64)
-    encoded = pc.dictionary_encode(values)
+def _concatenated(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _codes(parts: list[pa.Array | None], constant: str, rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the distinct values, and the index of each row's; without a column all rows have the same value."""
+    columns = [part for part in parts if part is not None]
+    if not columns:
+        return [constant], np.zeros(rows, np.int64)
+    encoded = pc.dictionary_encode(_concatenated(columns))
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)

@@ -7,10 +7,6 @@ The bytes are those of google.pubsub.v1
     message PubsubMessage { bytes data = 1; map<string, string> attributes = 2; string ordering_key = 5; }
 
 and a map is a repeated message of a key (1) and a value (2). No Python object is made for a row, but for its digest.
-
-The columns that the sink takes.
-
-Digests of rows, for their names: a name that is used again for a row of other content is another name.
 """
 
 from __future__ import annotations
@@ -30,143 +26,16 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.pubsub.client.wire import concatenate, delimited, lengths, prefixes, string_field
-from connectors.pubsub.options.resource_names import full_path, is_name
+from connectors.pubsub.options.kinds import full_path, is_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.pubsub.options.sink import PubSubWriteOptions
 
-__all__ = [
-    "MAX_REQUEST_BYTES",
-    "SINK",
-    "EncodedRows",
-    "RowStamp",
-    "SinkColumns",
-    "check_columns",
-    "content_digests",
-    "encode_rows",
-]
-
+__all__ = ["MAX_REQUEST_BYTES", "SINK", "EncodedRows", "RowStamp", "SinkColumns", "check_columns", "encode_rows"]
 
 SINK: Final = "pubsub sink"
-
-
-@dataclass(frozen=True, slots=True)
-class SinkColumns:
-    """Which columns a sink reads, by their names.
-
-    Attributes:
-        payload: of the payload.
-        attributes: of the attributes; None without.
-        ordering_key: of the ordering key; None without.
-        topic_column: of the topic; None when one is given for all rows.
-        topic: full path of the topic of all rows; None takes the column.
-        project: of topics that are given by their ids.
-    """
-
-    payload: str
-    attributes: str | None
-    ordering_key: str | None
-    topic_column: str | None
-    topic: str | None
-    project: str | None
-
-
-def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumns:
-    """Find the columns of a sink; others are not looked at. Names count in any case, as in Spark SQL.
-
-    Args:
-        schema: of the rows.
-        options: of the sink.
-
-    Raises:
-        OptionError: a column is missing, is there twice, or has a type that cannot be written.
-    """
-    found: dict[str, str] = {}
-    types: dict[str, DataType] = {}
-    for field in schema:
-        name = field.name.lower()
-        if name in {"payload", "data", "attributes", "orderingkey", "topic"}:
-            if name in found:
-                raise _illegal(f"There are two columns {field.name}", "Drop or rename one of them.")
-            found[name], types[name] = field.name, field.dataType
-    if "payload" in found and "data" in found:
-        raise _illegal("There is a column payload and a column data", "Drop or rename one of them.")
-    payload = "payload" if "payload" in found else "data"
-    if payload not in found:
-        raise _illegal("There is no column payload, nor data", "Name the column with the bytes of the message payload.")
-    use_topic = options.topic is None
-    if use_topic and "topic" not in found:
-        raise _illegal("There is neither an option topicId nor a column topic", "Give one of them.")
-    _check_type(types, payload, "binary or string")
-    _check_type(types, "attributes", "map<string,string>")
-    _check_type(types, "orderingkey", "string")
-    if use_topic:
-        _check_type(types, "topic", "string")
-    return SinkColumns(
-        payload=found[payload],
-        attributes=found.get("attributes"),
-        ordering_key=found.get("orderingkey"),
-        topic_column=found["topic"] if use_topic else None,
-        topic=options.topic,
-        project=options.project_id,
-    )
-
-
-def _check_type(types: Mapping[str, DataType], name: str, legal: str) -> None:
-    kind = types.get(name)
-    if kind is None:
-        return
-    if legal == "map<string,string>":
-        fits = isinstance(kind, MapType) and all(
-            isinstance(each, StringType) for each in (kind.keyType, kind.valueType)
-        )
-    else:
-        fits = isinstance(kind, StringType) or ("binary" in legal and isinstance(kind, BinaryType))
-    if not fits:
-        raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
-
-
-def _illegal(what: str, action: str) -> OptionError:
-    return OptionError("PUBSUB_SINK_COLUMNS", what, SINK, action)
-
-
-_DIGITS: Final = 16
-_HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
-"""The two digits of each byte, as one number."""
-_ROWS_AT_ONCE: Final = 128
-"""So few that their copies as Python's bytes stay in the processor's cache."""
-
-
-def content_digests(payloads: pa.Array, others: Sequence[pa.Array]) -> pa.Array:
-    """A digest of each row: 16 hexadecimal digits (xxh3, 64 bits).
-
-    Args:
-        payloads: binaries without nulls.
-        others: the encoded fields of the rest of each row, and what else tells rows apart; binaries or strings.
-    """
-    seeds = _digests(concatenate(*(part.cast(pa.binary()) for part in others))) if others else None
-    digests = np.array(_digests(payloads, seeds), np.uint64)
-    digits = _HEX[digests.astype(">u8").view(np.uint8)]
-    return _texts(digits)
-
-
-def _digests(values: pa.Array, seeds: Sequence[int] | None = None) -> list[int]:
-    found: list[int] = []
-    for first in range(0, len(values), _ROWS_AT_ONCE):
-        texts = values[first : first + _ROWS_AT_ONCE].to_pylist()
-        found += map(
-            xxhash.xxh3_64_intdigest, texts, repeat(0) if seeds is None else seeds[first : first + _ROWS_AT_ONCE]
-        )
-    return found
-
-
-def _texts(digits: npt.NDArray[np.uint16]) -> pa.Array:
-    buffers = [None, pa.py_buffer(digits.tobytes())]
-    width = pa.binary(_DIGITS)
-    return pa.Array.from_buffers(width, digits.nbytes // _DIGITS, buffers).cast(pa.binary())
-
 
 # https://cloud.google.com/pubsub/quotas#resource_limits
 MAX_REQUEST_BYTES: Final = 10_000_000
@@ -182,15 +51,94 @@ _SLICE_BYTES: Final = 32 << 20
 _DATA, _ATTRIBUTES, _ORDERING_KEY = 1, 2, 5
 _KEY, _VALUE = 1, 2
 _MESSAGES: Final = 2
+_EMPTY: Final = pa.scalar(b"", pa.binary())
+
+_DIGITS: Final = 16
+_HEX: Final = np.frombuffer("".join(f"{byte:02x}" for byte in range(256)).encode(), np.uint16)
+"""The two digits of each byte, as one number."""
+_ROWS_AT_ONCE: Final = 128
+"""So few that their copies as Python's bytes stay in the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkColumns:
+    """The columns that a sink reads, by their names.
+
+    Attributes:
+        payload: of the payload; the others are None where there is none.
+        topic_column: of the topic; None when all rows have the same.
+        topic: full path of the topic of all rows; None takes the column.
+        project: of topics that are given by their ids.
+    """
+
+    payload: str
+    attributes: str | None
+    ordering_key: str | None
+    topic_column: str | None
+    topic: str | None
+    project: str | None
+
+
+def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumns:
+    """Find the columns of a sink, in any case, as Spark SQL does, and ignore others; refuse what cannot be written."""
+    names: dict[str, str] = {}
+    types: dict[str, DataType] = {}
+    for field in schema:
+        name = field.name.lower()
+        if name in {"payload", "data", "attributes", "orderingkey", "topic"}:
+            if name in names:
+                raise _illegal(f"There are two columns {field.name}", "Drop or rename one of them.")
+            names[name], types[name] = field.name, field.dataType
+    if "payload" in names and "data" in names:
+        raise _illegal("There is a column payload and a column data", "Drop or rename one of them.")
+    payload = "payload" if "payload" in names else "data"
+    if payload not in names:
+        raise _illegal("There is no column payload, nor data", "Name the column with the bytes of the message payload.")
+    use_topic = options.topic is None
+    if use_topic and "topic" not in names:
+        raise _illegal("There is neither an option topicId nor a column topic", "Give one of them.")
+    _check_type(types, payload, "binary or string")
+    _check_type(types, "attributes", "map<string,string>")
+    _check_type(types, "orderingkey", "string")
+    if use_topic:
+        _check_type(types, "topic", "string")
+    return SinkColumns(
+        payload=names[payload],
+        attributes=names.get("attributes"),
+        ordering_key=names.get("orderingkey"),
+        topic_column=names["topic"] if use_topic else None,
+        topic=options.topic,
+        project=options.project_id,
+    )
+
+
+def _check_type(types: Mapping[str, DataType], name: str, legal: str) -> None:
+    kind = types.get(name)
+    if kind is None:
+        return
+    if legal == "map<string,string>":
+        fits = (
+            isinstance(kind, MapType)
+            and isinstance(kind.keyType, StringType)
+            and isinstance(kind.valueType, StringType)
+        )
+    else:
+        fits = isinstance(kind, StringType) or ("binary" in legal and isinstance(kind, BinaryType))
+    if not fits:
+        raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
+
+
+def _illegal(what: str, action: str) -> OptionError:
+    return OptionError("PUBSUB_SINK_COLUMNS", what, SINK, action)
 
 
 @dataclass(frozen=True, slots=True)
 class RowStamp:
-    """What names a row for good: an attribute of its message.
+    """The attribute that names a row for good.
 
     Attributes:
-        attribute: its key; empty to stamp nothing.
-        prefix: of its value; the number of the row in its partition and a digest of its content follow. So a place
+        attribute: its key; empty for none.
+        prefix: of its value; the number of the row in its partition and a digest of its content follow. So a number
             that is used again, as after a restore of the checkpoint, gives a row of other content another name.
         partition: the number of the partition, for errors.
     """
@@ -206,7 +154,7 @@ class EncodedRows:
 
     Attributes:
         messages: of each row the bytes that it adds to a ``PublishRequest``.
-        topics: the full path of the topic of each row; None when one is given for all.
+        topics: the full path of the topic of each row; None when all have the same.
         ordering_keys: strings without nulls; None when no row can have one.
         numbers: the number of each row in its partition.
     """
@@ -235,25 +183,18 @@ class _Attributes:
         return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int64), self.counts)
 
     def without(self, dropped: npt.NDArray[np.bool_]) -> _Attributes:
-        """Less some attributes."""
-        kept = np.bincount(self.rows[~dropped], minlength=len(self.offsets) - 1)
+        """Return the attributes less some of them."""
+        counts = np.bincount(self.rows[~dropped], minlength=len(self.offsets) - 1)
         mask = pa.array(~dropped)
         return _Attributes(
-            np.concatenate([[0], np.cumsum(kept)]).astype(np.int32), self.keys.filter(mask), self.values.filter(mask)
+            np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), self.keys.filter(mask), self.values.filter(mask)
         )
 
 
 def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> Iterator[EncodedRows]:
-    """The messages of a batch, some tens of megabytes at a time.
+    """Yield the messages of a batch, some tens of megabytes at a time; `first` is the number of its first row.
 
-    Args:
-        batch: rows.
-        columns: where in them the parts of a message are.
-        stamp: names each row.
-        first: the number of the first row in its partition.
-
-    Raises:
-        ConnectorError: ``PUBSUB_BAD_ROW``: a row cannot be published; says which, and why.
+    Raises ConnectorError, ``PUBSUB_BAD_ROW``, with the number of a row that cannot be published, and the reason.
     """
     payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
     if len(payloads) and batch.nbytes <= _SLICE_BYTES:
@@ -271,18 +212,18 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
 
 
 def _sizes(batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns) -> npt.NDArray[np.int64]:
-    """About how many bytes each row has: of its payload, its ordering key and its attributes."""
+    """Return about how many bytes the payload, ordering key and attributes of each row have."""
     sizes = lengths(payloads)
     if columns.ordering_key is not None:
-        sizes = sizes + _known_lengths(batch.column(columns.ordering_key))
+        sizes = sizes + _lengths_with_nulls(batch.column(columns.ordering_key))
     if columns.attributes is not None:
-        found = _attributes(batch.column(columns.attributes), "")
-        ends = np.cumsum(_known_lengths(found.keys) + _known_lengths(found.values))
-        sizes = sizes + np.diff(np.concatenate([[0], ends])[found.offsets])
+        attributes = _attributes(batch.column(columns.attributes), "")
+        ends = np.cumsum(_lengths_with_nulls(attributes.keys) + _lengths_with_nulls(attributes.values))
+        sizes = sizes + np.diff(np.concatenate([[0], ends])[attributes.offsets])
     return sizes
 
 
-def _known_lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
+def _lengths_with_nulls(texts: pa.Array) -> npt.NDArray[np.int64]:
     return lengths(pc.fill_null(texts.cast(pa.string()), ""))
 
 
@@ -310,11 +251,10 @@ def _encode(
     check.finish()
     parts = [] if attributes is None else [_encode_attributes(attributes)]
     if keys is not None:
-        none = pa.scalar(b"", pa.binary())
-        parts.append(pc.if_else(pc.equal(pc.binary_length(keys), 0), none, delimited(_ORDERING_KEY, keys)))
+        parts.append(pc.if_else(pc.equal(pc.binary_length(keys), 0), _EMPTY, delimited(_ORDERING_KEY, keys)))
     if stamp.attribute:
-        told_apart_by = parts if topics is None else [*parts, topics]
-        parts.append(_encode_stamps(stamp, first, content_digests(payloads, told_apart_by)))
+        others = parts if topics is None else [*parts, topics]
+        parts.append(_encode_stamps(stamp, first, _content_digests(payloads, others)))
     heads = prefixes(_DATA, pc.binary_length(payloads))
     sizes = sum((lengths(part) for part in parts), lengths(heads) + lengths(payloads))
     framing = prefixes(_MESSAGES, pa.array(sizes))
@@ -335,14 +275,14 @@ class _Check:
         self._bad: tuple[int, str] | None = None
 
     def refuse(self, bad: npt.NDArray[np.bool_], reason: str) -> None:
-        """Some rows cannot be published."""
+        """Note that some rows cannot be published."""
         if bad.any():
             row = int(np.argmax(bad))
             if self._bad is None or row < self._bad[0]:
                 self._bad = row, reason
 
     def refuse_attributes(self, attributes: _Attributes, bad: npt.NDArray[np.bool_], reason: str) -> None:
-        """Rows cannot be published because of some of their attributes; a brace pair in the reason is the key."""
+        """Note that some attributes keep their rows from being published; a brace pair in the reason is the key."""
         if bad.any():
             at = int(np.argmax(bad))
             rows = np.zeros(len(attributes.offsets) - 1, np.bool_)
@@ -363,7 +303,7 @@ class _Check:
 
 
 def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
-    """The full paths of a column of topics."""
+    """Return the full paths of a column of topics."""
     check.refuse(_bools(pc.is_null(column)), "it has no topic, and the option topicId is not set")
     encoded = pc.fill_null(column.cast(pa.string()), "").dictionary_encode()
     # A name that is not UTF-8 is none; it is shown with backslashes.
@@ -379,19 +319,19 @@ def _topics(column: pa.Array, columns: SinkColumns, check: _Check) -> pa.Array:
 
 
 def _attributes(column: pa.Array, replaced: str) -> _Attributes:
-    """The attributes of a column of maps, less the one that the stamp replaces."""
+    """Return the attributes of a column of maps, less the one that the stamp replaces."""
     offsets = column.offsets.to_numpy().astype(np.int32)
     first, last = int(offsets[0]), int(offsets[-1])
-    found = _Attributes(
+    attributes = _Attributes(
         offsets - first,
         column.keys.slice(first, last - first).cast(pa.string()),
         column.items.slice(first, last - first).cast(pa.string()),
     )
     # A map that is null may still have entries, which then do not count.
-    dropped = _bools(pc.is_null(column))[found.rows]
+    dropped = _bools(pc.is_null(column))[attributes.rows]
     if replaced:
-        dropped |= _bools(pc.equal(found.keys, replaced))
-    return found.without(dropped) if dropped.any() else found
+        dropped |= _bools(pc.equal(attributes.keys, replaced))
+    return attributes.without(dropped) if dropped.any() else attributes
 
 
 def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
@@ -417,16 +357,16 @@ def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None
 
 
 def _encode_attributes(attributes: _Attributes) -> pa.Array:
-    """The attributes of each row as a repeated field."""
+    """Return the attributes of each row as a repeated field."""
     entries = delimited(
         _ATTRIBUTES, concatenate(delimited(_KEY, attributes.keys), delimited(_VALUE, attributes.values))
     )
     listed = pa.ListArray.from_arrays(pa.array(attributes.offsets), entries)
-    return pc.binary_join(listed, pa.scalar(b"", pa.binary()))
+    return pc.binary_join(listed, _EMPTY)
 
 
 def _encode_stamps(stamp: RowStamp, first: int, digests: pa.Array) -> pa.Array:
-    """The attribute that names each row, as a field."""
+    """Return the attribute that names each row, as a field."""
     numbers = pa.array(np.arange(first, first + len(digests), dtype=np.int64)).cast(pa.string()).cast(pa.binary())
     prefix, slash = pa.scalar(stamp.prefix.encode(), pa.binary()), pa.scalar(b"/", pa.binary())
     values = concatenate(prefix, numbers, slash, digests)
@@ -434,18 +374,35 @@ def _encode_stamps(stamp: RowStamp, first: int, digests: pa.Array) -> pa.Array:
     return delimited(_ATTRIBUTES, concatenate(key, delimited(_VALUE, values)))
 
 
+def _content_digests(payloads: pa.Array, others: Sequence[pa.Array]) -> pa.Array:
+    """Return a digest of each row: 16 hexadecimal digits (xxh3, 64 bits), of the payload and the other columns."""
+    seeds = _digests(concatenate(*(part.cast(pa.binary()) for part in others))) if others else None
+    digits = _HEX[np.array(_digests(payloads, seeds), np.uint64).astype(">u8").view(np.uint8)]
+    buffers = [None, pa.py_buffer(digits.tobytes())]
+    return pa.Array.from_buffers(pa.binary(_DIGITS), digits.nbytes // _DIGITS, buffers).cast(pa.binary())
+
+
+def _digests(values: pa.Array, seeds: Sequence[int] | None = None) -> list[int]:
+    digests: list[int] = []
+    for first in range(0, len(values), _ROWS_AT_ONCE):
+        rows = values[first : first + _ROWS_AT_ONCE].to_pylist()
+        row_seeds = repeat(0) if seeds is None else seeds[first : first + _ROWS_AT_ONCE]
+        digests += map(xxhash.xxh3_64_intdigest, rows, row_seeds)
+    return digests
+
+
 def _not_utf8(texts: pa.Array) -> npt.NDArray[np.bool_]:
-    found = np.zeros(len(texts), np.bool_)
-    found[not_utf8(texts)] = True
-    return found
+    bad = np.zeros(len(texts), np.bool_)
+    bad[not_utf8(texts)] = True
+    return bad
 
 
 def _shown(text: pa.Scalar) -> str:
-    """A string as it is; what is not UTF-8 in it with backslashes."""
+    """Return a string; what is not UTF-8 in it with backslashes."""
     shown: str = text.cast(pa.binary()).as_py().decode(errors="backslashreplace")
     return shown
 
 
 def _bools(array: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
-    return found
+    bools: npt.NDArray[np.bool_] = array.to_numpy(zero_copy_only=False)
+    return bools

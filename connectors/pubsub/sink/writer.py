@@ -1,9 +1,8 @@
-"""Publishing the rows of a task: nothing is left under way, and no error unseen.
+"""Publishing the rows of a task: nothing is left in flight, and no error is missed.
 
-Publishing requests: some at a time, those of one ordering key one after the other, again after passing errors.
-
-All decisions are taken in the thread that calls `Publisher.publish` and `Publisher.finish`; threads of gRPC only say
-that a request is over.
+Some requests are in flight at a time, those of one ordering key one after the other; transient errors are retried.
+The thread that calls `Publisher.publish` and `Publisher.finish` decides everything; threads of gRPC only report that a
+request is over.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
@@ -31,14 +30,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from connectors.pubsub.client.client import PublishCall, PubSubClient
+    from connectors.pubsub.client.client import PubSubClient
     from connectors.pubsub.options.client import Transport
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.sink.requests import PublishRequest
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns
 
-__all__ = ["PublishLimits", "Publisher", "close_clients", "publish_batches"]
-
+__all__ = ["Publisher", "close_clients", "publish_batches"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,180 +44,149 @@ _MOST_READY: Final = 10_000
 """Requests that wait for their turn: with an ordering key for each row, they are small and many."""
 
 _CALL_SECONDS: Final = 60.0
-"""After so long a call counts as failed, and is tried again; as in Google's clients."""
+"""After so long a call counts as failed, and is retried; as in Google's clients."""
 
-_PATIENCE: Final = 10.0
-"""When no request went through for so many seconds, that is worth a word."""
-
-_REFUSED: Final = "PUBSUB_PUBLISH_REFUSED"
-
-
-@dataclass(frozen=True, slots=True)
-class PublishLimits:
-    """How much may be under way, and how long one request may take.
-
-    Attributes:
-        requests: the most requests that were sent and not answered.
-        held_bytes: the most bytes of messages that were taken over and are not published; one request that alone is
-            larger passes alone.
-        timeout_seconds: how long a request is tried again.
-    """
-
-    requests: int
-    held_bytes: int
-    timeout_seconds: float
+_WARN_SECONDS: Final = 10.0
+"""After so long without a published request there is a warning."""
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _Pending:
     """A request that is not published."""
 
     request: PublishRequest
     backoff: Backoff
     give_up_at: float = 0.0
-    call: PublishCall | None = None
+    call: Any = None
 
 
 class Publisher:
-    """Publishes the requests of one task.
+    """Publishes the requests of one task, whose name is for errors; other tasks may use the client too."""
 
-    Args:
-        client: to publish by; it may be used by other tasks too.
-        limits: how much may be under way.
-        where: names the task in errors.
-    """
-
-    def __init__(self, client: PubSubClient, limits: PublishLimits, where: str) -> None:
+    def __init__(self, client: PubSubClient, options: PubSubWriteOptions, task: str) -> None:
         self._client = client
-        self._limits = limits
-        self._where = where
-        self._retries = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=limits.timeout_seconds)
-        self._lanes: dict[tuple[str, str], deque[_Held]] = {}
-        """What waits behind the request of a topic and ordering key that is under way, or waits for its next try."""
-        self._ready: deque[_Held] = deque()
-        self._later: list[tuple[float, int, _Held]] = []
+        self._most_requests = options.max_outstanding_requests
+        self._most_bytes = options.max_outstanding_bytes
+        self._timeout = options.publish_timeout
+        self._task = task
+        self._retries = RetryPolicy(initial_seconds=0.1, cap_seconds=10.0, deadline_seconds=self._timeout)
+        self._lanes: dict[tuple[str, str], deque[_Pending]] = {}
+        """What waits behind the request of a topic and ordering key that is in flight, or waits for its next try."""
+        self._ready: deque[_Pending] = deque()
+        self._later: list[tuple[float, int, _Pending]] = []
         self._numbers = count()
-        self._under_way: set[_Held] = set()
-        self._over: queue.SimpleQueue[_Held] = queue.SimpleQueue()
-        self._held = 0
-        self._held_bytes = 0
-        self._went_well_at = time.monotonic()
+        self._in_flight: set[_Pending] = set()
+        self._over: queue.SimpleQueue[tuple[_Pending, ConnectorError | None]] = queue.SimpleQueue()
+        self._pending = 0
+        self._pending_bytes = 0
+        self._progress_at = time.monotonic()
         """When a request was last published, or there was none."""
-        self._trouble: ConnectorError | None = None
-        self._said = False
+        self._last_error: ConnectorError | None = None
+        self._warned = False
 
     def publish(self, request: PublishRequest) -> None:
-        """Take a request over; waits while too much is under way.
-
-        Raises:
-            ConnectorError: this request or one before could not be published.
-        """
-        while self._held and (self._held_bytes + request.size > self._limits.held_bytes or self._held >= _MOST_READY):
+        """Take a request over; wait while too much is in flight, and raise the first error of any request."""
+        while self._pending and (self._pending_bytes + request.size > self._most_bytes or self._pending >= _MOST_READY):
             self._step()
-        if not self._held:
-            self._went_well_at = time.monotonic()
-        self._held += 1
-        self._held_bytes += request.size
-        held = _Held(request, Backoff(self._retries))
+        if not self._pending:
+            self._progress_at = time.monotonic()
+        self._pending += 1
+        self._pending_bytes += request.size
+        pending = _Pending(request, Backoff(self._retries))
         if request.ordering_key:
             name = request.topic, request.ordering_key
             lane = self._lanes.get(name)
             if lane is not None:
-                lane.append(held)
+                lane.append(pending)
                 return
             self._lanes[name] = deque()
-        self._ready.append(held)
-        self._take_note()
+        self._ready.append(pending)
+        self._drain()
         self._send_ready()
 
     def finish(self) -> None:
-        """Wait until all is published.
-
-        Raises:
-            ConnectorError: a request could not be.
-        """
-        while self._held:
+        """Wait until all is published; raise the first error."""
+        while self._pending:
             self._step()
 
     def discard(self) -> None:
         """Give up what is not published; some of it may have been."""
-        for held in self._under_way:
-            if held.call is not None:
-                held.call.cancel()
-        self._under_way.clear()
+        for pending in self._in_flight:
+            if pending.call is not None:
+                pending.call.cancel()
+        self._in_flight.clear()
 
     def _step(self) -> None:
         """Send what may be sent, and wait until something is over, or due again."""
         self._send_ready()
         wake_at = [self._later[0][0]] if self._later else []
-        if not self._said:
-            wake_at.append(self._went_well_at + _PATIENCE)
+        if not self._warned:
+            wake_at.append(self._progress_at + _WARN_SECONDS)
         pause = max(min(wake_at) - time.monotonic(), 0.0) if wake_at else None
         with contextlib.suppress(queue.Empty):
-            self._end(self._over.get(timeout=pause))
-        self._take_note()
-        self._say_once()
+            self._end(*self._over.get(timeout=pause))
+        self._drain()
+        self._warn_once()
 
-    def _take_note(self) -> None:
-        """Of all that is over, or due again, now."""
+    def _drain(self) -> None:
+        """Handle all that is over, or due again, now."""
         with contextlib.suppress(queue.Empty):
             while True:
-                self._end(self._over.get_nowait())
+                self._end(*self._over.get_nowait())
         while self._later and self._later[0][0] <= time.monotonic():
             self._ready.append(heapq.heappop(self._later)[2])
 
     def _send_ready(self) -> None:
-        while self._ready and len(self._under_way) < self._limits.requests:
-            held = self._ready.popleft()
-            held.give_up_at = held.give_up_at or time.monotonic() + self._limits.timeout_seconds
-            self._under_way.add(held)
-            left = max(held.give_up_at - time.monotonic(), 1.0)
-            held.call = self._client.publish(
-                held.request.topic,
-                held.request.encode(),
-                timeout_seconds=min(_CALL_SECONDS, left),
-                done=partial(self._note_over, held),
+        while self._ready and len(self._in_flight) < self._most_requests:
+            pending = self._ready.popleft()
+            pending.give_up_at = pending.give_up_at or time.monotonic() + self._timeout
+            self._in_flight.add(pending)
+            remaining = max(pending.give_up_at - time.monotonic(), 1.0)
+            pending.call = self._client.publish(
+                pending.request.topic,
+                pending.request.encode(),
+                timeout_seconds=min(_CALL_SECONDS, remaining),
+                done=partial(self._report, pending),
             )
 
-    def _note_over(self, held: _Held, _: PublishCall) -> None:
-        self._over.put(held)
+    def _report(self, pending: _Pending, error: ConnectorError | None) -> None:
+        self._over.put((pending, error))
 
-    def _end(self, held: _Held) -> None:
-        """A request is over: it is published, comes again, is cut, or fails the task."""
-        self._under_way.discard(held)
-        error = None if held.call is None else held.call.error()
+    def _end(self, pending: _Pending, error: ConnectorError | None) -> None:
+        """Handle a request that is over: it is published, retried, split, or fails the task."""
+        self._in_flight.discard(pending)
         if error is None:
-            self._published(held)
-        elif isinstance(error, ConnectorError) and error.transient:
-            due = time.monotonic() + held.backoff.next_delay_seconds(error)
-            if due > held.give_up_at:
+            self._release(pending)
+        elif error.transient:
+            due = time.monotonic() + pending.backoff.next_delay_seconds(error)
+            if due > pending.give_up_at:
                 raise error
-            self._trouble = error
-            heapq.heappush(self._later, (due, next(self._numbers), held))
-        elif isinstance(error, ConnectorError) and error.code == _REFUSED:
-            self._cut(held, error)
+            self._last_error = error
+            heapq.heappush(self._later, (due, next(self._numbers), pending))
+        elif error.code == "PUBSUB_PUBLISH_REFUSED":
+            self._split(pending, error)
         else:
             raise error
 
-    def _say_once(self) -> None:
-        """Warn that nothing goes through, when that has lasted for some seconds."""
-        lasts = time.monotonic() - self._went_well_at
-        if self._held and lasts >= _PATIENCE and not self._said:
-            self._said = True
+    def _warn_once(self) -> None:
+        """Warn that nothing is published, when that has lasted for some seconds."""
+        lasts = time.monotonic() - self._progress_at
+        if self._pending and lasts >= _WARN_SECONDS and not self._warned:
+            self._warned = True
             _log.warning(
-                "[PUBSUB_PUBLISH_INTERRUPTED] Nothing of %s was published for %.0f s; each request is tried again for "
+                "[PUBSUB_PUBLISH_INTERRUPTED] Nothing of %s was published for %.0f s; each request is retried for "
                 "publishTimeout, %g s. %s",
-                self._where,
+                self._task,
                 lasts,
-                self._limits.timeout_seconds,
-                "The service has not answered." if self._trouble is None else self._trouble,
+                self._timeout,
+                self._last_error or "The service has not answered.",
             )
 
-    def _published(self, held: _Held) -> None:
-        self._went_well_at, self._trouble = time.monotonic(), None
-        self._held -= 1
-        self._held_bytes -= held.request.size
-        name = held.request.topic, held.request.ordering_key
+    def _release(self, pending: _Pending) -> None:
+        self._progress_at, self._last_error = time.monotonic(), None
+        self._pending -= 1
+        self._pending_bytes -= pending.request.size
+        name = pending.request.topic, pending.request.ordering_key
         lane = self._lanes.get(name)
         if lane is None:
             return
@@ -228,26 +195,22 @@ class Publisher:
         else:
             del self._lanes[name]
 
-    def _cut(self, held: _Held, error: ConnectorError) -> None:
-        """Nothing of a refused request was published: its halves tell which row the service does not take.
-
-        Raises:
-            ConnectorError: it was one row alone.
-        """
-        request = held.request
+    def _split(self, pending: _Pending, error: ConnectorError) -> None:
+        """Halve a refused request, of which nothing was published, to find the row that the service refuses."""
+        request = pending.request
         if len(request) == 1:
             raise ConnectorError(
                 "PUBSUB_BAD_ROW",
-                f"Row {request.numbers[0]} of {self._where} cannot be published: the service refuses it",
+                f"Row {request.numbers[0]} of {self._task} cannot be published: the service refuses it",
                 request.topic,
                 error.action,
             )
         middle = len(request) // 2
         first, second = (
-            _Held(part, Backoff(self._retries))
+            _Pending(part, Backoff(self._retries))
             for part in (request.part(0, middle), request.part(middle, len(request)))
         )
-        self._held += 1
+        self._pending += 1
         lane = self._lanes.get((request.topic, request.ordering_key))
         if lane is not None:
             lane.appendleft(second)
@@ -256,35 +219,19 @@ class Publisher:
             self._ready.extend((first, second))
 
 
-def _close(client: PubSubClient) -> None:
-    client.close()
-
-
-_clients: Final[Kept[tuple[Transport, Path | None], PubSubClient]] = Kept(_close)
-"""The clients that this worker keeps, by what they were made from."""
+_clients: Final[Kept[tuple[Transport, Path | None], PubSubClient]] = Kept(lambda client: client.close())
+"""The clients of this worker, by transport and key file."""
 
 
 def publish_batches(
     batches: Iterable[pa.RecordBatch], columns: SinkColumns, options: PubSubWriteOptions, stamp: RowStamp
 ) -> int:
-    """Publish all rows of some batches, and wait until the service has each.
+    """Publish all rows of some batches, wait until the service has acknowledged them, and return their number."""
+    from connectors.pubsub.client.client import PubSubClient  # noqa: PLC0415 - tasks that read load no grpc
 
-    Args:
-        batches: rows.
-        columns: what is read of them.
-        options: of the sink.
-        stamp: names each row.
-
-    Returns:
-        The number of rows.
-
-    Raises:
-        ConnectorError: a row could not be published; others may have been.
-    """
-    limits = PublishLimits(options.max_outstanding_requests, options.max_outstanding_bytes, options.publish_timeout)
     key = options.transport, options.credentials_file
-    client = _clients.take(key) or _new_client(*key)
-    publisher = Publisher(client, limits, f"partition {stamp.partition}")
+    client = _clients.take(key) or PubSubClient(*key)
+    publisher = Publisher(client, options, f"partition {stamp.partition}")
     rows = 0
     try:
         for request in publish_requests(batches, columns, stamp):
@@ -295,19 +242,13 @@ def publish_batches(
         failpoint("publish.after_last_request")
     except BaseException:
         publisher.discard()
-        # The next attempt begins anew, with credentials read anew.
+        # The next attempt begins with a new client, which reads the credentials again.
         client.close()
         raise
     _clients.give(key, client)
     return rows
 
 
-def _new_client(transport: Transport, credentials_file: Path | None) -> PubSubClient:
-    from connectors.pubsub.client.client import PubSubClient  # noqa: PLC0415 - grpc is loaded where rows are written
-
-    return PubSubClient(transport, credentials_file)
-
-
 def close_clients() -> None:
-    """Close the clients that this worker keeps."""
+    """Close the clients of this worker."""
     _clients.close()

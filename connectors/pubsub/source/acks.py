@@ -1,6 +1,6 @@
-"""Acknowledging what is durable: unary calls, several at a time, tried again for a while.
+"""Acknowledging what is durable: unary calls, several at a time, retried for a while.
 
-An ack that fails for good is only a redelivery, which the ledger strikes out: it is counted, and forgotten.
+An ack that fails for good only causes a redelivery, which the ledger drops as a duplicate: it is counted, no more.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.client.wire import acknowledge_requests
 
-__all__ = ["ACK_RETRY", "REFUSED_ACK_SECONDS", "AckSender", "SendAck"]
+__all__ = ["AckSender"]
 
 _log = logging.getLogger(__name__)
 
-ACK_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=1.0, deadline_seconds=60.0)
-"""How an ack is tried again; after its deadline the message is about to be redelivered anyway."""
+_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=1.0, deadline_seconds=60.0)
+"""After that deadline the message is about to be redelivered anyway."""
 
-REFUSED_ACK_SECONDS: Final = 600.0
+_TRANSIENT_FAILURE_SECONDS: Final = 600.0
 """How long ack ids that exactly-once delivery names as failed for now are sent again; as in Google's clients."""
 
 _THREADS: Final = 8
@@ -35,27 +35,26 @@ _MOST_WAITING: Final = 32
 _TIMEOUT_SECONDS: Final = 10.0
 _CLOSING_PAUSE_SECONDS: Final = 0.1
 
-SendAck = Callable[[bytes, float], AckFailures]
-"""Sends an encoded request, with a timeout in seconds; as `PubSubClient.acknowledge` does."""
-
 
 class AckSender:
     """Sends acks in threads of its own.
 
     Args:
         subscription: full path.
-        send: sends one request.
-        fault: told of what nobody expected; that request is dropped, and the threads go on, so that no caller waits
-            for ever.
+        send: sends an encoded request, with a timeout in seconds, as `PubSubClient.acknowledge` does.
+        fault: gets unexpected errors; that request is dropped, and the threads go on, so that no caller waits for
+            ever.
     """
 
-    def __init__(self, subscription: str, send: SendAck, fault: Callable[[BaseException], None]) -> None:
+    def __init__(
+        self, subscription: str, send: Callable[[bytes, float], AckFailures], fault: Callable[[BaseException], None]
+    ) -> None:
         self._subscription = subscription
         self._send = send
         self._fault = fault
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
-        self._under_way = 0
+        self._in_flight = 0
         self._closing = threading.Event()
         self._deadline = float("inf")
         self._failed = 0
@@ -66,11 +65,11 @@ class AckSender:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Requests that were answered, that failed for good, and that wait; and ack ids that came too late."""
+        """Requests that succeeded, that failed for good, and that wait; and ack ids that came too late."""
         return {
             "ack_requests": self._sent,
             "ack_requests_failed": self._failed,
-            "ack_requests_waiting": len(self._waiting) + self._under_way,
+            "ack_requests_waiting": len(self._waiting) + self._in_flight,
             "acks_too_late": self._too_late,
         }
 
@@ -88,7 +87,7 @@ class AckSender:
             self._deadline = deadline
             self._closing.set()
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._waiting and not self._under_way, deadline - time.monotonic())
+            self._changed.wait_for(lambda: not self._waiting and not self._in_flight, deadline - time.monotonic())
 
     def _run(self) -> None:
         while True:
@@ -97,22 +96,22 @@ class AckSender:
                 if not self._waiting or time.monotonic() >= self._deadline:
                     return
                 request = self._waiting.popleft()
-                self._under_way += 1
+                self._in_flight += 1
                 self._changed.notify_all()
             try:
-                self._send_until_answered(request)
-            except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+                self._send_with_retries(request)
+            except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
                 self._failed += 1
                 self._fault(error)
             finally:
                 with self._changed:
-                    self._under_way -= 1
+                    self._in_flight -= 1
                     self._changed.notify_all()
 
-    def _send_until_answered(self, request: bytes) -> None:
-        backoff = Backoff(ACK_RETRY)
+    def _send_with_retries(self, request: bytes) -> None:
+        backoff = Backoff(_RETRY)
         began = time.monotonic()
-        give_up_at = began + (ACK_RETRY.deadline_seconds or 0.0)
+        give_up_at = began + (_RETRY.deadline_seconds or 0.0)
         while True:
             reason: ConnectorError | None = None
             try:
@@ -127,12 +126,12 @@ class AckSender:
                 if failures.permanent:
                     with self._changed:
                         self._too_late += len(failures.permanent)
-                    _log.info("%d acks were too late; their messages come again", len(failures.permanent))
+                    _log.info("%d acks were too late; their messages are redelivered", len(failures.permanent))
                 if not failures.transient:
                     self._sent += 1
                     return
                 # Exactly-once delivery names the ids that are worth another try; only those go out again.
-                give_up_at = began + REFUSED_ACK_SECONDS
+                give_up_at = began + _TRANSIENT_FAILURE_SECONDS
                 again = pa.array(sorted(failures.transient), pa.string())
                 request = next(acknowledge_requests(self._subscription, again))
             delay = backoff.next_delay_seconds(reason)
@@ -144,8 +143,8 @@ class AckSender:
 
     def _give_up(self, error: ConnectorError | None) -> None:
         self._failed += 1
-        _log.warning("an ack failed for good, its messages come again and are struck out: %s", error or "refused")
+        _log.warning("an ack failed; its messages are redelivered, and dropped as duplicates: %s", error or "refused")
 
     def _timeout(self) -> float:
-        """What is left of the time, but for something to be had at all."""
+        """Return the remaining time, but enough for a call."""
         return max(min(_TIMEOUT_SECONDS, self._deadline - time.monotonic()), 0.1)

@@ -1,4 +1,4 @@
-"""What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, keep and give back leases.
+"""What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, extend leases, nack.
 
 It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark.
 """
@@ -17,14 +17,12 @@ from connectors.core.errors import ConnectorError
 from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient, PullStream
 from connectors.pubsub.client.errors import AckFailures
-from connectors.pubsub.options.client import Transport
-from connectors.pubsub.options.credentials import ServiceAccount
+from connectors.pubsub.options.client import ServiceAccount, Transport
 from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.decoder import make_decoder
 from connectors.pubsub.source.leases import Deadlines, Received
-from connectors.pubsub.source.records import other_ids
-from connectors.pubsub.source.streaming_pull import Service, StreamReader
-from connectors.pubsub.source.subscription_monitor import SubscriptionWatch
+from connectors.pubsub.source.records import make_decoder, other_ids
+from connectors.pubsub.source.streaming_pull import ServiceHealth, StreamReader
+from connectors.pubsub.source.subscription import SubscriptionMonitor
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
@@ -33,7 +31,7 @@ TARGET: Final = "connectors.pubsub.source.fetcher:PubSubFetch"
 """What `FetchPlan.target` is for Pub/Sub."""
 
 DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
-"""Counter of the messages without the attribute that dedupAttribute names: they count by their message id."""
+"""Counter of the messages without the attribute that dedupAttribute names."""
 
 _STREAMS_A_CHANNEL: Final = 8
 _ONCE: Final = RetryPolicy(deadline_seconds=0.0)
@@ -46,21 +44,18 @@ _PAUSE_POLL_SECONDS: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class PubSubFetchSettings:
-    """What a fetcher of Pub/Sub is told; travels by pipe as `FetchPlan.settings`.
+    """The settings of a fetcher of Pub/Sub; they travel by pipe as `FetchPlan.settings`.
 
     Attributes:
         subscription: full path.
-        transport: where the service is.
-        credentials_file: key file, or None.
-        service_account: credentials, or None; without both, application default credentials.
-        streams: how many pull streams.
+        service_account: without it and a key file, application default credentials are used.
         ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
         max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
         max_outstanding_messages: likewise in messages.
-        ordered: the subscription keeps an order; or nothing is known of that.
-        look_every_seconds: how often the first fetcher looks whether the subscription can still be read.
+        ordered: the subscription has message ordering, or that is unknown.
+        check_every_seconds: how often the first fetcher checks whether the subscription can still be read.
         plain: decode by protobuf only.
-        dedup_attribute: messages with the same value of it are copies; an empty text for none.
+        dedup_attribute: messages with the same value of it are duplicates; an empty text for none.
     """
 
     subscription: str
@@ -72,65 +67,57 @@ class PubSubFetchSettings:
     max_outstanding_bytes: int = 0
     max_outstanding_messages: int = 0
     ordered: bool = False
-    look_every_seconds: float = 30.0
+    check_every_seconds: float = 30.0
     plain: bool = False
     dedup_attribute: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """The settings as a JSON object."""
+        """Return the settings as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The settings that `to_json` wrote."""
-        account = ServiceAccount.from_json(value.get("service_account"))
-        return cls(**{**value, "transport": Transport(**value["transport"]), "service_account": account})
+        """Read the settings that `to_json` wrote."""
+        account, transport = value.get("service_account"), Transport(**value["transport"])
+        return cls(**{**value, "transport": transport, "service_account": account and ServiceAccount(**account)})
 
 
 class PubSubFetch:
-    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`.
-
-    Args:
-        settings: a `PubSubFetchSettings` as JSON.
-        context: what the process gives.
-
-    Raises:
-        CredentialsError: the credentials cannot be read.
-    """
+    """The target of Pub/Sub; see `connectors.spool.fetching.target.FetchTarget`."""
 
     def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
-        told = self._settings = PubSubFetchSettings.from_json(settings)
+        parsed = self._settings = PubSubFetchSettings.from_json(settings)
         self._context = context
-        key_file = None if told.credentials_file is None else Path(told.credentials_file)
-        credentials = told.service_account or key_file
-        channels = -(-told.streams // _STREAMS_A_CHANNEL)
-        self._clients = [PubSubClient(told.transport, credentials, retry_policy=_ONCE) for _ in range(channels)]
+        key_file = None if parsed.credentials_file is None else Path(parsed.credentials_file)
+        credentials = parsed.service_account or key_file
+        channels = -(-parsed.streams // _STREAMS_A_CHANNEL)
+        self._clients = [PubSubClient(parsed.transport, credentials, retry_policy=_ONCE) for _ in range(channels)]
         self._client_id = secrets.token_hex(16)
-        self._service = Service()
-        self._decoder = make_decoder(plain=told.plain)
-        self._acks = AckSender(told.subscription, self._acknowledge, context.fault)
+        self._health = ServiceHealth()
+        self._decoder = make_decoder(plain=parsed.plain)
+        self._acks = AckSender(parsed.subscription, partial(self._send, self._clients[0].acknowledge), context.fault)
         self._deadlines = Deadlines(
-            told.subscription,
-            told.ack_deadline_seconds,
-            self._modify_ack_deadline,
-            make_decoder(plain=told.plain),
-            ordered=told.ordered,
+            parsed.subscription,
+            parsed.ack_deadline_seconds,
+            partial(self._send, self._clients[0].modify_ack_deadline),
+            make_decoder(plain=parsed.plain),
+            ordered=parsed.ordered,
             fault=context.fault,
         )
         self._readers: list[StreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
-        self._watch = SubscriptionWatch(
-            lambda: self._clients[0].get_subscription(told.subscription),
-            self._service,
+        self._monitor = SubscriptionMonitor(
+            lambda: self._clients[0].get_subscription(parsed.subscription),
+            self._health,
             context,
-            every_seconds=told.look_every_seconds,
-            quiet_seconds=told.ack_deadline_seconds,
-            answer_awaited=lambda: any(reader.awaits_answer for reader in self._readers),
+            every_seconds=parsed.check_every_seconds,
+            quiet_seconds=parsed.ack_deadline_seconds,
+            response_awaited=lambda: any(reader.awaits_response for reader in self._readers),
             reading=self._is_reading,
         )
-        for name, work in (("watch", self._watch.run), ("pauses", self._close_streams_in_pauses)):
-            threading.Thread(target=self._watched, args=(work,), name=name, daemon=True).start()
+        for name, work in (("monitor", self._monitor.run), ("pauses", self._close_streams_in_pauses)):
+            threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
 
     def start(self, intake: Intake) -> None:
         """Open the streams."""
@@ -139,14 +126,13 @@ class PubSubFetch:
             StreamReader(
                 f"stream-{number}",
                 partial(self._open_stream, self._clients[number // _STREAMS_A_CHANNEL]),
+                intake,
                 self._deadlines,
-                self._service,
+                self._health,
                 self._context,
             )
             for number in range(self._settings.streams)
         ]
-        for reader in self._readers:
-            reader.start(intake)
 
     def stop(self) -> None:
         """Close the streams."""
@@ -156,9 +142,9 @@ class PubSubFetch:
             reader.join()
 
     def decode(self, deliveries: Sequence[object]) -> Block:
-        """The messages of these responses."""
+        """Return the messages of these responses."""
         received = cast("Sequence[Received]", deliveries)
-        messages = self._decoder.decode([each.response for each in received if each.response is not None])
+        messages = self._decoder.decode([part.response for part in received if part.response is not None])
         token = self._deadlines.merge(received, messages.ack_ids)
         block = Block(messages.rows, messages.rows.column("messageId"), messages.sizes, messages.published(), token)
         if self._settings.dedup_attribute:
@@ -174,65 +160,54 @@ class PubSubFetch:
 
     def on_given_up(self, tokens: Sequence[object]) -> None:
         """Nack blocks and responses."""
-        self._deadlines.give_back(cast("Sequence[Received]", tokens))
+        self._deadlines.nack(cast("Sequence[Received]", tokens))
 
     def status(self) -> TargetStatus:
-        """How it stands."""
+        """Return how many streams are open, the service's health, and the counters."""
         return TargetStatus(
             streams=self._settings.streams,
             streams_open=sum(reader.is_open for reader in self._readers),
-            last_response=self._service.last_answer,
-            error=self._service.error,
+            last_response=self._health.last_response,
+            error=self._health.error,
             counters={**self._acks.counters, **self._deadlines.counters},
         )
 
     def close(self, deadline: float) -> None:
         """Send acks and nacks that wait, and close the channels."""
         self._closed.set()
-        self._watch.close()
+        self._monitor.close()
         self._acks.close(deadline)
         self._deadlines.close(deadline)
         for client in self._clients:
             client.close()
 
     def _open_stream(self, client: PubSubClient) -> PullStream:
-        told = self._settings
+        settings = self._settings
+        # The service hands an ordering key to one client at a time. With message ordering each stream is a client of
+        # its own, also when it is reopened: what was lost with the stream before would else be overtaken by later
+        # messages of its keys, as the service takes them for still held.
         return client.streaming_pull(
-            told.subscription,
-            ack_deadline_seconds=told.ack_deadline_seconds,
-            client_id=self._stream_client(),
-            max_outstanding_messages=_part(told.max_outstanding_messages, told.streams),
-            max_outstanding_bytes=_part(told.max_outstanding_bytes, told.streams),
+            settings.subscription,
+            ack_deadline_seconds=settings.ack_deadline_seconds,
+            client_id=secrets.token_hex(16) if settings.ordered else self._client_id,
+            max_outstanding_messages=_share(settings.max_outstanding_messages, settings.streams),
+            max_outstanding_bytes=_share(settings.max_outstanding_bytes, settings.streams),
         )
 
-    def _stream_client(self) -> str:
-        """Who a stream is to the service, which hands an ordering key to one client at a time.
-
-        With an order each stream is a client of its own, also when it is opened anew: what was lost with the stream
-        before would else be overtaken by later messages of its keys, as the service takes them for still held.
-        """
-        return secrets.token_hex(16) if self._settings.ordered else self._client_id
-
-    def _acknowledge(self, request: bytes, timeout_seconds: float) -> AckFailures:
-        return self._heard(self._clients[0].acknowledge, request, timeout_seconds)
-
-    def _modify_ack_deadline(self, request: bytes, timeout_seconds: float) -> AckFailures:
-        return self._heard(self._clients[0].modify_ack_deadline, request, timeout_seconds)
-
-    def _heard(self, send: Callable[..., AckFailures], request: bytes, timeout_seconds: float) -> AckFailures:
+    def _send(self, send: Callable[..., AckFailures], request: bytes, timeout_seconds: float) -> AckFailures:
         try:
             failures = send(self._settings.subscription, request, timeout_seconds=timeout_seconds)
         except ConnectorError as error:
             if error.transient:
-                self._service.failed(error)
+                self._health.failed(error)
             raise
-        self._service.answered()
+        self._health.responded()
         return failures
 
-    def _watched(self, work: Callable[[], None]) -> None:
+    def _run(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
             self._context.fault(error)
 
     def _is_reading(self) -> bool:
@@ -247,6 +222,6 @@ class PubSubFetch:
                     reader.close_stream()
 
 
-def _part(total: int, streams: int) -> int:
-    """What each stream may have, at least 1; 0, which means no limit, stays."""
+def _share(total: int, streams: int) -> int:
+    """Return the share of each stream, at least 1; 0, which means no limit, stays."""
     return max(total // streams, 1) if total else 0

@@ -1,6 +1,6 @@
-"""Leases: what is held must not expire, and what is given up goes back at once.
+"""Leases: what is held must not expire, and what is given up is nacked at once.
 
-A message belongs to this process until its ack deadline passes. Until it is durable its deadline is moved, about each
+A message belongs to this process until its ack deadline passes. Until it is durable its deadline is extended, at about
 half of it; also that of responses that nobody has decoded yet. One thread sends extensions and nacks, one after the
 other, so that an extension never overtakes the nack of the same message.
 """
@@ -24,9 +24,9 @@ from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.client.wire import modify_ack_deadline_requests
-from connectors.pubsub.source.decoder import Decoder
+from connectors.pubsub.source.records import Decoder
 
-__all__ = ["Deadlines", "Received", "SendDeadline"]
+__all__ = ["Deadlines", "Received"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,20 +39,13 @@ _SHORTEST_TICK_SECONDS: Final = 0.05
 _LONGEST_TICK_SECONDS: Final = 1.0
 _NACK_TRIES: Final = 3
 
-SendDeadline = Callable[[bytes, float], AckFailures]
-"""Sends an encoded request, with a timeout in seconds; as `PubSubClient.modify_ack_deadline` does."""
-
 
 @dataclass(slots=True, eq=False)
 class Received:
-    """Messages that are held: a response as it came, or a block that some responses became.
+    """Messages that are held: a response, as wire bytes, or a block that some responses became, with its ack ids.
 
-    Attributes:
-        response: wire bytes; None for a block.
-        ack_ids: of a block, one a row; None for a response.
-        leased_at: when its deadline began to run, by the clock of `Deadlines`.
-        deadline_seconds: that deadline.
-        due: the part of the deadline after which it is extended; drawn, so that not all come at once.
+    The deadline runs from `leased_at`, by the clock of `Deadlines`. After the part `due` of it, it is extended; that
+    is random, so that not all come at once.
     """
 
     response: bytes | None
@@ -62,20 +55,20 @@ class Received:
     due: float = field(default_factory=lambda: random.uniform(0.4, 0.5))  # noqa: S311 - jitter
 
     def is_due(self, now: float) -> bool:
-        """Whether its deadline is to be moved now."""
+        """Whether its deadline has to be extended now."""
         return now - self.leased_at >= self.deadline_seconds * self.due
 
 
 class Deadlines:
-    """Keeps the deadlines of what is held, and hands back what is given up.
+    """Extends the deadlines of what is held, and nacks what is given up.
 
     Args:
         subscription: full path.
         deadline_seconds: 10 to 600; the deadline of the streams, and of each extension.
-        send: sends one request.
+        send: sends an encoded request, with a timeout in seconds, as `PubSubClient.modify_ack_deadline` does.
         decoder: finds the ack ids of responses; used by this object only.
-        ordered: send nacks one after the other, because the subscription keeps an order.
-        fault: told of what nobody expected; the thread goes on, so that nobody waits for its nacks for ever.
+        ordered: send nacks one after the other, because the subscription has message ordering.
+        fault: gets unexpected errors; the thread goes on, so that nobody waits for its nacks for ever.
         clock: seconds of the service's time, from any beginning.
     """
 
@@ -83,7 +76,7 @@ class Deadlines:
         self,
         subscription: str,
         deadline_seconds: int,
-        send: SendDeadline,
+        send: Callable[[bytes, float], AckFailures],
         decoder: Decoder,
         *,
         ordered: bool,
@@ -109,7 +102,7 @@ class Deadlines:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Messages extended and given back, and those for which the call failed."""
+        """Messages extended and nacked, and those for which the call failed."""
         return dict(self._counters)
 
     def receive(self, response: bytes) -> Received:
@@ -124,36 +117,39 @@ class Deadlines:
         with self._changed:
             first = min(parts, key=lambda part: part.leased_at + part.deadline_seconds)
             block = Received(None, ack_ids, first.leased_at, first.deadline_seconds)
-            # What was given up meanwhile is not held again.
+            # What was nacked meanwhile is not held again.
             still_held = [self._held.pop(part, block) is None for part in parts]
             if all(still_held):
                 self._held[block] = None
         return block
 
     def release(self, received: Received) -> None:
-        """It is durable: its deadline does not matter any more."""
+        """Stop extending what is durable."""
         with self._changed:
             self._held.pop(received, None)
 
-    def give_back(self, received: Sequence[Received]) -> None:
+    def nack(self, received: Sequence[Received]) -> None:
         """Hand messages back to the service, in this order; returns at once."""
         with self._changed:
-            for each in received:
-                self._held.pop(each, None)
+            for item in received:
+                self._held.pop(item, None)
             self._nacks.append(received)
             self._changed.notify_all()
 
-    def wait_until_given_back(self, timeout: float) -> bool:
-        """Wait until no nack is under way any more: a stream that is opened before may bring later messages first."""
+    def wait_until_nacked(self, timeout: float) -> bool:
+        """Wait until no nack is in flight any more: a stream that is opened before may bring later messages first."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._nacks and not self._nacking, timeout)
+            return self._changed.wait_for(self._all_nacked, timeout)
 
     def close(self, deadline: float) -> None:
         """Send the nacks that wait, until `deadline` (`time.monotonic`) at most; nothing is extended any more."""
         with self._changed:
             self._deadline = deadline
             self._changed.notify_all()
-            self._changed.wait_for(lambda: not self._nacks and not self._nacking, deadline - time.monotonic())
+            self._changed.wait_for(self._all_nacked, deadline - time.monotonic())
+
+    def _all_nacked(self) -> bool:
+        return not self._nacks and not self._nacking
 
     def _run(self) -> None:
         tick = min(max(self._seconds / 40, _SHORTEST_TICK_SECONDS), _LONGEST_TICK_SECONDS)
@@ -168,10 +164,10 @@ class Deadlines:
                 self._nacking = bool(nacks)
             try:
                 if nacks:
-                    self._nack(nacks)
+                    self._send_nacks(nacks)
                 elif due:
                     self._extend(due)
-            except Exception as error:  # noqa: BLE001 - it is told, and ends this process life
+            except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
                 self._fault(error)
             finally:
                 with self._changed:
@@ -184,11 +180,11 @@ class Deadlines:
         began = self._clock()
         ack_ids = self._ack_ids(due)
         requests = modify_ack_deadline_requests(self._subscription, ack_ids, self._seconds)
-        answers = self._send_all(takewhile(lambda _: self._deadline is None, requests), _PARALLEL)
+        outcomes = self._send_all(takewhile(lambda _: self._deadline is None, requests), _PARALLEL)
         if self._deadline is not None:
-            return  # what is left of it does not matter any more
-        if any(error is not None and error.transient for error in answers):
-            # All of it again at the next tick: an extension too many does no harm.
+            return  # the rest does not matter any more
+        if any(error is not None and error.transient for error in outcomes):
+            # All of it is repeated at the next tick: an extension too many does no harm.
             self._counters["lease_extensions_failed"] += len(ack_ids)
             return
         self._counters["lease_extensions"] += len(ack_ids)
@@ -196,7 +192,7 @@ class Deadlines:
             for received in due:
                 received.leased_at, received.deadline_seconds = began, self._seconds
 
-    def _nack(self, received: Sequence[Received]) -> None:
+    def _send_nacks(self, received: Sequence[Received]) -> None:
         ack_ids = self._ack_ids(received)
         requests = modify_ack_deadline_requests(self._subscription, ack_ids, 0)
         failed = [error for error in self._send_all(requests, self._nacks_at_a_time, _NACK_TRIES) if error is not None]
@@ -204,17 +200,17 @@ class Deadlines:
         self._counters["nacks"] += len(ack_ids)
         if failed:
             self._counters["nacks_failed"] += len(failed)
-            _log.warning("messages could not be given back; they come again when their deadline passes: %s", failed[0])
+            _log.warning("nacks failed; their messages are redelivered when the deadline passes: %s", failed[0])
 
     def _ack_ids(self, received: Iterable[Received]) -> pa.Array:
-        """The ack ids of blocks and responses, in order."""
+        """Return the ack ids of blocks and responses, in order."""
         parts: list[pa.Array] = [pa.array([], pa.string())]
         responses: list[bytes] = []
-        for each in received:
-            if each.response is not None:
-                responses.append(each.response)
-            elif each.ack_ids is not None:
-                parts += [*self._decode(responses), each.ack_ids]
+        for item in received:
+            if item.response is not None:
+                responses.append(item.response)
+            elif item.ack_ids is not None:
+                parts += [*self._decode(responses), item.ack_ids]
                 responses = []
         parts += self._decode(responses)
         return pa.concat_arrays([part.cast(pa.string()) for part in parts])
@@ -225,18 +221,15 @@ class Deadlines:
         try:
             return [self._decoder.decode(responses).ack_ids]
         except ConnectorError as error:
-            _log.warning("a response cannot be read, its messages come again when their deadline passes: %s", error)
+            _log.warning("a response cannot be read; its messages are redelivered when the deadline passes: %s", error)
             return []
 
     def _send_all(self, requests: Iterator[bytes], at_a_time: int, tries: int = 1) -> list[ConnectorError | None]:
-        """Send requests, so many at a time; for each the error that was left, or None."""
-        answers: list[ConnectorError | None] = []
+        """Send requests, so many at a time; return for each the last error, or None."""
+        outcomes: list[ConnectorError | None] = []
         while group := list(islice(requests, at_a_time)):
-            if at_a_time == 1:
-                answers += [self._try(request, tries) for request in group]
-            else:
-                answers += self._pool.map(lambda request: self._try(request, tries), group)
-        return answers
+            outcomes += self._pool.map(lambda request: self._try(request, tries), group)
+        return outcomes
 
     def _try(self, request: bytes, tries: int) -> ConnectorError | None:
         last: ConnectorError | None = None

@@ -1,20 +1,25 @@
-"""What the source process of a query starts: the spool's stream, and the fetchers of its subscription."""
+"""What the source process of a query starts, and the plans of its fetchers, also of external ones."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.core.errors import AccessDeniedError, OptionError
+from connectors.core.errors import AccessDeniedError, OptionError, SourceGoneError
+from connectors.pubsub import FORMAT
 from connectors.pubsub.client.client import PubSubClient
-from connectors.pubsub.options.credentials import ServiceAccount
-from connectors.pubsub.options.source import FetchMode, SegmentCompression
+from connectors.pubsub.options.client import ServiceAccount
+from connectors.pubsub.options.kinds import FetchMode, SegmentCompression
+from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
-from connectors.pubsub.source.subscription import ensure_subscription, require_readable
+from connectors.pubsub.source.subscription import ensure_subscription, require_one_fetcher, require_readable
 from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.external_runner import wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.stream.background import Started
@@ -24,28 +29,24 @@ from connectors.spool.stream.seek import carry_out_seek
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
-    from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.subscription import SubscriptionState
     from connectors.spool.ledger.identity import SpoolIdentity
     from connectors.spool.ledger.ledger import Ledger
 
-__all__ = ["fetch_plan", "fetcher_count", "look_at", "open_stream"]
+__all__ = ["external_plans", "fetch_plan", "open_stream", "read_subscription"]
 
 _log = logging.getLogger(__name__)
 _SHORTEST_DEADLINE = 10
 _LONG_DEADLINE = 60
 _LONGEST_DEADLINE = 600
+_RETRY_SECONDS = 1.0
 
 
 def open_stream(options: PubSubReadOptions) -> SpoolStream:
-    """Open the spool of a query and start its fetchers, in the background.
-
-    Raises:
-        SpoolError: the spool cannot be used; see `connectors.spool.stream.micro_batch.SpoolStream`.
-    """
+    """Open the spool of a query and start its fetchers, in the background."""
     settings = StreamSettings(
         root=str(options.spool_folder),
-        connector="pubsub",
+        connector=FORMAT,
         sources=options.subscriptions,
         fail_on_data_loss=options.fail_on_data_loss,
         starting_position=str(options.starting_position),
@@ -69,26 +70,23 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
             options.spool_folder,
         )
 
-    def start_fetching(ledger: Ledger, wake: Callable[[], None]) -> Started:
-        return _start_fetching(options, ledger, wake)
-
-    return SpoolStream(settings, start_fetching)
+    return SpoolStream(settings, partial(_start_fetching, options))
 
 
 def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
-    """Look at the subscriptions, make them if that is asked for, and start the fetchers."""
+    """Read the subscriptions, create them if the options ask for it, and start the fetchers."""
     is_new = ledger.state.ordinal == 0
     alone = [options.alone(subscription) for subscription in options.subscriptions]
     with PubSubClient(options.transport, options.credentials) as client:
-        found = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
+        states = [ensure_subscription(client, one, spool_is_new=is_new) for one in alone]
         _seek(client, options, ledger)
-    horizon = max(state.horizon.seconds for state in found)
-    for warning in (warning for state in found for warning in state.warnings):
+    horizon = max(state.horizon for state in states)
+    for warning in (warning for state in states for warning in state.warnings):
         _log.warning("%s", warning)
     if options.fetch is FetchMode.EXTERNAL:
         return Started(ExternalFetching(ledger, options.max_reader_age), horizon)
     groups = FetcherGroups()
-    for source, (one, state) in enumerate(zip(alone, found, strict=True)):
+    for source, (one, state) in enumerate(zip(alone, states, strict=True)):
         groups.add(_group(one, state, source, ledger, wake, groups))
     groups.start()
     return Started(groups, horizon)
@@ -96,21 +94,21 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
 
 def _group(
     options: PubSubReadOptions,
-    found: SubscriptionState,
+    state: SubscriptionState,
     source: int,
     ledger: Ledger,
     wake: Callable[[], None],
     groups: FetcherGroups,
 ) -> FetcherGroup:
-    """The fetchers of one subscription."""
-    ordered = found.info is None or found.info.message_ordering
+    """Return the fetchers of one subscription."""
+    ordered = state.info is None or state.info.message_ordering
 
     def may_start() -> bool:
         return not ordered or ledger.earlier_fetchers_done(groups.running_beside(group))
 
     group = FetcherGroup(
-        replace(fetch_plan(options, found.info, ledger.identity), source=source),
-        fetcher_count(options, found.info),
+        replace(fetch_plan(options, state.info, ledger.identity), source=source),
+        _fetcher_count(options, state.info),
         on_published=lambda _fetcher, _number: wake(),
         may_start=may_start,
         free_bytes=0,
@@ -136,39 +134,22 @@ def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> N
         )
 
 
-def fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> int:
-    """How many processes fetch a subscription.
-
-    One process keeps the order of a subscription (rule R3); more are refused, or cut down when nothing is known.
-
-    Raises:
-        OptionError: more than one fetcher was asked for on a subscription with message ordering.
-    """
-    if options.fetchers == 1 or (info is not None and not info.message_ordering):
-        return options.fetchers
-    if info is None:
+def _fetcher_count(options: PubSubReadOptions, info: SubscriptionInfo | None) -> int:
+    """Return how many processes fetch a subscription: one, where it has message ordering or that is unknown."""
+    if info is not None:
+        require_one_fetcher(options, info)
+    elif options.fetchers > 1:
         _log.warning(
-            "[PUBSUB_ONE_FETCHER] Whether %s keeps an order is not known, so one process fetches it instead of %d.",
+            "[PUBSUB_ONE_FETCHER] Whether %s has message ordering is unknown, so one process fetches it instead of %d.",
             options.subscription,
             options.fetchers,
         )
         return 1
-    raise OptionError(
-        "PUBSUB_ORDERED_ONE_FETCHER",
-        f"The option fetchers is {options.fetchers}, and a subscription with message ordering is fetched by one "
-        "process, which keeps the order of each key",
-        options.subscription,
-        "Leave fetchers out, or raise streams.",
-    )
+    return options.fetchers
 
 
-def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
-    """What the service tells about the subscription; None when the role for that is missing.
-
-    Raises:
-        SourceGoneError: it does not exist, or was detached from its topic.
-        OptionError: it delivers by itself to somewhere else.
-    """
+def read_subscription(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """Read a subscription that can be pulled from, and log its warnings; None when the role for that is missing."""
     with PubSubClient(options.transport, options.credentials) as client:
         try:
             info = client.get_subscription(options.subscription)
@@ -181,14 +162,8 @@ def look_at(options: PubSubReadOptions) -> SubscriptionInfo | None:
 
 
 def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool: SpoolIdentity) -> FetchPlan:
-    """What each fetcher is told.
-
-    Args:
-        options: the options of the reader.
-        info: what the service tells about the subscription; None if the role for that is missing.
-        spool: the spool to fetch into, in the folder that the options name.
-    """
-    # A short deadline brings the messages of a crashed fetcher back soon; exactly-once delivery asks for 60 s.
+    """Return the plan of each fetcher; `info` is None if the role to read the subscription is missing."""
+    # A short deadline redelivers the messages of a crashed fetcher soon; exactly-once delivery asks for 60 s.
     deadline = _LONG_DEADLINE if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
     count = options.max_outstanding_messages
     credentials = options.credentials
@@ -220,3 +195,53 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
         **({} if options.segment_records is None else {"segment_rows": options.segment_records}),
         **({} if count is None else {"max_held_rows": count}),
     )
+
+
+def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
+    """Return the plans of the fetchers, one for each subscription; wait until the query has created the spool.
+
+    `raw` are the options of the query; `fetchers` is their number for each subscription, on all machines, or None for
+    the option of that name.
+    """
+    options = parse_read_options(raw, environ, streaming=True)
+    if options.fetch is not FetchMode.EXTERNAL:
+        raise OptionError(
+            "OPTION_ILLEGAL",
+            f"The option fetch is {options.fetch}, and fetchers outside of the query need it to be external",
+            FORMAT,
+            "Give fetch=external to the query and to its fetchers.",
+        )
+    if fetchers is not None:
+        options = replace(options, fetchers=fetchers)
+    identity = wait_for_spool(
+        str(options.spool_folder), options.store_access, FORMAT, options.subscriptions, options.max_reader_age
+    )
+    plans = []
+    for source, subscription in enumerate(options.subscriptions):
+        one = options.alone(subscription)
+        info = _read_once_created(one)
+        if _fetcher_count(one, info) < options.fetchers:
+            one = replace(one, fetchers=1)
+        plans.append(
+            replace(
+                fetch_plan(one, info, identity),
+                source=source,
+                share_of=one.fetchers * len(options.subscriptions),
+                max_spool_bytes=options.max_spool_bytes,
+                max_reader_age=options.max_reader_age,
+            )
+        )
+    return plans
+
+
+def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:
+    """Read a subscription; with ``topicId`` the query creates one that is absent, after its spool."""
+    end = time.monotonic() + options.max_reader_age
+    while True:
+        try:
+            return read_subscription(options)
+        except SourceGoneError as error:
+            is_absent = error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
+            if options.topic is None or not is_absent or time.monotonic() > end:
+                raise
+        time.sleep(_RETRY_SECONDS)

@@ -1,74 +1,61 @@
-"""The life of a subscription: what it is, whether it can be read, when it is created, how long its ids count."""
+"""A subscription: whether it can be read, when it is created, how long its ids are stored, when it ends.
+
+A subscription whose topic was deleted delivers what it holds (seen on the official emulator, and in
+reference/pubsub.md section 2). So its query stops only when nothing comes any more.
+"""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
-from connectors.pubsub.client.client import SubscriptionInfo
+from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
+from connectors.pubsub.client.errors import topic_deleted
+from connectors.pubsub.source.streaming_pull import ServiceHealth
+from connectors.spool.fetching.target import FetchContext
 
 if TYPE_CHECKING:
-    from connectors.pubsub.client.client import PubSubClient
-    from connectors.pubsub.options.stream import PubSubStreamOptions
+    from connectors.pubsub.options.source import PubSubReadOptions
 
-__all__ = ["DedupHorizon", "SubscriptionState", "ensure_subscription", "require_readable"]
+__all__ = [
+    "SubscriptionMonitor",
+    "SubscriptionState",
+    "ensure_subscription",
+    "require_one_fetcher",
+    "require_readable",
+    "require_topic",
+]
 
-LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
+_LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
 """The longest retention that Pub/Sub offers, for subscriptions and for topics."""
 
-
-@dataclass(frozen=True, slots=True)
-class DedupHorizon:
-    """How long the id of a message is kept.
-
-    Attributes:
-        seconds: the time.
-        source: where it comes from: ``option``, ``subscription``, ``topic`` or ``unreadable``.
-        warning: what the user should know, or an empty text.
-    """
-
-    seconds: float
-    source: str
-    warning: str = ""
+_RETRY_SECONDS: Final = 1.0
+_QUIET_POLL_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
-    """A subscription that can be pulled from.
+    """A subscription that can be pulled from, how many seconds its ids are stored, and warnings to be logged once.
 
-    Attributes:
-        info: what the service tells about it; None when the role for that is missing. Then nothing is known of its
-            ordering, and it has to be fetched as one with message ordering.
-        created: whether it was created just now.
-        horizon: how long ids are kept.
-        warnings: what the user should be told once, the horizon's warning included.
+    `info` is None when the role to read it is missing. Then its ordering is unknown, and it has to be fetched as one
+    with message ordering.
     """
 
     info: SubscriptionInfo | None
-    created: bool
-    horizon: DedupHorizon
-    warnings: tuple[str, ...] = ()
+    horizon: float
+    warnings: tuple[str, ...]
 
 
-def ensure_subscription(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new: bool) -> SubscriptionState:
-    """Look at the subscription, and create it where that is asked for and loses nothing.
+def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionState:
+    """Read the subscription, and create it where the options ask for that and nothing is lost by it.
 
     It is created when absent only if ``topicId`` is given and the spool is new: messages between the end of the one
-    that vanished and the beginning of another are lost. With ``failOnDataLoss=false`` it is created for a used spool
-    too, with a warning.
-
-    Args:
-        client: the client to ask.
-        options: the options of the stream.
-        spool_is_new: whether nothing was ever fetched into the spool.
-
-    Raises:
-        SourceGoneError: it is absent and may not be created, or is detached.
-        OptionError: it belongs to another topic than ``topicId``, or delivers by itself to somewhere else.
-        AccessDeniedError: it has to be created, and the role for that is missing.
-        CredentialsError: the credentials cannot be read or are refused.
-        ServiceUnavailableError: the service did not answer within the retries.
+    that was deleted and the beginning of another are lost. With ``failOnDataLoss=false`` it is created for a used
+    spool too, with a warning. Else, and if it cannot be pulled from, SourceGoneError or OptionError is raised.
     """
     try:
         info, created = client.get_subscription(options.subscription), False
@@ -77,34 +64,23 @@ def ensure_subscription(client: PubSubClient, options: PubSubStreamOptions, *, s
     except SourceGoneError:
         info, created = _create(client, options, spool_is_new=spool_is_new), True
     require_readable(info)
-    if options.topic is not None and info.topic != options.topic and not info.topic_is_deleted:
-        raise OptionError(
-            "PUBSUB_TOPIC_MISMATCH",
-            f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
-            info.name,
-            "Leave topicId out, or give the topic that the subscription belongs to.",
-        )
+    if not info.topic_is_deleted:
+        require_topic(options, info)
     warnings = list(info.warnings)
     if created and not spool_is_new:
         warnings.append(
-            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} had vanished and was created again, because "
-            "failOnDataLoss is false: what it had not delivered, and what was published until now, is lost."
+            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} did not exist any more and was created "
+            "again, because failOnDataLoss is false: what it had not delivered, and what was published until now, is "
+            "lost."
         )
-    horizon = _horizon(client, options, info)
-    if horizon.warning:
-        warnings.append(horizon.warning)
-    return SubscriptionState(info, created, horizon, tuple(warnings))
+    horizon, warning = _horizon(client, options, info)
+    if warning:
+        warnings.append(warning)
+    return SubscriptionState(info, horizon, tuple(warnings))
 
 
 def require_readable(info: SubscriptionInfo) -> None:
-    """Refuse a subscription that delivers nothing to a puller; also for looking again while a query runs.
-
-    One whose topic was deleted delivers what it holds: see `SubscriptionInfo.topic_is_deleted`.
-
-    Raises:
-        SourceGoneError: it is detached.
-        OptionError: it delivers by itself to somewhere else.
-    """
+    """Refuse a subscription that cannot be pulled from; one whose topic was deleted still delivers what it holds."""
     if info.detached:
         raise SourceGoneError(
             "PUBSUB_SUBSCRIPTION_DETACHED",
@@ -121,8 +97,31 @@ def require_readable(info: SubscriptionInfo) -> None:
         )
 
 
-def _create(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new: bool) -> SubscriptionInfo:
-    """Create a subscription that is absent, or say why not."""
+def require_topic(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
+    """Refuse a subscription of another topic than ``topicId``."""
+    if options.topic is not None and info.topic != options.topic:
+        raise OptionError(
+            "PUBSUB_TOPIC_MISMATCH",
+            f"The subscription belongs to the topic {info.topic}, and the option topicId says {options.topic}",
+            info.name,
+            "Leave topicId out, or give the topic that the subscription belongs to.",
+        )
+
+
+def require_one_fetcher(options: PubSubReadOptions, info: SubscriptionInfo) -> None:
+    """Refuse several fetchers of a subscription with message ordering: one process keeps the order (rule R3)."""
+    if info.message_ordering and options.fetchers > 1:
+        raise OptionError(
+            "PUBSUB_ORDERED_ONE_FETCHER",
+            f"The option fetchers is {options.fetchers}, and a subscription with message ordering is fetched by one "
+            "process, which keeps the order of each key",
+            info.name,
+            "Leave fetchers out, or raise streams.",
+        )
+
+
+def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionInfo:
+    """Create a subscription that is absent, or raise why not."""
     name = options.subscription
     if not spool_is_new and options.fail_on_data_loss:
         raise SourceGoneError(
@@ -147,56 +146,144 @@ def _create(client: PubSubClient, options: PubSubStreamOptions, *, spool_is_new:
     except ConnectorError as error:
         if error.code != "PUBSUB_SUBSCRIPTION_EXISTS":
             raise
-        # Someone else was faster, or the answer to our own call was lost.
+        # Someone else was faster, or the response to our own call was lost.
         return client.get_subscription(name)
 
 
-def _horizon(client: PubSubClient, options: PubSubStreamOptions, info: SubscriptionInfo) -> DedupHorizon:
-    """Rule R8: the larger of the subscription's and the topic's retention, unless the option says otherwise."""
-    if options.dedup_horizon is not None:
-        return _fixed_horizon(options.dedup_horizon, info)
-    topic_retention = info.topic_retention_seconds
+def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> tuple[float, str]:
+    """Return how many seconds ids are stored, and a warning: the larger of both retentions, or the option (rule R8)."""
+    seconds, retention, topic_retention = options.dedup_horizon, info.retention_seconds, info.topic_retention_seconds
+    if seconds is not None:
+        if retention <= seconds:
+            return seconds, ""
+        return seconds, (
+            f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} retains "
+            f"messages for {retention:g} s: a message that is redelivered later than dedupHorizon gives a second row."
+        )
     if topic_retention is None and not info.topic_is_deleted:
         try:
             topic_retention = client.get_topic_retention(info.topic)
         except AccessDeniedError as error:
-            return _longest_horizon(error)
+            return _LONGEST_RETENTION_SECONDS, _longest_warning(error)
         except SourceGoneError:
-            # It was deleted since the subscription was looked at, and what it kept can be sought no more.
+            # It was deleted since the subscription was read, and a seek cannot bring back what it retained.
             topic_retention = None
-    if topic_retention is not None and topic_retention > info.retention_seconds:
-        return DedupHorizon(topic_retention, "topic")
-    return DedupHorizon(info.retention_seconds, "subscription")
+    return max(retention, topic_retention or 0.0), ""
 
 
-def _fixed_horizon(seconds: float, info: SubscriptionInfo | None) -> DedupHorizon:
-    if info is None or info.retention_seconds <= seconds:
-        return DedupHorizon(seconds, "option")
-    return DedupHorizon(
-        seconds,
-        "option",
-        f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} keeps messages "
-        f"for {info.retention_seconds:g} s: a message that is redelivered later than dedupHorizon gives a second row.",
+def _longest_warning(error: AccessDeniedError) -> str:
+    return (
+        f"[PUBSUB_RETENTION_UNREADABLE] {error.what} ({error.where}). Ids are stored for 31 days, the longest "
+        f"retention there is. {error.action} Or set dedupHorizon."
     )
 
 
-def _longest_horizon(error: AccessDeniedError) -> DedupHorizon:
-    return DedupHorizon(
-        LONGEST_RETENTION_SECONDS,
-        "unreadable",
-        f"[PUBSUB_RETENTION_UNREADABLE] {error.what} ({error.where}). Ids are kept for 31 days, the longest retention "
-        f"there is. {error.action} Or set dedupHorizon.",
-    )
-
-
-def _unreadable(options: PubSubStreamOptions, error: AccessDeniedError) -> SubscriptionState:
-    """The role to read the subscription is missing: it can be pulled from, with what is safe for any."""
+def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> SubscriptionState:
+    """Return what is safe for any subscription: the role to read it is missing, but it can be pulled from."""
     if options.dedup_horizon is None:
-        horizon = _longest_horizon(error)
-        return SubscriptionState(None, created=False, horizon=horizon, warnings=(horizon.warning,))
+        return SubscriptionState(None, _LONGEST_RETENTION_SECONDS, (_longest_warning(error),))
     warning = (
-        f"[PUBSUB_SUBSCRIPTION_UNREADABLE] {error.what} ({error.where}). Whether its messages are ordered is not "
-        f"known, so one process fetches them. {error.action}"
+        f"[PUBSUB_SUBSCRIPTION_UNREADABLE] {error.what} ({error.where}). Whether its messages are ordered is unknown, "
+        f"so one process fetches them. {error.action}"
     )
-    horizon = _fixed_horizon(options.dedup_horizon, None)
-    return SubscriptionState(None, created=False, horizon=horizon, warnings=(warning,))
+    return SubscriptionState(None, options.dedup_horizon, (warning,))
+
+
+class SubscriptionMonitor:
+    """Reads the subscription when a stream was opened, and now and then: a deleted topic shows only there.
+
+    Args:
+        read: reads the subscription.
+        health: says when a stream needs a response of any kind; hears of responses.
+        context: hears why nothing more will come.
+        every_seconds: how often the first fetcher reads it without a reason.
+        quiet_seconds: how long nothing has to come from a subscription without a topic before it counts as empty: as
+            long as a fetcher that died may have held messages.
+        response_awaited: whether some stream is open whose health is unknown.
+        reading: whether all streams are open, and there is room for what they bring.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], SubscriptionInfo],
+        health: ServiceHealth,
+        context: FetchContext,
+        *,
+        every_seconds: float,
+        quiet_seconds: float,
+        response_awaited: Callable[[], bool],
+        reading: Callable[[], bool],
+    ) -> None:
+        self._read = read
+        self._health = health
+        self._context = context
+        self._every: float | None = every_seconds if context.index == 0 else None
+        self._quiet_seconds = quiet_seconds
+        self._response_awaited = response_awaited
+        self._reading = reading
+        self._closed = threading.Event()
+        self._gone: SourceGoneError | None = None
+        self._quiet_since = 0.0
+
+    def close(self) -> None:
+        """Make `run` return soon."""
+        self._closed.set()
+        self._health.check_wanted.set()
+
+    def run(self) -> None:
+        """Check until it is closed, or nothing more will come."""
+        next_check = self._next_check()
+        while True:
+            wanted = self._health.check_wanted.wait(self._pause(next_check))
+            self._health.check_wanted.clear()
+            if self._closed.is_set() or self._is_drained():
+                return
+            if wanted and not self._response_awaited():
+                continue
+            if wanted or time.monotonic() >= next_check:
+                if not self._check():
+                    return
+                next_check = self._next_check()
+
+    def _next_check(self) -> float:
+        return float("inf") if self._every is None else time.monotonic() + self._every
+
+    def _pause(self, next_check: float) -> float | None:
+        if self._gone is not None:
+            return _QUIET_POLL_SECONDS
+        return None if self._every is None else max(next_check - time.monotonic(), 0.0)
+
+    def _check(self) -> bool:
+        """Read it once; return whether to go on."""
+        try:
+            info = self._read()
+            require_readable(info)
+            if info.topic_is_deleted and self._gone is None:
+                self._quiet_since, self._gone = time.monotonic(), topic_deleted(info.name)
+        except AccessDeniedError:
+            # A response, and no reason to stop: pulling needs another role than reading the subscription.
+            self._health.responded()
+            self._every = None
+        except ConnectorError as error:
+            if not error.transient:
+                self._context.fail(error)
+                return False
+            self._health.failed(error)
+            self._health.check_wanted.set()
+            self._closed.wait(_RETRY_SECONDS)
+        else:
+            self._health.responded()
+        self._context.changed()
+        return True
+
+    def _is_drained(self) -> bool:
+        """Whether the topic is gone and nothing came for long enough; then the query stops."""
+        if self._gone is None:
+            return False
+        now = time.monotonic()
+        if not self._reading():
+            self._quiet_since = now
+        if now - max(self._quiet_since, self._health.last_delivery or 0.0) < self._quiet_seconds:
+            return False
+        self._context.fail(self._gone)
+        return True

@@ -39,7 +39,7 @@ from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.errors import RpcCall, connector_error
 from connectors.pubsub.options.client import GOOGLE, Transport
-from connectors.pubsub.options.stream import PubSubStreamOptions, parse_stream_options
+from connectors.pubsub.options.source import PubSubReadOptions, parse_read_options
 from connectors.pubsub.source.subscription import ensure_subscription, require_readable
 from connectors.testing.pubsub import PubSubServer
 
@@ -68,9 +68,9 @@ def client(server: PubSubServer) -> Iterator[PubSubClient]:
         yield open_client
 
 
-def options(server: PubSubServer, **more: str) -> PubSubStreamOptions:
+def options(server: PubSubServer, **more: str) -> PubSubReadOptions:
     raw = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/spool", "endpoint": server.endpoint}
-    return parse_stream_options(raw | more, {})
+    return parse_read_options(raw | more, {})
 
 
 def call(server: PubSubServer, service: str, method: str, request: Any) -> None:
@@ -95,7 +95,6 @@ def test_subscription_that_is_there_is_described(server: PubSubServer, client: P
     server.create_subscription(SUBSCRIPTION, TOPIC, ack_deadline_seconds=42, retention_seconds=2 * DAY, ordering=True)
     state = ensure_subscription(client, options(server), spool_is_new=False)
     assert state.info is not None
-    assert not state.created
     assert state.warnings == ()
     assert (state.info.name, state.info.topic) == (SUBSCRIPTION, TOPIC)
     assert (state.info.ack_deadline_seconds, state.info.retention_seconds) == (42, 2 * DAY)
@@ -108,7 +107,6 @@ def test_absent_subscription_is_created_for_a_new_spool_when_the_topic_is_given(
     server: PubSubServer, client: PubSubClient
 ) -> None:
     state = ensure_subscription(client, options(server, topicid="orders"), spool_is_new=True)
-    assert state.created
     assert state.info == client.get_subscription(SUBSCRIPTION)
     assert client.get_subscription(SUBSCRIPTION).topic == TOPIC
 
@@ -138,7 +136,6 @@ def test_vanished_subscription_is_created_again_with_a_warning_where_loss_is_acc
 ) -> None:
     accepted = options(server, topicid="orders", failondataloss="false")
     state = ensure_subscription(client, accepted, spool_is_new=False)
-    assert state.created
     assert len(state.warnings) == 1
     assert "lost" in state.warnings[0]
     assert SUBSCRIPTION in state.warnings[0]
@@ -160,7 +157,7 @@ def test_topic_that_was_deleted_is_told_and_what_the_subscription_holds_can_be_r
     state = ensure_subscription(client, options(server, topicid="orders"), spool_is_new=False)
     (warning,) = state.warnings
     assert re.match(rf"\[PUBSUB_TOPIC_DELETED\].*{SUBSCRIPTION}.*still holds is read first", warning)
-    assert state.horizon.source == "subscription"
+    assert state.horizon == 7 * DAY
 
 
 def test_detached_subscription_is_an_error_that_says_so(server: PubSubServer, client: PubSubClient) -> None:
@@ -184,7 +181,6 @@ def test_subscription_of_another_topic_is_refused(server: PubSubServer, client: 
 def test_lost_answer_to_the_creation_is_no_error(server: PubSubServer, client: PubSubClient) -> None:
     server.fail("CreateSubscription", "UNAVAILABLE", after_effect=True)
     state = ensure_subscription(client, options(server, topicid="orders"), spool_is_new=True)
-    assert state.created
     assert state.info is not None
     assert state.info.topic == TOPIC
 
@@ -193,8 +189,8 @@ def test_lost_answer_to_the_creation_is_no_error(server: PubSubServer, client: P
 
 
 @pytest.mark.parametrize(
-    ("subscription_days", "topic_days", "seconds", "source"),
-    [(2, None, 2 * DAY, "subscription"), (2, 3, 3 * DAY, "topic"), (3, 2, 3 * DAY, "subscription")],
+    ("subscription_days", "topic_days", "seconds"),
+    [(2, None, 2 * DAY), (2, 3, 3 * DAY), (3, 2, 3 * DAY)],
 )
 def test_auto_horizon_is_the_larger_retention(
     server: PubSubServer,
@@ -202,21 +198,20 @@ def test_auto_horizon_is_the_larger_retention(
     subscription_days: int,
     topic_days: int | None,
     seconds: float,
-    source: str,
 ) -> None:
     topic = f"{PROJECT}/topics/kept"
     server.create_topic(topic, retention_seconds=None if topic_days is None else topic_days * DAY)
     server.create_subscription(SUBSCRIPTION, topic, retention_seconds=subscription_days * DAY)
-    horizon = ensure_subscription(client, options(server), spool_is_new=True).horizon
-    assert (horizon.seconds, horizon.source, horizon.warning) == (seconds, source, "")
+    state = ensure_subscription(client, options(server), spool_is_new=True)
+    assert (state.horizon, state.warnings) == (seconds, ())
 
 
 def test_horizon_of_the_option_wins_and_a_short_one_warns(server: PubSubServer, client: PubSubClient) -> None:
     server.create_subscription(SUBSCRIPTION, TOPIC, retention_seconds=2 * DAY)
     longer = ensure_subscription(client, options(server, deduphorizon="3d"), spool_is_new=True)
-    assert (longer.horizon.seconds, longer.warnings) == (3 * DAY, ())
+    assert (longer.horizon, longer.warnings) == (3 * DAY, ())
     shorter = ensure_subscription(client, options(server, deduphorizon="1d"), spool_is_new=True)
-    assert shorter.horizon.seconds == DAY
+    assert shorter.horizon == DAY
     assert "second row" in shorter.warnings[0]
 
 
@@ -229,7 +224,7 @@ def test_unreadable_retention_means_31_days_and_a_warning_that_names_the_role(
     server.create_subscription(SUBSCRIPTION, f"{PROJECT}/topics/plain")
     server.fail(method, "PERMISSION_DENIED", times=None)
     state = ensure_subscription(client, options(server), spool_is_new=True)
-    assert (state.horizon.seconds, state.horizon.source) == (31 * DAY, "unreadable")
+    assert state.horizon == 31 * DAY
     assert (state.info is None) == (method == "GetSubscription")
     assert len(state.warnings) == 1
     assert "roles/pubsub.viewer" in state.warnings[0]
@@ -241,7 +236,7 @@ def test_subscription_that_may_not_be_read_warns_also_with_a_horizon_of_its_own(
 ) -> None:
     server.fail("GetSubscription", "PERMISSION_DENIED", times=None)
     state = ensure_subscription(client, options(server, deduphorizon="1d"), spool_is_new=True)
-    assert (state.info, state.horizon.seconds, state.horizon.source) == (None, DAY, "option")
+    assert (state.info, state.horizon) == (None, DAY)
     assert "roles/pubsub.viewer" in state.warnings[0]
 
 
@@ -607,8 +602,8 @@ def test_retention_of_the_topic_in_the_subscription_needs_no_role_on_the_topic()
     }
     with answering({"GetSubscription": subscription_answer(**fields)}) as target, PubSubClient(plain(target)) as client:
         raw = {"subscriptionid": SUBSCRIPTION, "spoollocation": "/s", "endpoint": target}
-        state = ensure_subscription(client, parse_stream_options(raw, {}), spool_is_new=True)
-    assert (state.horizon.seconds, state.horizon.source) == (5 * DAY, "topic")
+        state = ensure_subscription(client, parse_read_options(raw, {}), spool_is_new=True)
+    assert state.horizon == 5 * DAY
     assert state.info is not None
     assert state.info.exactly_once_delivery
     assert (state.info.filter, state.info.dead_letter_topic) == ("attributes:x", f"{PROJECT}/topics/dead")
@@ -707,10 +702,10 @@ def certificate(key: rsa.RSAPrivateKey, host: str = "localhost", age_days: int =
 IN_A_FRESH_PROCESS = """
 import os, sys
 from connectors.pubsub.client.client import PubSubClient
-from connectors.pubsub.options.stream import parse_stream_options
+from connectors.pubsub.options.source import parse_read_options
 endpoint, key_file = sys.argv[1:]
 raw = {"projectid": "shop", "subscriptionid": "orders", "spoollocation": "/s", "endpoint": endpoint}
-options = parse_stream_options(raw | {"credentialsfile": key_file}, os.environ)
+options = parse_read_options(raw | {"credentialsfile": key_file}, os.environ)
 with PubSubClient(options.transport, options.credentials_file) as client:
     print(client.get_subscription(options.subscription).topic)
 """

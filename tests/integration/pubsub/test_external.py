@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import SourceGoneError
-from connectors.pubsub.source.external_fetch import external_plans
+from connectors.pubsub.source.micro_batch import external_plans
 from connectors.spool.fetching.external_runner import run_fetchers
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.store import open_store

@@ -20,9 +20,9 @@ from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.source import streaming_pull as streams
 from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.decoder import make_decoder
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.pubsub.source.leases import Deadlines
+from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.streaming_pull import message_count
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.group import FetcherGroup
@@ -465,7 +465,7 @@ def test_a_subscription_that_vanishes_stops_the_query(fetching: Fetching) -> Non
 
 
 def test_a_subscription_that_loses_its_topic_stops_the_query(fetching: Fetching) -> None:
-    group = fetching.start(fetching.plan(fetching.settings(look_every_seconds=0.2)))
+    group = fetching.start(fetching.plan(fetching.settings(check_every_seconds=0.2)))
     wait_for(lambda: group.healthy)
     delete(fetching, "Publisher/DeleteTopic", TOPIC)
     assert wait_for(group.terminal_error).code == "PUBSUB_TOPIC_DELETED"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import OptionError
-from connectors.pubsub.options.stream import parse_stream_options
+from connectors.pubsub.options.source import parse_read_options
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
@@ -111,9 +111,9 @@ def test_one_that_is_absent_stops_the_query_and_is_named(rig: PubSubRig) -> None
 )
 def test_lists_that_are_not_legal_are_refused(options: dict[str, str], reason: str) -> None:
     with pytest.raises(OptionError, match=reason):
-        parse_stream_options({"spoolLocation": "/tmp/spool", **options}, {})
+        parse_read_options({"spoolLocation": "/tmp/spool", **options}, {})
 
 
 def test_ids_are_completed_and_sorted() -> None:
-    options = parse_stream_options({"spoolLocation": "/tmp/spool", "subscriptionId": "b, a,c", "projectId": "p"}, {})
+    options = parse_read_options({"spoolLocation": "/tmp/spool", "subscriptionId": "b, a,c", "projectId": "p"}, {})
     assert options.subscriptions == tuple(f"projects/p/subscriptions/{name}" for name in "abc")

@@ -106,7 +106,7 @@ from google.protobuf import timestamp_pb2
 from connectors.protobuf.schema.descriptors import class_descriptor_set
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
-from connectors.pubsub.source.decoder import make_decoder
+from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.client.messages import wire_message
 
 response = wire_message("StreamingPullResponse")()

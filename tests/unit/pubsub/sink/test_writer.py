@@ -15,14 +15,15 @@ import pytest
 from google.pubsub_v1 import types
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
+from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.sink import writer as publisher
 from connectors.pubsub.sink.requests import PublishRequest, publish_requests
 from connectors.pubsub.sink.rows import RowStamp, SinkColumns
-from connectors.pubsub.sink.writer import Publisher, PublishLimits
+from connectors.pubsub.sink.writer import Publisher
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", None, "key", None, TOPIC, None)
-LIMITS = PublishLimits(requests=4, held_bytes=1 << 20, timeout_seconds=30.0)
+LIMITS = PubSubWriteOptions(max_outstanding_requests=4, max_outstanding_bytes=1 << 20, publish_timeout=30.0)
 
 UNAVAILABLE = ServiceUnavailableError("PUBSUB_UNAVAILABLE", "Publish failed with UNAVAILABLE")
 DENIED = AccessDeniedError("PUBSUB_PERMISSION_DENIED", "Publish is denied")
@@ -34,10 +35,6 @@ Answer = Callable[[list[Any]], ConnectorError | None]
 class Call:
     def __init__(self) -> None:
         self.cancelled = False
-        self.failure: ConnectorError | None = None
-
-    def error(self) -> ConnectorError | None:
-        return self.failure
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -90,11 +87,11 @@ class Service:
         time.sleep(self._random.random() / 500)
         with self._lock:
             self._under_way[messages[0].ordering_key] -= 1
-            call.failure = self._answer(messages)
-            if call.failure is None or self._takes_failed:
+            failure = self._answer(messages)
+            if failure is None or self._takes_failed:
                 self.taken += messages
         if not call.cancelled:
-            done(call)
+            done(failure)
 
     def rows(self, key: str = "") -> list[int]:
         return [int(message.data) for message in self.taken if message.ordering_key == key]
@@ -112,7 +109,7 @@ def requests(keys: Iterable[str], rows_a_batch: int = 10) -> list[PublishRequest
     return made
 
 
-def publish(service: Service, made: Iterable[PublishRequest], limits: PublishLimits = LIMITS) -> Publisher:
+def publish(service: Service, made: Iterable[PublishRequest], limits: PubSubWriteOptions = LIMITS) -> Publisher:
     publisher = Publisher(service, limits, "partition 5")  # type: ignore[arg-type]
     try:
         for request in made:
@@ -133,7 +130,7 @@ def test_all_is_published_and_no_more_is_under_way_than_allowed() -> None:
     service = Service()
     publish(service, requests([""] * 500))
     assert sorted(service.rows()) == list(range(500))
-    assert 2 <= service.most_under_way <= LIMITS.requests
+    assert 2 <= service.most_under_way <= LIMITS.max_outstanding_requests
 
 
 @pytest.mark.parametrize("takes_failed", [False, True])
@@ -171,14 +168,22 @@ def test_bytes_that_are_held_are_limited() -> None:
     made = requests([""] * 200)
     size = made[0].size
     service = Service()
-    publish(service, made, PublishLimits(requests=100, held_bytes=3 * size, timeout_seconds=30.0))
+    publish(
+        service,
+        made,
+        PubSubWriteOptions(max_outstanding_requests=100, max_outstanding_bytes=3 * size, publish_timeout=30.0),
+    )
     assert service.most_under_way <= 3
     assert len(service.taken) == 200
 
 
 def test_a_request_larger_than_the_limit_passes_alone() -> None:
     service = Service()
-    publish(service, requests([""] * 50), PublishLimits(requests=100, held_bytes=1, timeout_seconds=30.0))
+    publish(
+        service,
+        requests([""] * 50),
+        PubSubWriteOptions(max_outstanding_requests=100, max_outstanding_bytes=1, publish_timeout=30.0),
+    )
     assert service.most_under_way == 1
     assert len(service.taken) == 50
 
@@ -186,7 +191,11 @@ def test_a_request_larger_than_the_limit_passes_alone() -> None:
 def test_errors_that_do_not_pass_end_with_the_last_one() -> None:
     service = Service(lambda _: UNAVAILABLE)
     with pytest.raises(ServiceUnavailableError):
-        publish(service, requests([""] * 10), PublishLimits(requests=4, held_bytes=1 << 20, timeout_seconds=0.5))
+        publish(
+            service,
+            requests([""] * 10),
+            PubSubWriteOptions(max_outstanding_requests=4, max_outstanding_bytes=1 << 20, publish_timeout=0.5),
+        )
     assert len(service.calls) > 1
 
 
@@ -202,7 +211,7 @@ def test_a_service_that_stays_away_is_said_once_in_the_log(
 
     def answer(_: list[Any]) -> ConnectorError:
         if len(service.calls) > 8:  # more than there may be at once: some were tried again, so their errors are known
-            monkeypatch.setattr(publisher, "_PATIENCE", 0.0)
+            monkeypatch.setattr(publisher, "_WARN_SECONDS", 0.0)
         if interrupted(caplog):
             since_said.append(1)
         return UNAVAILABLE if len(since_said) < 8 else DENIED
@@ -217,7 +226,7 @@ def test_a_service_that_stays_away_is_said_once_in_the_log(
 def test_a_service_that_does_not_answer_is_said_once_in_the_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(publisher, "_PATIENCE", 0.1)
+    monkeypatch.setattr(publisher, "_WARN_SECONDS", 0.1)
     publish(Service(wait=lambda _: time.sleep(0.5)), requests([""] * 20))
     [said] = interrupted(caplog)
     assert "has not answered" in said
@@ -280,4 +289,4 @@ def test_what_is_under_way_is_cancelled_when_a_task_fails() -> None:
         publisher.finish()
     publisher.discard()
     service.pool.shutdown()
-    assert publisher._under_way == set()
+    assert publisher._in_flight == set()

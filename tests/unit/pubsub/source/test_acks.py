@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.decoder import make_decoder
 from connectors.pubsub.source.leases import Deadlines, Received
+from connectors.pubsub.source.records import make_decoder
 from tests.support.fetch_waiting import wait_for
 
 SUBSCRIPTION = "projects/project/subscriptions/subscription"
@@ -67,8 +67,8 @@ def test_an_unexpected_error_of_a_nack_is_told_and_the_next_nack_is_sent() -> No
         SUBSCRIPTION, 10, service.send, make_decoder(plain=True), ordered=False, fault=service.faults.append
     )
     for ack_id in ("first", "second"):
-        deadlines.give_back([block(ack_id)])
-        assert deadlines.wait_until_given_back(20)
+        deadlines.nack([block(ack_id)])
+        assert deadlines.wait_until_nacked(20)
     deadlines.close(time.monotonic() + 20)
     assert [type(each) for each in service.faults] == [KeyError]
     assert [b"second" in request for request in service.requests] == [False, True]
