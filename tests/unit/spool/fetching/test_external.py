@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spool.fetching.driver_watch import Published, ReaderWatch, heartbeat_seconds, share_of
-from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.child import share_of
+from connectors.spool.fetching.external import ExternalFetching, Published, ReaderWatch, heartbeat_seconds
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.recovery import clear_temporary, read_state
