@@ -195,11 +195,11 @@ class PubSubBatchReader(SentToTasks, DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
-        from connectors.spool.stream.batch import read_kept_rows  # noqa: PLC0415 - the tasks of a stream need none of it
+        from connectors.spool.stream.batch import read_spool_rows  # noqa: PLC0415 - the tasks of a stream need none of it
 
         settle_worker()
         part = cast("PubSubPartition", partition)
-        for kept in read_kept_rows(part.root, part.slices, part.access):
+        for kept in read_spool_rows(part.root, part.slices, part.access):
             yield output(kept, part.subscriptions, part.mode)
 
 

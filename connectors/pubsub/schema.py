@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from connectors.spool.stream.reader import KeptRows
+    from connectors.spool.stream.reader import SpoolRows
 
 __all__ = ["DATABRICKS_SCHEMA", "STREAM_SCHEMA", "SchemaMode", "output", "schema_of"]
 
@@ -68,7 +68,7 @@ def schema_of(mode: SchemaMode) -> StructType:
 _MICROSECONDS_A_MILLISECOND = 1000
 
 
-def output(kept: KeptRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
+def output(kept: SpoolRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
     """The batch as Spark gets it.
 
     Args:
@@ -79,7 +79,7 @@ def output(kept: KeptRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> 
     return _databricks(kept.rows) if mode is SchemaMode.DATABRICKS else _native(kept, subscriptions)
 
 
-def _native(kept: KeptRows, subscriptions: tuple[str, ...]) -> pa.RecordBatch:
+def _native(kept: SpoolRows, subscriptions: tuple[str, ...]) -> pa.RecordBatch:
     """The columns of the segment, then the subscription and the position."""
     rows = len(kept.rows)
     columns = [

@@ -216,8 +216,9 @@ def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:
         except SpoolError as error:
             yield Finding.of(name, error)
             continue
-        for kind, ids in (("numbers", run.numbers), ("hashes", run.hashes)):
-            if not bool(np.all(ids[:-1] < ids[1:])):
+        ascending = {"numbers": run.numbers[:-1] < run.numbers[1:], "hashes": run.hashes[:-1] < run.hashes[1:]}
+        for kind, ascends in ascending.items():
+            if not bool(np.all(ascends)):
                 what = f"The {kind} of a run of ids do not ascend, so look-ups would miss some"
                 yield Finding(Severity.DAMAGE, name, "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
 

@@ -18,15 +18,15 @@ from connectors.spool.ledger.state import Layout, LedgerState
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import Slice, plan
-from connectors.spool.stream.reader import KeptRows, read_slices
+from connectors.spool.stream.reader import SpoolRows, read_slices
 
-__all__ = ["KeptRange", "plan_kept_rows", "read_kept_rows"]
+__all__ = ["SpoolRange", "plan_spool_rows", "read_spool_rows"]
 
 _OWNER = "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRange:
+class SpoolRange:
     """Which rows of a spool to read, and how to cut them into partitions.
 
     Attributes:
@@ -41,8 +41,8 @@ class KeptRange:
     max_partitions: int
 
 
-def plan_kept_rows(
-    root: str, connector: str, sources: tuple[str, ...], wanted: KeptRange, access: StoreAccess | None = None
+def plan_spool_rows(
+    root: str, connector: str, sources: tuple[str, ...], wanted: SpoolRange, access: StoreAccess | None = None
 ) -> list[list[Slice]]:
     """The partitions of a batch read.
 
@@ -74,7 +74,7 @@ def plan_kept_rows(
                 state = newer
 
 
-def read_kept_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:
+def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
     """The rows of a partition, in order; runs in tasks.
 
     Raises:
@@ -119,13 +119,13 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
     return identity
 
 
-def _plan(store: Store, state: LedgerState, wanted: KeptRange) -> list[list[Slice]]:
+def _plan(store: Store, state: LedgerState, wanted: SpoolRange) -> list[list[Slice]]:
     first, end = _range(state, wanted, store.root)
     layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
     return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))
 
 
-def _range(state: LedgerState, wanted: KeptRange, where: str) -> tuple[int, int]:
+def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int]:
     """The positions that a range stands for; words never make it go backwards.
 
     Raises:

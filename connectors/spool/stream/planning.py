@@ -14,9 +14,9 @@ from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.offsets import VERSION, Offset
 from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, unpack_mask
 
-__all__ = ["KeptSizes", "Slice", "bytes_between", "check_range", "cut_by_bytes", "offset_at", "plan", "position_of"]
+__all__ = ["RowSizes", "Slice", "bytes_between", "check_range", "cut_by_bytes", "offset_at", "plan", "position_of"]
 
-KeptSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
+RowSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
 """Gives the bytes of each kept row of a segment, in order."""
 
 
@@ -116,12 +116,12 @@ def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
         )
 
 
-def bytes_between(state: LedgerState, first: int, end: int, sizes: KeptSizes) -> int:
+def bytes_between(state: LedgerState, first: int, end: int, sizes: RowSizes) -> int:
     """Bytes of the rows from position `first` to before `end`."""
     return _bytes_below(state, end, sizes) - _bytes_below(state, first, sizes)
 
 
-def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: KeptSizes) -> int:
+def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: RowSizes) -> int:
     """The highest end, at most `end`, with at most `limit` bytes from `first` on; at least one row if there is one."""
     if first >= end:
         return end
@@ -135,7 +135,7 @@ def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: Ke
     return min(end, max(first + 1, entry.base + int(inside)))
 
 
-def plan(state: LedgerState, first: int, end: int, sizes: KeptSizes) -> list[list[Slice]]:
+def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list[Slice]]:
     """The partitions of a batch: contiguous ranges of positions, near-equal in rows (rule R5)."""
     if first == end:
         return []
@@ -152,7 +152,7 @@ def _layout_at(layouts: Sequence[Layout], end: int) -> Layout:
     return next((layout for layout in reversed(layouts) if layout.position < end), layouts[0])
 
 
-def _bytes_below(state: LedgerState, position: int, sizes: KeptSizes) -> int:
+def _bytes_below(state: LedgerState, position: int, sizes: RowSizes) -> int:
     """Bytes of all rows ever kept below a position, which is not below the oldest row."""
     if position >= state.head:
         return state.bytes

@@ -14,11 +14,11 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import Slice
 
-__all__ = ["KeptRows", "read_slices"]
+__all__ = ["SpoolRows", "read_slices"]
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
+class SpoolRows:
     """Some rows that dedup kept, with consecutive positions.
 
     Attributes:
@@ -32,7 +32,7 @@ class KeptRows:
     source: int
 
 
-def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:
+def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
     """Read the rows of a partition, in order.
 
     Raises:
@@ -46,7 +46,7 @@ def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None =
             yield from _read_slice(store, part)
 
 
-def _read_slice(store: Store, part: Slice) -> Iterator[KeptRows]:
+def _read_slice(store: Store, part: Slice) -> Iterator[SpoolRows]:
     reader = SegmentReader(store, part.segment, part.digest)
     span = part.end_row - part.first_row
     kept = None if part.kept is None else np.unpackbits(np.frombuffer(part.kept, np.uint8), count=span).astype(np.bool_)
@@ -57,5 +57,5 @@ def _read_slice(store: Store, part: Slice) -> Iterator[KeptRows]:
             low = first - part.first_row
             rows = batch.filter(pa.array(kept[low : low + len(batch)]))
         if len(rows):
-            yield KeptRows(rows, position, part.source)
+            yield SpoolRows(rows, position, part.source)
         position += len(rows)

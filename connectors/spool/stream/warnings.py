@@ -13,7 +13,7 @@ from connectors.core.errors import ConnectorError
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.state import SegmentEntry, unpack_mask
 
-__all__ = ["CopyWatch", "OutageLog"]
+__all__ = ["DuplicateWatch", "OutageLog"]
 
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ _ROWS: Final = 1000
 _FRACTION: Final = 0.9
 
 
-class CopyWatch:
+class DuplicateWatch:
     """Says once, in the log, that messages that are delivered give no rows, and what that may mean.
 
     Args:
