@@ -39,12 +39,7 @@ def check_spool(
 ) -> Iterator[Finding]:
     """Check the folder of a spool, which may not exist yet; a test folder is made in it and removed.
 
-    Args:
-        root: the folder.
-        connector: the format of the query.
-        sources: full names of what the query reads.
-        wanted_bytes: how much the spool may hold.
-        checkpoint: the query's checkpoint, if it is to be checked.
+    `connector` and `sources` are what the query reads, `wanted_bytes` is how much the spool may hold.
     """
     steps = Steps(_AREA)
     exists = os.path.isdir(root)  # noqa: PTH112 - it is False, and no error, where one may not look
@@ -60,15 +55,7 @@ def check_spool(
 def check_object_spool(
     root: str, access: StoreAccess, connector: str, sources: tuple[str, ...], checkpoint: Path | None
 ) -> Iterator[Finding]:
-    """Check a spool on an object store, which may not exist yet; a test object is put there and deleted.
-
-    Args:
-        root: its URL.
-        access: how to reach it.
-        connector: the format of the query.
-        sources: full names of what the query reads.
-        checkpoint: the query's checkpoint, if it is to be checked.
-    """
+    """Check a spool on an object store, which may not exist yet; a test object is put there and deleted."""
     steps, store = Steps(_AREA), ObjectStore(root, f"doctor-{secrets.token_hex(8)}", access)
     yield steps.step("writable", lambda: _usable(store))
     if not steps.failed:

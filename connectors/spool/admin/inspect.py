@@ -18,14 +18,7 @@ __all__ = ["FetcherFolder", "Inspection", "Lost", "inspect"]
 
 @dataclass(frozen=True, slots=True)
 class FetcherFolder:
-    """What one fetcher process has left in the spool.
-
-    Attributes:
-        fetcher: its name.
-        admitted: its highest admitted number; -1 if none.
-        segments, rows, bytes: its admitted segments that are not freed.
-        waiting: its segments that are not admitted yet.
-    """
+    """The segments of one fetcher: its highest admitted number (-1 if none), what is not freed, and what waits."""
 
     fetcher: str
     admitted: int
@@ -53,11 +46,9 @@ class Inspection:
     Attributes:
         path: where the spool is, without links.
         location: where its identity says that it is; if that differs, it has to be adopted.
-        connector: the format that fills it.
         holder: pid and JVM of the query that uses it; None if nobody does, as far as can be seen.
         epochs: how many writers have claimed it.
         layout: bytes and number of partitions that new batches are cut by; None before the first query.
-        fetchers: by name.
         runs: name and number of ids of each run.
         lost: what was quarantined.
     """
@@ -75,12 +66,7 @@ class Inspection:
 
 
 def inspect(path: str) -> Inspection:
-    """Look at a spool. Changes nothing, takes no lock, and checks only what it reads; see `verify` for the rest.
-
-    Raises:
-        SpoolError: there is no spool there, or this user may not read it.
-        SpoolDamagedError: the ledger is damaged, or a segment that has to be read.
-    """
+    """Look at a spool, as `stats` does, and raise the same; `verify` checks the rest."""
     survey = survey_spool(path, "inspect")
     store, state = survey.store, survey.state
     layout = state.layouts[-1] if state.layouts else None

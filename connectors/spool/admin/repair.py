@@ -1,7 +1,7 @@
 """Repairs of a spool that no query uses: quarantine, adopt, wipe (rules R4, R7 and R9).
 
-Each takes the lock of the spool first, so a running query is never touched, and claims an epoch before it changes what
-the ledger says, so a writer that was only paused can write nothing more.
+Each takes the lock of the spool first, so a running query is never touched, and claims an epoch before it changes the
+ledger, so a writer that was only paused can write nothing more.
 """
 
 from __future__ import annotations
@@ -56,12 +56,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What an adoption did.
-
-    Attributes:
-        old, new: locations before and after.
-        fenced: whether a spool of this id was at the old location, and was stopped for good.
-    """
+    """An adoption from an old to a new location, and whether a spool of this id at the old one was stopped for good."""
 
     spool: str
     old: str
@@ -71,12 +66,10 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class Wiping:
-    """What wiping deleted.
+    """How many files were deleted, and what was left.
 
-    Attributes:
-        files: how many files.
-        left: names that are no part of a spool and were left, and with them their folders; or the location itself,
-            if it is empty and cannot be removed: a link, the root of a disk, the working folder.
+    That is names that are no part of a spool, and with them their folders; or the location itself, if it is empty and
+    cannot be removed: a link, the root of a disk, the working folder.
     """
 
     files: int
@@ -84,39 +77,24 @@ class Wiping:
 
 
 def losses_of_repair(path: str) -> list[Loss]:
-    """Return what `repair` would quarantine. Changes nothing.
-
-    Raises:
-        SpoolError: there is no spool, or it has damage that no quarantine repairs.
-    """
+    """Return what `repair` would quarantine, and raise as it does. Changes nothing."""
     store = open_store(path, "repair")
     state = read_state(store, require_identity(store).spool)
     return _losses(state, damaged_segments(store, state))
 
 
 def repair(path: str) -> list[Loss]:
-    """Quarantine every segment that is damaged or missing; return what was given up.
-
-    Raises:
-        SpoolInUseError: a query uses the spool.
-        SpoolError: there is no spool, or it has damage that no quarantine repairs.
-    """
+    """Quarantine every segment that is damaged or missing; return what was given up. Raises as `adopt` does."""
     with _repairing(path) as (store, identity):
         state = read_state(store, identity.spool)
         return _quarantine(store, identity, damaged_segments(store, state))
 
 
 def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
-    """Quarantine these segments, which have to be damaged or missing; return what was given up.
+    """Quarantine these segments; return what was given up. Raises as `adopt` does, and if one is whole or unknown.
 
-    Args:
-        path: the ``spoolLocation``.
-        names: of segments, as errors name them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it,
-            however that is written.
-
-    Raises:
-        SpoolInUseError: a query uses the spool.
-        SpoolError: there is no spool, no such segment, or it is whole.
+    The names are those that errors and `verify` print: ``inbox/<fetcher>/<n>.arrow``, with or without a path of the
+    spool before it.
     """
     with _repairing(path) as (store, identity):
         state = read_state(store, identity.spool)
@@ -147,11 +125,7 @@ def adopt(path: str) -> Adoption:
 
 
 def old_place(path: str) -> str | None:
-    """Return where a spool was before it was moved or copied here, if that cannot be seen from here; else None.
-
-    Raises:
-        SpoolError: there is no spool here.
-    """
+    """Return where a spool was before it was moved or copied here, if that cannot be seen from here; else None."""
     store = open_store(path, "adopt")
     location = require_identity(store).location
     return None if location == store.location or _can_see(location) else location

@@ -31,9 +31,9 @@ class Survey:
     """What one look at a spool has read; all of one moment, as far as the ledger tells.
 
     Attributes:
-        inbox: numbers of the durable segments of each fetcher that has a folder, admitted or not, ascending.
+        inbox: numbers of the durable segments in each fetcher's folder, admitted or not, ascending.
         waiting: what the segments say that are not admitted yet; damaged ones are left out.
-        ready_bytes: bytes of the rows that are not committed: payload, attributes and ordering key.
+        ready_bytes: bytes of the rows that are not committed.
         taken: when it began, in seconds of the monotonic clock.
     """
 
@@ -47,12 +47,7 @@ class Survey:
 
 
 def require_identity(store: Store) -> SpoolIdentity:
-    """Return the identity of a spool.
-
-    Raises:
-        SpoolError: there is no spool.
-        SpoolDamagedError: its identity is damaged, or missing while other parts are there.
-    """
+    """Return the identity of a spool. SpoolError: there is none, or it is damaged."""
     identity = read_identity(store) if is_there(store.root) else None
     if identity is None:
         raise SpoolError(NOT_FOUND, "There is no spool here", store.root, "Give the spoolLocation of a stream.")
@@ -60,18 +55,7 @@ def require_identity(store: Store) -> SpoolIdentity:
 
 
 def survey_spool(path: str | Path, owner: str, access: StoreAccess | None = None) -> Survey:
-    """Look at the spool at a location. Changes nothing, takes no lock; a running query is not disturbed.
-
-    Args:
-        path: the ``spoolLocation``, as that option takes it; a folder may also be relative.
-        owner: a name for this reader.
-        access: how to reach an object store; by default as its environment says.
-
-    Raises:
-        OptionError: no spool can be there.
-        SpoolError: there is no spool there, or this user may not read it.
-        SpoolDamagedError: the ledger is damaged, or a segment that has to be read.
-    """
+    """Look at the spool at a location; see `connectors.spool.admin.stats.stats`. A running query is not disturbed."""
     root = location_text(path)
     with reading_errors(root):
         store = open_store(root, owner, access)

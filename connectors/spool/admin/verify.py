@@ -71,13 +71,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification found.
-
-    Attributes:
-        spool: id of the spool; None if its identity cannot be read.
-        files, bytes: how many were read.
-        findings: damage first.
-    """
+    """What a verification found, damage first; `spool` is None if its identity cannot be read."""
 
     spool: str | None
     files: int
@@ -92,9 +86,6 @@ class Verification:
 
 def verify(path: str) -> Verification:
     """Check every byte of a spool. Changes nothing, takes no lock, and may run beside a query.
-
-    Args:
-        path: the ``spoolLocation``; an object store is reached as its environment variables say.
 
     Raises:
         SpoolError: there is no spool.
@@ -173,7 +164,7 @@ def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) ->
 
 
 def _check_order(state: LedgerState) -> Iterator[Finding]:
-    """See that the positions of the segments have no gap, up to the head."""
+    """Check that the positions of the segments have no gap, up to the head."""
     ends = [*((entry.base, entry.end) for entry in state.segments), (state.head, state.head)]
     for (_, end), (base, _) in pairwise(ends):
         if end != base:

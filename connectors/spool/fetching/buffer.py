@@ -20,14 +20,9 @@ __all__ = ["Held", "HeldIntake"]
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A delivery, or the block that some deliveries became.
+    """A delivery, or the block that some deliveries became; `row_bytes` is None for a delivery.
 
-    Attributes:
-        token: the delivery itself, or the block's token.
-        wire_bytes: as received.
-        rows: an estimate for a delivery, exact for a block.
-        received_at: `time.monotonic` of the (first) arrival.
-        row_bytes: bytes of rows of a block; None for a delivery.
+    The rows of a delivery are an estimate. `received_at` is the `time.monotonic` of the (first) arrival.
     """
 
     token: object

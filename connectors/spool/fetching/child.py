@@ -45,8 +45,6 @@ class FetcherStatus:
     """The state of one fetcher; its counts are those of its present process.
 
     Attributes:
-        index: its place in the group, from 0.
-        pid: None while there is no process.
         fetcher: the name of its folder in the inbox; None until it is ready.
         healthy: it reports, all its streams are open, and nothing is wrong.
         paused: it has used up its allowance, or holds as much as it may.
@@ -57,7 +55,6 @@ class FetcherStatus:
         published_bytes: bytes of the rows in its segments, by its last report.
         starts: how often a process was started in this place.
         error: its present trouble, which may pass.
-        counters: the target's own totals.
     """
 
     index: int
@@ -90,10 +87,8 @@ def share_of(room: int, fetchers: int) -> int:
 def next_allowance(published: int, share: int, sent: int | None) -> int | None:
     """Return the allowance to send to a fetcher now, or None if the one it has is near enough.
 
-    Args:
-        published: bytes of rows its process has published, as far as they are counted.
-        share: bytes that it may still add to those.
-        sent: the allowance it has: bytes that its process may publish in all.
+    `published` are the bytes of rows that its process has published, as far as they are counted; it may add `share` to
+    them. `sent` is the allowance it has: bytes that its process may publish in all.
     """
     wanted = published + max(share, 0)
     if sent is None:
@@ -134,11 +129,7 @@ class FetcherChild:
         return self.process.stdout.fileno()
 
     def start(self, plan: FetchPlan, share: int | None) -> None:
-        """Start a process. The plan goes by pipe, because it may hold secrets.
-
-        Args:
-            plan: for the process.
-            share: bytes of rows that it may fetch to begin with; None for no limit.
+        """Start a process, which may fetch `share` bytes of rows to begin with; None for no limit.
 
         Raises:
             OSError: the system has no process or descriptor left.

@@ -38,15 +38,12 @@ _log = logging.getLogger(__name__)
 
 _ROOM: Final = "room"
 """The key under which a record announces room; the state of a ledger is the same with and without it."""
-_MAX_RECORDS_BETWEEN: Final = 32
-"""So many records, at most, are appended between two announcements."""
+_MAX_RECORDS_BETWEEN: Final = 32  # between two announcements
 _RECORDS_SEARCHED: Final = 4 * _MAX_RECORDS_BETWEEN
 _LONGEST_HEARTBEAT: Final = 60.0
 _HEARTBEATS_IN_AGE: Final = 4
-_EPOCH_AGE: Final = 5.0
-"""Without a new record for so many seconds, a newer epoch is looked for."""
-_SHORTEST_PAUSE: Final = 1.0
-"""Seconds between two announcements, at least."""
+_EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is looked for
+_SHORTEST_PAUSE: Final = 1.0  # between two announcements
 _STEP: Final = 64
 """It is time to announce when this part of the room has been used up, or its size has changed by as much."""
 _NOBODY: Final = (FetcherStatus(index=0),)
@@ -118,12 +115,7 @@ class ExternalFetching:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a fetcher sees of its reader.
-
-    Attributes:
-        age: seconds since the newest record of the ledger was written.
-        allowance: bytes of rows that the fetcher may publish in all.
-    """
+    """Seconds since the newest record of the ledger was written, and bytes that the fetcher may publish in all."""
 
     age: float
     allowance: int
@@ -155,11 +147,10 @@ class Published:
 
     def forget(self, segments: int) -> None:
         """Replace the first so many by their sum."""
-        count = min(segments - self._forgotten, len(self._totals))
-        if count > 0:
-            self._base = self._totals[count - 1]
-            self._forgotten += count
-            del self._totals[:count]
+        self._base = self.up_to(segments)
+        count = max(min(segments - self._forgotten, len(self._totals)), 0)
+        self._forgotten += count
+        del self._totals[:count]
 
 
 class ReaderWatch:

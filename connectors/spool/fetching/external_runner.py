@@ -38,15 +38,8 @@ def wait_for_spool(
 ) -> SpoolIdentity:
     """Return the identity of a spool, as soon as a query has made it.
 
-    Args:
-        root: its location.
-        access: how to reach an object store.
-        connector: the format that fills it.
-        sources: full names of what is fetched into it, in the order of the spool.
-        patience: seconds to wait for it.
-
     Raises:
-        SpoolError: there is none by then, or it belongs to other sources.
+        SpoolError: there is none after `patience` seconds, or it belongs to other sources.
     """
     store = open_store(root, secrets.token_hex(_OWNER_BYTES), access)
     end = time.monotonic() + patience
@@ -161,11 +154,7 @@ def _may_start(plan: FetchPlan, store: Store, beside: set[str]) -> bool:
 
 
 def external_connector(source_format: str) -> Connector:
-    """Return the connector of a format whose fetchers can run outside of a query.
-
-    Raises:
-        OptionError: there is no such format, or its fetchers cannot.
-    """
+    """Return the connector of a format. OptionError: there is none whose fetchers can run outside of a query."""
     connectors = {connector.format: connector for connector in CONNECTORS if connector.external_fetch}
     if source_format not in connectors:
         raise OptionError(
@@ -180,13 +169,9 @@ def external_connector(source_format: str) -> Connector:
 def external_plans(
     connector: Connector, raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None
 ) -> list[FetchPlan]:
-    """Return the plans of a connector's fetchers, for each source of the spool; waits until there is a spool.
+    """Return the plans of the fetchers for a query's options, one for each source; waits until there is a spool.
 
-    Args:
-        connector: of `external_connector`.
-        raw: the options of the query.
-        environ: the environment that secrets may come from.
-        fetchers: how many there are of each source, in all places together; None for what the options say.
+    `fetchers` is how many there are of each source, in all places together; None for what the options say.
     """
     plans: list[FetchPlan] = connector.load(connector.external_fetch)(raw, environ, fetchers)
     return plans

@@ -88,10 +88,7 @@ class FetcherGroup:
     def order(self, index: int, name: str, value: Any) -> None:
         """Tell the fetcher in a place, and each that follows there, what is wanted of it now.
 
-        Args:
-            index: the place.
-            name: an order replaces an earlier one of its name.
-            value: a JSON value of at most 4 kB; None withdraws the order.
+        The value is JSON of at most 4 kB; it replaces the one of this name, and None withdraws it.
         """
         with self._lock:
             self._children[index].order(name, value)
@@ -186,8 +183,15 @@ class FetcherGroup:
         fetcher = child.fetcher
         with self._lock:
             code = child.reap()
+            last = child.error
             if child.failed_starts >= _MAX_FAILED_STARTS and self._terminal is None:
-                self._terminal = _cannot_start(child.error)
+                self._terminal = ConnectorError(
+                    "FETCHER_CANNOT_START",
+                    f"Fetcher processes ended {_MAX_FAILED_STARTS} times before they were ready"
+                    f"{'' if last is None else f'; the last one: {last.what}'}",
+                    "" if last is None else last.where,
+                    "The driver's log has what they wrote; fix it and start the query again.",
+                )
         if not self._stopping.is_set() and self._terminal is None:
             pause = child.start_at - time.monotonic()
             _log.warning("a fetcher ended with code %s; the next one starts in %.1f s", code, pause)
@@ -224,16 +228,6 @@ class FetcherGroup:
                 self._terminal = terminal
             if "published" in report:
                 self._published_since += report["published"]["bytes"]
-
-
-def _cannot_start(last: ConnectorError | None) -> ConnectorError:
-    what = "" if last is None else f"; the last one: {last.what}"
-    return ConnectorError(
-        "FETCHER_CANNOT_START",
-        f"Fetcher processes ended {_MAX_FAILED_STARTS} times before they were ready{what}",
-        "" if last is None else last.where,
-        "The driver's log has what they wrote; fix it and start the query again.",
-    )
 
 
 class FetcherGroups:

@@ -48,14 +48,9 @@ class FetcherEndedError(Exception):
 class FetcherFolder:
     """The folder of one fetcher process, with its lock (rule R2).
 
-    Args:
-        root: the location of the spool.
-        access: how to reach an object store.
-        spool: id of the spool that must be there; None for one that has no identity.
-
     Raises:
-        OSError: the folder could not be made.
-        SpoolError: the spool is not there.
+        OSError: it could not be made.
+        SpoolError: the spool of this id is not there; not checked without an id.
     """
 
     def __init__(self, root: str, access: StoreAccess | None = None, spool: str | None = None) -> None:
@@ -197,7 +192,7 @@ class Pipeline:
                 raise self._publish_error
             if taken:
                 self._append(taken)
-            if self._segment is not None and (roll or self._segment_is_full(self._segment)):
+            if self._segment is not None and (roll or self._is_full(self._segment)):
                 self._hand_over(self._segment)
         except OSError as error:
             self._give_up(error)
@@ -232,7 +227,7 @@ class Pipeline:
             return self._segment_since
         return self._intake.queue[0].received_at if self._intake.queue else None
 
-    def _segment_is_full(self, segment: SegmentWriter) -> bool:
+    def _is_full(self, segment: SegmentWriter) -> bool:
         return segment.bytes >= self._plan.segment_bytes or segment.rows >= self._plan.segment_rows
 
     def _append(self, taken: list[Held]) -> None:

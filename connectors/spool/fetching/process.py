@@ -30,19 +30,17 @@ from connectors.spool.fetching.buffer import HeldIntake
 from connectors.spool.fetching.child import share_of
 from connectors.spool.fetching.external import NO_READER, Published, ReaderWatch, heartbeat_seconds
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.target import FetchContext, FetchPlan, FetchTarget, Orders
+from connectors.spool.fetching.target import FetchContext, FetchPlan, FetchTarget, Orders, TargetStatus
 from connectors.spool.segments.segment import SegmentInfo, segment_name
 
 __all__ = ["FetchProcess", "Reporter", "main"]
 
 _log = logging.getLogger(__name__)
 
-_HARD_LIMIT = 4.7
-"""Seconds after the end of input at which the kernel ends this process."""
-_PUBLISH_LIMIT = 1.2
-"""Seconds to make durable what is held; the rest of the time belongs to handing it back."""
-_CLOSE_LIMIT = 4.0
-"""Seconds until acks and nacks that nobody answers are dropped."""
+# Seconds after the end of input.
+_PUBLISH_LIMIT = 1.2  # to make durable what is held; the rest of the time belongs to handing it back
+_CLOSE_LIMIT = 4.0  # until acks and nacks that nobody answers are dropped
+_HARD_LIMIT = 4.7  # until the kernel ends this process
 _TICK: Final = 0.5
 _SOONEST_HEALTH: Final = 0.02
 _SOONEST_LOOK: Final = 1.0
@@ -212,8 +210,6 @@ class FetchProcess:
             note=lambda value: self._reporter.send("note", value),
         )
 
-    # What the reader allows, when it is elsewhere.
-
     def _watch_reader(self, folder: FetcherFolder) -> None:
         """Look at the ledger now and then, and pause while there is no room, or no reader."""
         try:
@@ -242,8 +238,6 @@ class FetchProcess:
         self._intake.allow(0 if gone else seen.allowance)
         near = gone or seen.allowance - self._published.bytes <= share_of(plan.max_spool_bytes, plan.share_of) // 2
         return soon if near else max(folder.store.look_seconds, soon)
-
-    # Reports.
 
     def published(self, segment: SegmentInfo) -> None:
         """See `PipelineObserver.published`."""
@@ -276,12 +270,11 @@ class FetchProcess:
         self._reporter.send("health", self._health(target))
 
     def _health(self, target: FetchTarget | None) -> dict[str, Any]:
-        status = None if target is None else target.status()
-        error = None if status is None else status.error
-        error = error or self._reader_error
+        status = TargetStatus(0, 0, None, None) if target is None else target.status()
+        error = status.error or self._reader_error
         if self._disk_error is not None:
             error = write_error(self._disk_error, self._plan.root)
-        last = None if status is None else status.last_response
+        last = status.last_response
         with self._intake.lock:
             held = {
                 "held_bytes": self._intake.held_bytes,
@@ -293,11 +286,11 @@ class FetchProcess:
             }
         return {
             **held,
-            "streams": 0 if status is None else status.streams,
-            "streams_open": 0 if status is None else status.streams_open,
+            "streams": status.streams,
+            "streams_open": status.streams_open,
             "response_age": None if last is None else round(time.monotonic() - last, 3),
             "error": None if error is None else error.to_json(),
-            "counters": {} if status is None else dict(status.counters),
+            "counters": dict(status.counters),
         }
 
     def _report_fault(self, fault: BaseException) -> int:

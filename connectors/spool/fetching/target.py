@@ -9,7 +9,7 @@ the two, what was received travels as *deliveries* and *tokens*, which only the 
     service <---ack------ target <--on_durable(token)---- segment published
     service <---nack----- target <--on_given_up(tokens)-- or not
 
-Everything that was put comes back exactly once: its block's token by `on_durable`, or the token or the delivery itself
+Everything that was put is returned exactly once: its block's token by `on_durable`, or the token or the delivery itself
 by `on_given_up`, in the order of arrival.
 """
 
@@ -52,20 +52,18 @@ A target passes ``fetch.after_ack`` after each successful call that acknowledges
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What every fetcher of a spool receives at its start, by pipe.
+    """What every fetcher of a spool receives at its start, by pipe; secrets are never shown.
 
     Attributes:
         target: the function that builds the target, as ``module:name``. It is called with `settings` and a
             `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
-        root: the location of the spool; a folder is absolute.
         hash_key: key of the spool's id hash.
         source: index of the subscription or stream in the spool's list of sources.
-        settings: those of the target, secrets too: never shown.
         publish_period: seconds from one publication to the next, at least; a segment with rows waits for nothing else.
         segment_bytes, segment_rows: size at which a segment is published at once.
         max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
-        access: how to reach the object store that the spool is on, as `StoreAccess` writes it; secrets too.
+        access: how to reach the object store that the spool is on, as `StoreAccess` writes it.
         share_of: how many fetchers share `max_spool_bytes` and read in the ledger what they may fetch, because the
             source process is elsewhere; 0 if the parent says what may be fetched.
         max_reader_age: seconds without a record in the ledger after which those fetchers pause.
@@ -94,7 +92,7 @@ class FetchPlan:
 
     @property
     def store_access(self) -> StoreAccess | None:
-        """How to reach the object store that the spool is on."""
+        """The access that `access` describes."""
         return None if self.access is None else StoreAccess.from_json(self.access)
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +111,7 @@ class Block:
 
     Attributes:
         rows: always of the same schema.
-        ids: the id of each row, strings without nulls; None where rows have none.
+        ids: strings without nulls; None where rows have none.
         sizes: bytes of each row as limits count them.
         published: lowest and highest publish time, microseconds since 1970; None without rows.
         token: stands for the deliveries that these rows came from; only the target reads it.
@@ -121,8 +119,7 @@ class Block:
         other_ids: further values that identify rows, if there are any.
         notes: JSON values for the footer of the segment.
         more: further rows and their sizes, for rows without ids; made while they are written, so that few are in
-            memory at a time.
-        more_rows, more_bytes: how many rows these are, and the sum of their sizes.
+            memory at a time. `more_rows` and `more_bytes` are their totals.
     """
 
     rows: pa.RecordBatch
@@ -140,14 +137,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """The state of a target's connection to its service.
+    """The state of a target's streams, those wanted and those open and answered.
 
-    Attributes:
-        streams: how many streams it should have open.
-        streams_open: how many are open and answered.
-        last_response: when the service last answered, by `time.monotonic`; None before the first response.
-        error: its present trouble, which may pass.
-        counters: its own totals, for people.
+    `last_response` is by `time.monotonic`; `error` is present trouble, which may pass; `counters` are for people.
     """
 
     streams: int

@@ -80,36 +80,11 @@ StartFetching = Callable[[Ledger, Callable[[], None]], Started]
 """Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published."""
 
 
-@dataclass(slots=True)
-class _Round:
-    """What the steps of one round share.
-
-    Attributes:
-        source_ended: the source is lost, and nobody publishes any more.
-        fetching: None before the fetchers are started.
-        fetchers: their states before admission: what they report as durable was there to be admitted.
-        listed: whether this round has listed the inbox.
-    """
-
-    source_ended: bool
-    fetching: Fetching | None
-    fetchers: Sequence[FetcherStatus]
-    listed: bool = False
-    now: float = 0.0
-
-
 class Background:
     """The background threads of one stream.
 
-    Args:
-        ledger: the spool's ledger.
-        start_fetching: called in a background thread, because it calls the service; again where a full disk or a
-            store that does not answer ends it with `OSError`.
-        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        compaction: its horizon is replaced by that of `start_fetching`.
-        losses: what to do about damaged segments.
-        freshness: is told what comes in.
-        by_message_id: whether a duplicate is always a message that the source delivers again.
+    `start_fetching` is called in a thread, because it calls the service; again where a full disk or a store that does
+    not answer ends it with `OSError`. With `by_message_id` a duplicate is always a redelivery by the source.
     """
 
     def __init__(
@@ -148,16 +123,13 @@ class Background:
         self._reported = threading.Event()
         self._next_list = 0.0
 
-    def admit_what_is_there(self) -> None:
-        """Admit all that earlier fetchers left, before the first answer; on a full disk the threads do it."""
+    def start(self) -> None:
+        """Admit all that earlier fetchers left, then start the threads; on a full disk they admit it."""
         try:
             self._losses.going_on(self._ledger.admit)
         except OSError as error:
             if not no_room(error):
                 raise
-
-    def start(self) -> None:
-        """Start the threads."""
         for name, target in (("spool-admission", self._admit_until_stopped), ("spool-merge", self._start_and_merge)):
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
@@ -274,64 +246,74 @@ class Background:
                 return
 
     def _do_round(self) -> None:
+        """Do the steps of one round: free, admit, report, compact, grant."""
         ended, fetching = self._fetching_has_ended(), self._fetching
-        this = _Round(ended, fetching, () if fetching is None else fetching.status())
-        for step in (self._free, self._admit, self._report, self._compact, self._grant):
-            step(this)
+        # Before admission: what these report as durable is there to be admitted.
+        fetchers = () if fetching is None else fetching.status()
+        if self._disk_is_full or any(isinstance(one.error, SpoolFullError) for one in fetchers):
+            # First: it makes the room that the records of what is admitted need.
+            self._compact(urgent=True)
+        admitted_at = self._admit()
+        healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
+        self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
+        self._compact(urgent=False)
+        self._expire(admitted_at)
+        if fetching is not None:
+            fetching.allow(self._losses.going_on(self.free_bytes))
         self._disk_is_full = False
         self._reserve.keep()
 
-    def _free(self, this: _Round) -> None:
-        """On a full disk, free what may be freed: the records of what is admitted need the room."""
-        full = self._disk_is_full or any(isinstance(one.error, SpoolFullError) for one in this.fetchers)
-        if full and self._compaction is not None:
-            self._compaction.step(urgent=True, read_from=self.read_from)
+    def _admit(self) -> float | None:
+        """Admit what is published, if a fetcher has reported something or it is time to list the inbox anyway.
 
-    def _admit(self, this: _Round) -> None:
-        """Admit what is published, if a fetcher has reported something or it is time to list the inbox anyway."""
-        before, newest, now = self._ledger.state.ordinal, self._ledger.state.published, time.monotonic()
-        if self._reported.is_set() or now >= self._next_list:
+        Returns:
+            When all that was published was admitted; None if the inbox was not listed.
+        """
+        state, now = self._ledger.state, time.monotonic()
+        before, newest = state.ordinal, state.published
+        listed = self._reported.is_set() or now >= self._next_list
+        if listed:
             self._reported.clear()
             self._ledger.admit()
             self._next_list = now + self._ledger.store.look_seconds
-            this.listed = True
-        this.now = time.monotonic()
+        now = time.monotonic()
         with self._freshness.changed:
             admitted = self._ledger.admitted_since(before)
             for entry in admitted:
-                self._freshness.admitted(this.now, entry.published, entry.kept)
+                self._freshness.admitted(now, entry.published, entry.kept)
                 if not entry.quarantined:
                     self._duplicates.admitted(rows=entry.rows, kept=entry.kept)
             self._duplicates.compare(admitted, newest)
+        return now if listed else None
 
-    def _report(self, this: _Round) -> None:
+    def _report(
+        self, fetchers: Sequence[FetcherStatus], admitted_at: float | None, *, healthy: bool, ended: bool
+    ) -> None:
         """Report to the log and to the waiting calls of Spark."""
-        self._outages.see(this.now, this.fetchers)
-        healthy = this.fetching is not None and all(one.healthy and not one.paused for one in this.fetchers)
-        settled = min((one.settled_at for one in this.fetchers if one.settled_at is not None), default=this.now)
+        now = time.monotonic()
+        self._outages.see(now, fetchers)
+        settled = 0.0
+        if admitted_at is not None:
+            settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
         with self._freshness.changed:
-            self._freshness.round_ended(this.now, healthy=healthy, settled=settled if this.listed else 0.0)
-            self._complete = self._complete or (this.source_ended and this.listed)
+            self._freshness.round_ended(now, healthy=healthy, settled=settled)
+            self._complete = self._complete or (ended and admitted_at is not None)
             self._freshness.changed.notify_all()
 
-    def _compact(self, this: _Round) -> None:
-        """Keep the spool in order; ids may expire only when all that was published before is admitted."""
+    def _compact(self, *, urgent: bool) -> None:
         if self._compaction is not None:
-            self._compaction.step(read_from=self.read_from)
-            if this.listed and this.now >= self._next_expiry:
-                self._next_expiry = this.now + _EXPIRE_EVERY
-                self._compaction.expire()
+            self._compaction.step(urgent=urgent, read_from=self.read_from)
 
-    def _grant(self, this: _Round) -> None:
-        """Tell the fetchers how much room is left."""
-        if this.fetching is not None:
-            this.fetching.allow(self._losses.going_on(self.free_bytes))
+    def _expire(self, admitted_at: float | None) -> None:
+        """Drop old ids now and then; only when all that was published is admitted."""
+        if self._compaction is not None and admitted_at is not None and admitted_at >= self._next_expiry:
+            self._next_expiry = admitted_at + _EXPIRE_EVERY
+            self._compaction.expire()
 
     def _fetching_has_ended(self) -> bool:
         """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
 
-        Returns:
-            Whether it is lost, and nobody publishes any more, here or in what is left of an earlier run of the query.
+        True if nobody publishes any more, here or in what is left of an earlier run of the query.
         """
         error = self.source_error()
         if error is None or self._complete:
@@ -350,7 +332,6 @@ class Background:
 
     def _guarded(self, work: Callable[[], None]) -> bool:
         """Do background work; False if it ended with an error that a retry cannot fix, which `check` raises."""
-        root = self._ledger.store.root
         try:
             with while_newest(self._ledger.store, self._ledger.claim):
                 work()
@@ -367,7 +348,7 @@ class Background:
             wrapped = SpoolError(
                 "SPOOL_BACKGROUND_FAILED",
                 f"The background work of the spool ended with {type(error).__name__}: {error}",
-                root,
+                self._ledger.store.root,
                 "Restart the query. If it happens again, report it with the driver's log.",
             )
             wrapped.__cause__ = error

@@ -1,7 +1,6 @@
-"""Batch reads of a spool: the rows it keeps, without becoming its writer, also beside a running query (rules R4, R5).
+"""Batch reads of a spool: the admitted rows that are not freed yet, also beside a running query (rules R4, R5).
 
-Nothing of the spool is changed. What is read are admitted rows that are not freed yet; a running query frees those
-that are committed and that it has read, less the last two batches and ``spoolRetention``.
+Nothing of the spool is changed.
 """
 
 from __future__ import annotations
@@ -27,12 +26,9 @@ _OWNER = "batch"
 
 @dataclass(frozen=True, slots=True)
 class SpoolRange:
-    """Which rows of a spool to read, and how to cut them into partitions.
+    """Which rows of a spool to read, and how to cut them into partitions (rule R5).
 
-    Attributes:
-        start: where to begin: ``earliest``, ``committed``, ``latest`` or a position.
-        end: the position after the last row, or one of these words.
-        partition_bytes, max_partitions: as in rule R5.
+    Start and end are positions, the end excluded, or ``earliest``, ``committed`` or ``latest``.
     """
 
     start: str | int
@@ -44,7 +40,7 @@ class SpoolRange:
 def plan_spool_rows(
     root: str, connector: str, sources: tuple[str, ...], wanted: SpoolRange, access: StoreAccess | None = None
 ) -> list[list[Slice]]:
-    """The partitions of a batch read.
+    """Plan the partitions of a batch read.
 
     Args:
         root: the location of the spool.
@@ -55,7 +51,7 @@ def plan_spool_rows(
 
     Raises:
         SpoolError: there is no spool, it belongs to other sources, or this user may not read it.
-        SpoolDamagedError: its ledger, or a segment that had to be looked at, is damaged.
+        SpoolDamagedError: its ledger, or a segment that had to be read, is damaged.
         OffsetError: a position lies above the end of the spool, or the range goes backwards.
         DataLossError: rows of the range were freed.
     """
@@ -67,7 +63,7 @@ def plan_spool_rows(
             try:
                 return _plan(store, state, wanted)
             except SpoolDamagedError:
-                # A running query may have freed a segment between the look at the ledger and the look at the segment.
+                # A running query may have freed a segment after the ledger was read.
                 newer = read_state(store, spool)
                 if newer.oldest <= state.oldest:
                     raise
@@ -75,7 +71,7 @@ def plan_spool_rows(
 
 
 def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
-    """The rows of a partition, in order; runs in tasks.
+    """Read the rows of a partition, in order; runs in tasks.
 
     Raises:
         DataLossError: they were freed since they were planned.
@@ -99,7 +95,7 @@ def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | No
 
 
 def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
-    """Who the spool is. It may have been moved or copied: nothing is written, so that does no harm."""
+    """Return the identity of the spool, which may have been moved or copied: nothing is written."""
     identity = read_identity(store)
     if identity is None:
         raise SpoolError(
@@ -126,14 +122,9 @@ def _plan(store: Store, state: LedgerState, wanted: SpoolRange) -> list[list[Sli
 
 
 def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int]:
-    """The positions that a range stands for; words never make it go backwards.
-
-    Raises:
-        OffsetError: a position lies above the end of the spool, or the range goes backwards.
-        DataLossError: its first rows were freed.
-    """
-    words = {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
-    first, end = (words[each] if isinstance(each, str) else each for each in (wanted.start, wanted.end))
+    """Return the positions that a range stands for; names of positions never make it go backwards."""
+    named = {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
+    first, end = (named[side] if isinstance(side, str) else side for side in (wanted.start, wanted.end))
     for name, position in (("startingPosition", first), ("endingPosition", end)):
         if position > state.head:
             raise OffsetError(

@@ -33,7 +33,6 @@ _PATIENCE = 600.0
 """So long a folder without segments is left to a fetcher that says it holds it and cannot be checked from here: it may
 only have had nothing to do, and closing its folder would hand back what it receives next."""
 _CLEARING_SECONDS: Final = 60.0
-"""How often temporary files are looked through; the start of a writer does it too."""
 
 
 class FileAges:
@@ -141,9 +140,8 @@ class Compaction:
     def step(self, *, urgent: bool = False, read_from: int | None = None) -> None:
         """Do what is due: write ids, free segments, forget fetchers, delete temporary files.
 
-        Args:
-            urgent: the disk is full: free what may be freed, however little it is.
-            read_from: the lowest position that a query may still read; None where nothing reads.
+        On a full disk it is urgent: free what may be freed, however little it is. `read_from` is the lowest position
+        that a query may still read; None where nothing reads.
 
         Raises:
             SpoolFencedError: another writer took the spool over.
@@ -276,7 +274,7 @@ class Compaction:
             ledger.append({"forget": gone})
 
     def _clear_temporary(self) -> None:
-        """Delete what killed fetchers had half written: a query may run for months."""
+        """Delete what killed fetchers had half written, as a start does: a query may run for months."""
         now = time.monotonic()
         if now >= self._next_clearing:
             self._next_clearing = now + _CLEARING_SECONDS

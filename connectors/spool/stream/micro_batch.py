@@ -49,15 +49,12 @@ class StreamSettings:
         fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
         starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
         partition_bytes, max_partitions: how batches are cut (rule R5).
-        max_bytes_per_trigger: largest batch; None for no limit.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         publish_period: at the latest so long after its first row a segment is published.
         start_timeout: longest wait of the first answer.
-        available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
-        available_now_max_wait: so long without anything old ends a bounded run in any case.
+        available_now_quiet, available_now_max_wait: see `Freshness`.
         by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
-        access: how to reach the object store that the spool is on.
-        take_over: take the lease of such a spool at once, whoever holds it (rule R7).
+        take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
     """
 
     root: str
@@ -91,8 +88,7 @@ class SpoolStream:
         jvm = spark_pid()
         self._lock, self._ledger = _open(settings, jvm)
         self._stopped = threading.Event()
-        watch = (process_gone(jvm), self._stopped)
-        threading.Thread(target=_end_with, args=watch, name="parent-watch", daemon=True).start()
+        threading.Thread(target=self._end_with, args=(process_gone(jvm),), name="parent-watch", daemon=True).start()
         self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
         self._freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
         self._background = Background(
@@ -110,23 +106,23 @@ class SpoolStream:
         self._bound: int | None = None
         try:
             with disk_errors(settings.root):
-                self._background.admit_what_is_there()
+                self._background.start()
         except BaseException:
             self._stopped.set()
             self._lock.release()
             raise
-        self._background.start()
 
     def prepare_for_available_now(self) -> None:
         """Let the stream end when everything published before now has been returned."""
-        self._begin_bounded_run()
+        self._is_bounded = True
+        published = self._ledger.state.published or 0
+        with self._freshness.changed:
+            self._freshness.begin(time.monotonic(), max(published, time.time_ns() // 1000))
 
     def latest_offset(self, start: Mapping[str, Any], max_rows: int | None) -> Offset:
         """Return the end of the next batch that begins at `start`; `start` itself if there is nothing new.
 
-        Args:
-            start: the sentinel or an offset of this spool.
-            max_rows: most rows of the batch; None for all that are there (Trigger.Once).
+        A batch has at most `max_rows`; None means all rows that there are (Trigger.Once).
 
         Raises:
             OffsetError: the spool does not know the offset.
@@ -139,26 +135,14 @@ class SpoolStream:
         self._background.seen_start(first)
         once = max_rows is None and not self._is_bounded
         if once:
-            self._begin_bounded_run()
+            self.prepare_for_available_now()
         try:
             self._wait_until_fresh(first, everything=max_rows is None)
             self._drain_lost_source(first, everything=max_rows is None)
-            return self._losses.going_on(lambda: self._answer(start, first, max_rows))
+            return self._losses.going_on(lambda: self._offset_of_end(start, first, max_rows))
         finally:
             if once:
                 self._is_bounded, self._bound = False, None
-
-    def _answer(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
-        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
-            state = self._ledger.state
-            check_range(state, first, state.head, self._where)
-            end = self._end(first, max_rows)
-            if end == first and not is_sentinel(start):
-                return ordered(start)
-            offset = offset_at(state, end)
-            if is_sentinel(start):
-                offset[START_KEY] = offset_at(state, first)
-            return ordered(offset)
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Slice]]:
         """Cut the batch between two offsets into partitions: a pure function of them and the ledger.
@@ -209,6 +193,13 @@ class SpoolStream:
         self._background.stop()
         self._lock.release()
 
+    def _end_with(self, gone: Callable[[], bool]) -> None:
+        """End this process when Spark's driver is gone, also while a call waits; the fetchers see it and clean up."""
+        while not gone():
+            if self._stopped.wait(_WATCH_EVERY):
+                return
+        os._exit(1)
+
     def _check(self) -> None:
         self._lock.check()
         self._background.check()
@@ -235,6 +226,18 @@ class SpoolStream:
                 self._resolved = position.get(self._settings.starting_position, committed)
         return self._resolved
 
+    def _offset_of_end(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
+        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
+            state = self._ledger.state
+            check_range(state, first, state.head, self._where)
+            end = self._end(first, max_rows)
+            if end == first and not is_sentinel(start):
+                return ordered(start)
+            offset = offset_at(state, end)
+            if is_sentinel(start):
+                offset[START_KEY] = offset_at(state, first)
+            return ordered(offset)
+
     def _end(self, first: int, max_rows: int | None) -> int:
         state, settings = self._ledger.state, self._settings
         end = max(first, state.head if self._bound is None else min(state.head, self._bound))
@@ -244,12 +247,6 @@ class SpoolStream:
         if settings.max_bytes_per_trigger is not None:
             end = cut_by_bytes(state, first, end, settings.max_bytes_per_trigger, self._ledger.kept_sizes)
         return end
-
-    def _begin_bounded_run(self) -> None:
-        self._is_bounded = True
-        published = self._ledger.state.published or 0
-        with self._freshness.changed:
-            self._freshness.begin(time.monotonic(), max(published, time.time_ns() // 1000))
 
     def _wait_until_fresh(self, first: int, *, everything: bool) -> None:
         """Wait as the trigger asks for, as long as the source can deliver anything."""
@@ -344,11 +341,3 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
                 ) from None
             raise
     return lock, ledger
-
-
-def _end_with(gone: Callable[[], bool], stopped: threading.Event) -> None:
-    """End this process when Spark's driver is gone, also while a call waits; the fetchers see it and clean up."""
-    while not gone():
-        if stopped.wait(_WATCH_EVERY):
-            return
-    os._exit(1)
