@@ -22,7 +22,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from connectors.core.offsets import SENTINEL
 from connectors.spool.errors import no_room
-from connectors.spool.fetching.buffer import HeldIntake
+from connectors.spool.fetching.buffer import Intake
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetching.target import Block, FetchPlan, TargetStatus
@@ -186,7 +186,7 @@ class Fetching:
                 self._ending.wait(_RETRY_SECONDS)
                 continue
             target = Target(self._service)
-            pipeline = Pipeline(self._plan, folder, target, HeldIntake(1 << 20, 1 << 20, None), self)
+            pipeline = Pipeline(self._plan, folder, target, Intake(1 << 20, 1 << 20, None), self)
             pipeline.start()
             self._life_over.wait()
             pipeline.stop_receiving()

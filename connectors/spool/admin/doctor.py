@@ -86,7 +86,11 @@ def _writable(root: Path) -> str:
         with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as made:
             Path(made, "first").touch()
             os.link(Path(made, "first"), Path(made, "second"))
-            _sync(Path(made))
+            descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except OSError as error:
         raise _unusable(f"{folder} does not take files, links and their sync: {error.strerror}", root) from None
     RootFolder(str(root)).check_protected()
@@ -97,14 +101,6 @@ def _unusable(what: str, root: Path) -> SpoolError:
     return SpoolError(
         "SPOOL_NOT_WRITABLE", what, str(root), "Choose a spoolLocation that the user of the driver may write to."
     )
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _one_file_system(root: Path) -> str:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Held", "HeldIntake"]
+__all__ = ["Held", "Intake"]
 
 
 @dataclass(slots=True, eq=False)
@@ -32,8 +32,8 @@ class Held:
     row_bytes: int | None = None
 
 
-class HeldIntake:
-    """The `Intake` of a fetcher, and the stages behind it.
+class Intake:
+    """Where a target puts what it receives, and the stages behind it.
 
     Reading pauses at either cap, and when all that was received uses up the allowance: bytes of rows that this process
     may fetch in all, or None for no limit. What is not decoded counts with its bytes as received, which are more than
@@ -62,10 +62,10 @@ class HeldIntake:
         self._decoded_bytes = 0
         self._last_open = time.monotonic()
 
-    # What targets call.
+    # What targets call, in any thread.
 
     def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
-        """See `Intake.put`."""
+        """Add one delivery; never waits. `rows` is an estimate, which decoding corrects."""
         held = Held(delivery, wire_bytes, rows, time.monotonic())
         with self.lock:
             before = self.queued_bytes
@@ -80,7 +80,7 @@ class HeldIntake:
                 self.work.notify_all()
 
     def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
-        """See `Intake.wait`."""
+        """Wait until reading may continue; False after `timeout` seconds, or as soon as `cancelled` is true."""
         with self.lock:
             self._may_read.wait_for(lambda: self.open or cancelled(), timeout)
             if self.open:
@@ -88,12 +88,12 @@ class HeldIntake:
             return self.open and not cancelled()
 
     def paused_seconds(self) -> float:
-        """See `Intake.paused_seconds`."""
+        """Return for how long `wait` has let nobody in; 0 while reading may continue."""
         with self.lock:
             return 0.0 if self.open else time.monotonic() - self._last_open
 
     def wake(self) -> None:
-        """See `Intake.wake`."""
+        """Make every `wait` call its `cancelled` now."""
         with self.lock:
             self._may_read.notify_all()
             self.work.notify_all()

@@ -26,7 +26,7 @@ from typing import Any, BinaryIO, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.spool.errors import missing_spool, write_error
-from connectors.spool.fetching.buffer import HeldIntake
+from connectors.spool.fetching.buffer import Intake
 from connectors.spool.fetching.child import share_of
 from connectors.spool.fetching.external import NO_READER, Published, ReaderWatch, heartbeat_seconds
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
@@ -103,7 +103,7 @@ class FetchProcess:
         self._is_external = bool(plan.share_of)
         self._orders = Orders(start.get("orders"))
         # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
-        self._intake = HeldIntake(plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start["allow"])
+        self._intake = Intake(plan.max_held_bytes, plan.max_held_rows, 0 if self._is_external else start["allow"])
         threading.Thread(target=self._read_control, name="control", daemon=True).start()
         signal.signal(signal.SIGTERM, lambda *_: self._events.put(("stop", None)))
         try:

@@ -23,6 +23,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
+from connectors.spool.fetching.buffer import Intake
 from connectors.spool.segments.id_keys import OtherIds
 from connectors.spool.segments.segment import Sizes
 from connectors.spool.store.base import StoreAccess
@@ -147,22 +148,6 @@ class TargetStatus:
     last_response: float | None
     error: ConnectorError | None
     counters: Mapping[str, int] = field(default_factory=dict)
-
-
-class Intake(Protocol):
-    """Where a target puts what it receives; its methods may be called by any thread."""
-
-    def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
-        """Hand over one delivery; never waits. `rows` is an estimate, which decoding corrects."""
-
-    def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
-        """Wait until reading may continue; False after `timeout` seconds, or as soon as `cancelled` is true."""
-
-    def paused_seconds(self) -> float:
-        """Return for how long `wait` has let nobody in; 0 while reading may continue."""
-
-    def wake(self) -> None:
-        """Make every `wait` call its `cancelled` now."""
 
 
 class FetchTarget(Protocol):

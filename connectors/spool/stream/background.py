@@ -98,6 +98,8 @@ class Background:
         *,
         by_message_id: bool = True,
     ) -> None:
+        # All that the source ever delivered is admitted: there is a `source_error`, and nobody fetches.
+        self.complete = False
         self._ledger = ledger
         self._start_fetching = start_fetching
         self._max_spool_bytes = max_spool_bytes
@@ -111,7 +113,6 @@ class Background:
         self._error: ConnectorError | None = None
         self._source_error: ConnectorError | None = None
         self._fetching_ended: float | None = None
-        self._complete = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -148,7 +149,7 @@ class Background:
             self._reserve.release()
 
     def wake(self) -> None:
-        """Do what is due now."""
+        """Begin the next round now."""
         self._wake.set()
 
     def segment_reported(self) -> None:
@@ -184,11 +185,6 @@ class Background:
             return self._source_error
         error = self._fetching.terminal_error()
         return error if isinstance(error, _SOURCE_ERRORS) else None
-
-    @property
-    def complete(self) -> bool:
-        """Whether all that the source ever delivered is admitted: there is a `source_error`, and nobody fetches."""
-        return self._complete
 
     def free_bytes(self) -> int:
         """Return how many bytes more may be fetched: at least one when nothing is above the highest start (rule R6)."""
@@ -297,7 +293,7 @@ class Background:
             settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
         with self._freshness.changed:
             self._freshness.round_ended(now, healthy=healthy, settled=settled)
-            self._complete = self._complete or (ended and admitted_at is not None)
+            self.complete = self.complete or (ended and admitted_at is not None)
             self._freshness.changed.notify_all()
 
     def _compact(self, *, urgent: bool) -> None:
@@ -316,8 +312,8 @@ class Background:
         True if nobody publishes any more, here or in what is left of an earlier run of the query.
         """
         error = self.source_error()
-        if error is None or self._complete:
-            return self._complete
+        if error is None or self.complete:
+            return self.complete
         if self._fetching_ended is None:
             _logger.warning("%s The rows in the spool are served first; then the query stops.", error)
             if self._fetching is not None:
