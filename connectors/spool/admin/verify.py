@@ -210,7 +210,7 @@ def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:
         ascending = {"numbers": run.numbers[:-1] < run.numbers[1:], "hashes": run.hashes[:-1] < run.hashes[1:]}
         for kind, ascends in ascending.items():
             if not bool(np.all(ascends)):
-                what = f"The {kind} of a run of ids do not ascend, so look-ups would miss some"
+                what = f"The {kind} of a run of ids do not ascend, so searches would miss some"
                 yield Finding(Severity.DAMAGE, name, "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
 
 

@@ -33,18 +33,17 @@ _MAX_FAILED_STARTS: Final = 5
 
 
 class FetcherGroup:
-    """The fetchers of one source of a spool.
+    """The fetchers of one source of a spool; the callbacks run in the supervising thread.
 
     Args:
         plan: for each of them.
         count: how many.
-        on_published: called by the supervising thread with the fetcher's name and the segment's number; a dying fetcher
-            may publish without a report, so the folder itself is the truth.
+        on_published: receives the fetcher's name and the segment's number; a dying fetcher may publish without a
+            report, so the folder itself is the truth.
         may_start: asked before each start; the start waits until it returns True. A subscription with message
             ordering uses it to wait until every earlier folder is unlocked and admitted (rule R3).
         free_bytes: as in `allow`; None for no limit.
-        on_note: called by the supervising thread with the place of a fetcher and what its target has noted; with None
-            when its process has ended, before another one starts.
+        on_note: receives the place of a fetcher and what its target has noted; None when its process has ended.
     """
 
     def __init__(

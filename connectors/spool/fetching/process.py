@@ -112,7 +112,15 @@ class FetchProcess:
                 return 0
             module, _, name = plan.target.partition(":")
             make_target = getattr(importlib.import_module(module), name)
-            return self._fetch(folder, make_target(plan.settings, self._context(int(start["index"]))))
+            context = FetchContext(
+                index=int(start["index"]),
+                changed=lambda: self._events.put(("changed", None)),
+                fail=self.failed,
+                fault=self.failed,
+                orders=self._orders,
+                note=lambda value: self._reporter.send("note", value),
+            )
+            return self._fetch(folder, make_target(plan.settings, context))
         except Exception as error:  # noqa: BLE001 - the parent must be told, whatever it is
             return self._report_fault(error)
 
@@ -200,16 +208,6 @@ class FetchProcess:
             if self._next_event()[0] == "stop":
                 return None
 
-    def _context(self, index: int) -> FetchContext:
-        return FetchContext(
-            index=index,
-            changed=lambda: self._events.put(("changed", None)),
-            fail=self.failed,
-            fault=self.failed,
-            orders=self._orders,
-            note=lambda value: self._reporter.send("note", value),
-        )
-
     def _watch_reader(self, folder: FetcherFolder) -> None:
         """Look at the ledger now and then, and pause while there is no room, or no reader."""
         try:
@@ -232,7 +230,15 @@ class FetchProcess:
             return soon
         gone = seen.age > plan.max_reader_age
         if gone != (self._reader_error is not None):
-            self._reader_error = _no_reader(plan) if gone else None
+            self._reader_error = None
+            if gone:
+                self._reader_error = ServiceUnavailableError(
+                    NO_READER,
+                    f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s), so nothing is "
+                    "fetched",
+                    plan.root,
+                    "Start the query; fetching continues by itself then.",
+                )
             _log.warning("%s", self._reader_error or "the reader is back: fetching continues")
             self._events.put(("changed", None))
         self._intake.allow(0 if gone else seen.allowance)
@@ -308,15 +314,6 @@ class FetchProcess:
             )
         self._reporter.send("error", {"terminal": not fault.transient, "error": fault.to_json()})
         return 0 if not fault.transient else 1
-
-
-def _no_reader(plan: FetchPlan) -> ConnectorError:
-    return ServiceUnavailableError(
-        NO_READER,
-        f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s), so nothing is fetched",
-        plan.root,
-        "Start the query; fetching continues by itself then.",
-    )
 
 
 def main() -> None:

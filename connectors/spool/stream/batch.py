@@ -40,14 +40,7 @@ class SpoolRange:
 def plan_spool_rows(
     root: str, connector: str, sources: tuple[str, ...], wanted: SpoolRange, access: StoreAccess | None = None
 ) -> list[list[Slice]]:
-    """Plan the partitions of a batch read.
-
-    Args:
-        root: the location of the spool.
-        connector: the format that must have filled it.
-        sources: full names of the subscriptions that it must have been filled from.
-        wanted: the rows.
-        access: how to reach the object store that the spool is on.
+    """Plan the partitions of a batch read of a spool that this connector must have filled from these sources.
 
     Raises:
         SpoolError: there is no spool, it belongs to other sources, or this user may not read it.
@@ -56,12 +49,14 @@ def plan_spool_rows(
         DataLossError: rows of the range were freed.
     """
     store = open_store(root, _OWNER, access)
+    layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
     with reading_errors(root):
         spool = _identity(store, connector, sources).spool
         state = read_state(store, spool)
         while True:
             try:
-                return _plan(store, state, wanted)
+                first, end = _range(state, wanted, root)
+                return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))
             except SpoolDamagedError:
                 # A running query may have freed a segment after the ledger was read.
                 newer = read_state(store, spool)
@@ -113,12 +108,6 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
             "Give the subscription that the spool was filled from.",
         )
     return identity
-
-
-def _plan(store: Store, state: LedgerState, wanted: SpoolRange) -> list[list[Slice]]:
-    first, end = _range(state, wanted, store.root)
-    layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
-    return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))
 
 
 def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int]:

@@ -160,7 +160,10 @@ class Compaction:
                 self._write_recent()
                 self._free(due if enough else [])
             self._forget_fetchers()
-            self._clear_temporary()
+            if time.monotonic() >= self._next_clearing:
+                # What killed fetchers had half written; a start does it too, but a query may run for months.
+                self._next_clearing = time.monotonic() + _CLEARING_SECONDS
+                clear_temporary(self._ledger.store)
             self._check_size()
 
     def expire(self) -> None:
@@ -273,18 +276,12 @@ class Compaction:
             ledger.store.sync_folder("inbox")
             ledger.append({"forget": gone})
 
-    def _clear_temporary(self) -> None:
-        """Delete what killed fetchers had half written, as a start does: a query may run for months."""
-        now = time.monotonic()
-        if now >= self._next_clearing:
-            self._next_clearing = now + _CLEARING_SECONDS
-            clear_temporary(self._ledger.store)
-
     def _check_size(self) -> None:
         most = self._settings.max_id_bytes
-        if sum(run.bytes for run in self._ledger.state.runs) > most:
-            self.expire()
         size = sum(run.bytes for run in self._ledger.state.runs)
+        if size > most:
+            self.expire()
+            size = sum(run.bytes for run in self._ledger.state.runs)
         if size > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",

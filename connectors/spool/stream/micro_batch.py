@@ -308,10 +308,10 @@ class SpoolStream:
 
 
 def _drained(error: ConnectorError, rows: int, sources: int) -> ConnectorError:
-    """Return the error of a source, when every row that it delivered was served."""
+    """Return the error of a source all of whose rows were served."""
     if rows == 0:
         return error
-    others = "" if sources == 1 else " A query of the other sources goes on with a new spool and a new checkpoint."
+    others = "" if sources == 1 else " A query of the other sources continues with a new spool and a new checkpoint."
     return type(error)(
         error.code,
         f"{error.what}; the spool is drained: all of its {rows} rows were read",

@@ -70,8 +70,7 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
             "SPOOL_OFFSET_UNKNOWN",
             f"This spool does not know the offset {position} of epoch {offset.get('epoch')}",
             where,
-            "The spool is an older copy, or a copy that went its own way. Restore the spool the checkpoint was "
-            "used with.",
+            "The spool is an older copy, or one that diverged. Restore the spool that the checkpoint was used with.",
         )
     if position > start.last:
         raise OffsetError(
@@ -110,7 +109,7 @@ def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
             f"A batch begins at position {first} and the oldest row in the spool is {state.oldest}",
             where,
             "The checkpoint is older than the spool. Restore a later one, and keep rows longer with spoolRetention; or "
-            "set failOnDataLoss=false to go on at the oldest row.",
+            "set failOnDataLoss=false to continue at the oldest row.",
         )
 
 

@@ -117,7 +117,7 @@ class DuplicateWatch:
             self._warned_reused = True
             _log.warning(
                 "[SPOOL_IDS_REUSED] New messages have ids that were read before, and are dropped as duplicates (%s): "
-                "the source counts its ids anew, as the Pub/Sub emulator does after a restart. Begin with a new "
+                "the source restarts its ids, as the Pub/Sub emulator does after a restart. Begin with a new "
                 "spoolLocation and checkpointLocation, or set the option dedupEpoch to another number.",
                 self._root,
             )

@@ -135,7 +135,7 @@ def test_with_other_sources_the_error_says_how_they_go_on(tmp_path: Path) -> Non
         found, raised = read_to_the_end(stream, spool)
     assert found == [0, 1]
     assert str(raised).endswith(
-        "Look for it. A query of the other sources goes on with a new spool and a new checkpoint."
+        "Look for it. A query of the other sources continues with a new spool and a new checkpoint."
     )
 
 
