@@ -147,10 +147,11 @@ class Published:
 
     def forget(self, segments: int) -> None:
         """Replace the first so many by their sum."""
-        self._base = self.up_to(segments)
-        count = max(min(segments - self._forgotten, len(self._totals)), 0)
-        self._forgotten += count
-        del self._totals[:count]
+        count = min(segments - self._forgotten, len(self._totals))  # once: another thread may add meanwhile
+        if count > 0:
+            self._base = self._totals[count - 1]
+            self._forgotten += count
+            del self._totals[:count]
 
 
 class ReaderWatch:
