@@ -29,7 +29,7 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.id_keys import HASH_TYPE, IdKeys
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 
 SPACE = "0.0"
 LOOKED_UP = 20_000
@@ -47,13 +47,13 @@ class Index:
         store = LocalStore(str(folder / "spool"), "bench")
         store.make_root()
         self.ledger: Ledger = open_ledger(store, open_identity(store, "bench", ("bench",)))
-        self._upkeep = Upkeep(self.ledger, UpkeepSettings())
+        self._compaction = Compaction(self.ledger, CompactionSettings())
 
     def add(self, keys: IdKeys) -> None:
         """Admit a segment's ids, and do what is due then."""
         self.ledger.index.add(SPACE, keys, (PUBLISHED, PUBLISHED))
-        self._upkeep.step()
-        while self._upkeep.merge():
+        self._compaction.step()
+        while self._compaction.merge():
             pass
 
     @property

@@ -47,7 +47,7 @@ from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.id_keys import keys_of
 from connectors.spool.segments.segment import SegmentWriter
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.planning import plan
 from connectors.spool.stream.reader import read_slices
 
@@ -171,11 +171,11 @@ def fetch(count: int, size: int, seconds: float, root: Path) -> Window:
 
 def admit(ledger: Ledger) -> tuple[float, float]:
     """Admit all there is, as a query does, with its upkeep; seconds of the clock and of the processor."""
-    upkeep = Upkeep(ledger, UpkeepSettings())
+    compaction = Compaction(ledger, CompactionSettings())
     began, used = time.perf_counter(), own_seconds()
     while ledger.admit():
-        upkeep.step()
-    while upkeep.merge():
+        compaction.step()
+    while compaction.merge():
         pass
     return time.perf_counter() - began, own_seconds() - used
 

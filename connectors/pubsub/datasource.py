@@ -38,7 +38,7 @@ with _PUBSUB.imports():
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
     from connectors.spool.store.base import StoreAccess
-    from connectors.spool.stream.batch import read_kept_rows
+    from connectors.spool.stream.batch import read_spool_rows
     from connectors.spool.stream.planning import Slice
     from connectors.spool.stream.reader import read_slices
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class PubSubPartition(Partition):
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        read = read_slices if self.is_stream else read_kept_rows
+        read = read_slices if self.is_stream else read_spool_rows
         for rows in read(self.root, self.slices, self.access):
             yield output(rows, self.subscriptions, self.mode)
 

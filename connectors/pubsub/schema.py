@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from connectors.spool.stream.reader import KeptRows
+    from connectors.spool.stream.reader import SpoolRows
 
 __all__ = ["DATABRICKS_SCHEMA", "STREAM_SCHEMA", "SchemaMode", "output", "schema_of"]
 
@@ -65,7 +65,7 @@ def schema_of(mode: SchemaMode) -> StructType:
     return DATABRICKS_SCHEMA if mode is SchemaMode.DATABRICKS else STREAM_SCHEMA
 
 
-def output(kept: KeptRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
+def output(kept: SpoolRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
     """Return rows of a spool in the columns of a mode; `subscriptions` are the full paths of the spool's sources."""
     rows = kept.rows
     if mode is SchemaMode.NATIVE:

@@ -68,7 +68,7 @@ class LifeDisk(RecordingDisk):
             while time.monotonic() < end and (stream := self._life.stream) is not None:
                 if stream._ledger.state.fetchers.get(fetcher, -1) >= number:
                     break
-                stream._admission.wake()
+                stream._background.wake()
                 time.sleep(0.001)
 
 
@@ -219,7 +219,7 @@ class _Script:
     def rest(self) -> None:
         """Let what follows from the last commit be done."""
         if self.life.stream is not None:
-            self.life.stream._admission.wake()
+            self.life.stream._background.wake()
             time.sleep(_ROUND_SECONDS)
 
 

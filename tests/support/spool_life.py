@@ -22,14 +22,14 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from connectors.core.offsets import SENTINEL
 from connectors.spool.errors import no_room
-from connectors.spool.fetching.buffer import HeldIntake
+from connectors.spool.fetching.buffer import Intake
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
 from connectors.spool.fetching.target import Block, FetchPlan, TargetStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.segments.segment import SegmentInfo
 from connectors.spool.stream.background import Started
-from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
 from connectors.spool.stream.reader import read_slices
 from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
@@ -186,7 +186,7 @@ class Fetching:
                 self._ending.wait(_RETRY_SECONDS)
                 continue
             target = Target(self._service)
-            pipeline = Pipeline(self._plan, folder, target, HeldIntake(1 << 20, 1 << 20, None), self)
+            pipeline = Pipeline(self._plan, folder, target, Intake(1 << 20, 1 << 20, None), self)
             pipeline.start()
             self._life_over.wait()
             pipeline.stop_receiving()
@@ -320,7 +320,7 @@ class SpoolLife:
             available_now_quiet=1.0,
             available_now_max_wait=5.0,
             fail_on_data_loss=True,
-            upkeep=UpkeepSettings(free_segments=2, merge=2),
+            compaction=CompactionSettings(free_segments=2, merge=2),
         )
         self.stream = None
         self.stream = SpoolStream(settings, self._start_fetching)
@@ -351,10 +351,10 @@ class SpoolLife:
     def merge_runs(self) -> None:
         """Merge id runs now; the stream does it once a second, and on a full disk a minute later."""
         assert self.stream is not None
-        upkeep = self.stream._admission._upkeep
-        assert upkeep is not None
+        compaction = self.stream._background._compaction
+        assert compaction is not None
         try:
-            while upkeep.merge():
+            while compaction.merge():
                 pass
         except OSError as error:
             if not no_room(error):

@@ -11,7 +11,7 @@ from connectors.core.errors import ConnectorError
 from connectors.spool.fetching.child import FetcherStatus
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.background import Started, StartFetching
-from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
 from connectors.spool.stream.reader import read_slices
 from tests.support.spool_writing import SOURCES
@@ -54,7 +54,7 @@ def open_stream(root: Path, start_fetching: StartFetching = start_nothing, **cha
         "start_timeout": 0.0,
         "available_now_quiet": 0.0,
         "available_now_max_wait": 0.0,
-        "upkeep": UpkeepSettings(),
+        "compaction": CompactionSettings(),
         **changes,
     }
     stream = SpoolStream(StreamSettings(**settings), start_fetching)

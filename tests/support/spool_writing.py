@@ -22,7 +22,7 @@ from connectors.spool.segments.segment import SegmentInfo, SegmentWriter
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import LocalStore
 from connectors.spool.store.object_store import ObjectStore
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.planning import plan
 from connectors.spool.stream.reader import read_slices
 from connectors.testing.object_store import ObjectStoreServer
@@ -169,7 +169,7 @@ def fill(made: HandSpool) -> None:
     for number in range(2):
         made.write([f"{number}-a", f"{number}-b"])
     ledger.admit()
-    Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+    Compaction(ledger, CompactionSettings(recent_ids=1)).step()
     made.write(["2-a", "2-b", "0-a"])
     ledger.admit()
     ledger.commit(3)

@@ -36,7 +36,7 @@ from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.store.local import LocalStore
 from connectors.spool.store.lock_owner import Holder
-from connectors.spool.stream.batch import KeptRange, plan_kept_rows
+from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
@@ -64,13 +64,13 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
     if options.batch_mode is BatchMode.PEEK:
         root, rows = _peek(options)
         sources: tuple[str, ...] = (options.subscription,)
-        positions = KeptRange(0, rows, options.partition_bytes, options.max_partitions)
+        positions = SpoolRange(0, rows, options.partition_bytes, options.max_partitions)
     else:
         root, sources = str(options.spool_folder), options.subscriptions
-        positions = KeptRange(
+        positions = SpoolRange(
             options.starting_position, options.ending_position, options.partition_bytes, options.max_partitions
         )
-    return root, plan_kept_rows(root, FORMAT, sources, positions, options.store_access)
+    return root, plan_spool_rows(root, FORMAT, sources, positions, options.store_access)
 
 
 class PubSubPeek(PubSubFetch):

@@ -23,7 +23,7 @@ from connectors.spool.fetching.external_runner import wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.stream.background import Started
-from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
 from connectors.spool.stream.seek import carry_out_seek
 
@@ -61,7 +61,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
         by_message_id=options.dedup_attribute is None,
         access=options.store_access,
         take_over=options.take_over,
-        upkeep=UpkeepSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),
+        compaction=CompactionSettings(retention=options.spool_retention, max_id_bytes=options.max_id_index_bytes),
     )
     if options.spool_location is None:
         _log.warning(

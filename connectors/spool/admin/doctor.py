@@ -1,8 +1,4 @@
-"""Checks of a spool's folder for ``connectors doctor``: can it be used, by whom is it held, does a checkpoint fit.
-
-Nothing of a spool is changed. Whether the folder takes files, and links between them, is tried in a folder of its own
-that is removed at once.
-"""
+"""Checks of a spool for ``connectors doctor``: can it be used, who holds it, does a checkpoint fit. Changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
 from connectors.spool.ledger.contents import refuse_foreign_folder
 from connectors.spool.ledger.fencing import SpoolLock, spark_pid
-from connectors.spool.ledger.identity import SpoolIdentity, read_identity
+from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.lease import lease_holder
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
@@ -41,64 +37,44 @@ _NETWORK: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "fuse.
 def check_spool(
     root: Path, connector: str, sources: tuple[str, ...], wanted_bytes: int, checkpoint: Path | None
 ) -> Iterator[Finding]:
-    """Look at the folder of a spool, which may not be there yet.
+    """Check the folder of a spool, which may not exist yet; a test folder is made in it and removed.
 
-    Args:
-        root: the folder.
-        connector: the format of the query.
-        sources: full names of what the query reads.
-        wanted_bytes: how much the spool may hold.
-        checkpoint: the query's checkpoint, if it was given.
+    `connector` and `sources` are what the query reads, `wanted_bytes` is how much the spool may hold.
     """
     steps = Steps(_AREA)
-    there = os.path.isdir(root)  # noqa: PTH112 - it is False, and no error, where one may not look
+    exists = os.path.isdir(root)  # noqa: PTH112 - it is False, and no error, where one may not look
     yield steps.step("writable", lambda: _writable(root))
     yield steps.step("one file system", lambda: _one_file_system(root))
     yield steps.step("kind of disk", lambda: _kind_of_disk(root))
     yield steps.step("room", lambda: _room(root, wanted_bytes))
-    if not there:
-        yield steps.step("content", lambda: "nothing yet: the folder is made when the query starts")
-        if checkpoint is not None:
-            yield _check_checkpoint(steps, checkpoint, str(root), _Seen())
-        return
-    held = Steps(_AREA)
-    yield held.step("held by", lambda: _holder(root))
-    store, seen = LocalStore(str(root), "doctor"), _Seen()
-    yield steps.step("content", lambda: _content(store, connector, sources, seen))
-    if checkpoint is not None:
-        yield _check_checkpoint(steps, checkpoint, store.root, seen)
+    if exists:
+        yield Steps(_AREA).step("held by", lambda: _holder(root))
+    yield from _check_content(steps, LocalStore(str(root), "doctor"), connector, sources, checkpoint)
 
 
 def check_object_spool(
     root: str, access: StoreAccess, connector: str, sources: tuple[str, ...], checkpoint: Path | None
 ) -> Iterator[Finding]:
-    """Look at a spool on an object store, which may not be there yet: one object is put for it, and deleted.
-
-    Args:
-        root: its URL.
-        access: how to reach it.
-        connector: the format of the query.
-        sources: full names of what the query reads.
-        checkpoint: the query's checkpoint, if it was given.
-    """
-    steps, store, seen = Steps(_AREA), ObjectStore(root, f"doctor-{secrets.token_hex(8)}", access), _Seen()
+    """Check a spool on an object store, which may not exist yet; a test object is put there and deleted."""
+    steps, store = Steps(_AREA), ObjectStore(root, f"doctor-{secrets.token_hex(8)}", access)
     yield steps.step("writable", lambda: _usable(store))
     if not steps.failed:
         yield Steps(_AREA).step("held by", lambda: _lease(store))
-    yield steps.step("content", lambda: _content(store, connector, sources, seen))
+    yield from _check_content(steps, store, connector, sources, checkpoint)
+
+
+def _check_content(
+    steps: Steps, store: Store, connector: str, sources: tuple[str, ...], checkpoint: Path | None
+) -> Iterator[Finding]:
+    states: list[LedgerState] = []
+    yield steps.step("content", lambda: _content(store, connector, sources, states))
     if checkpoint is not None:
-        yield _check_checkpoint(steps, checkpoint, store.root, seen)
-
-
-class _Seen:
-    """What an earlier step has read."""
-
-    identity: SpoolIdentity | None = None
-    state: LedgerState | None = None
+        find = partial(_checkpoint, checkpoint, store.root, connector, states)
+        yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
 
 
 def _existing(root: Path) -> Path:
-    """The folder, or its nearest parent that is there."""
+    """Return the folder, or its nearest parent that exists."""
     return next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
 
 
@@ -107,11 +83,14 @@ def _writable(root: Path) -> str:
     if not folder.is_dir():
         raise _unusable(f"{folder} is no folder", root)
     try:
-        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as tried:
-            first, second = Path(tried, "first"), Path(tried, "second")
-            first.write_bytes(b"")
-            os.link(first, second)
-            _sync(Path(tried))
+        with tempfile.TemporaryDirectory(prefix=".doctor-", dir=folder) as made:
+            Path(made, "first").touch()
+            os.link(Path(made, "first"), Path(made, "second"))
+            descriptor = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except OSError as error:
         raise _unusable(f"{folder} does not take files, links and their sync: {error.strerror}", root) from None
     RootFolder(str(root)).check_protected()
@@ -124,16 +103,8 @@ def _unusable(what: str, root: Path) -> SpoolError:
     )
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _one_file_system(root: Path) -> str:
-    """Files get their names by a link, which cannot cross from one file system to another; links are not followed."""
+    """Check the folders: files get their names by a link, which cannot cross file systems; links are not followed."""
     if not root.is_dir():
         return "its folders will be made side by side"
     device = root.stat().st_dev
@@ -179,42 +150,50 @@ def _kind_of_disk(root: Path) -> str | Finding:
 
 
 def _file_system(folder: Path) -> str:
-    """The type of the file system that holds a folder, from ``/proc/self/mounts`` (proc(5))."""
-    best, kind = "", "an unknown file system"
-    place = os.path.realpath(folder)
+    """Return the type of the file system that holds a folder, from ``/proc/self/mounts`` (proc(5))."""
+    longest, kind = "", "an unknown file system"
+    path = os.path.realpath(folder)
     with contextlib.suppress(OSError):
         for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
-            point, found = line.split()[1:3]
-            if (place == point or place.startswith(point.rstrip("/") + "/")) and len(point) >= len(best):
-                best, kind = point, found
+            point, mounted = line.split()[1:3]
+            if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(longest):
+                longest, kind = point, mounted
     return kind
 
 
 def _room(root: Path, wanted_bytes: int) -> str | Finding:
     free = shutil.disk_usage(_existing(root)).free
-    found = f"{free / 1e9:,.1f} GB free"
-    if free < wanted_bytes:
-        return Finding.warning(
-            _AREA,
-            "room",
-            f"{found}, and maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB",
-            "Make room, or lower maxSpoolBytes: a full disk stops fetching, and loses nothing.",
-            "SPOOL_LITTLE_ROOM",
-        )
-    return found
+    text = f"{free / 1e9:,.1f} GB free"
+    if free >= wanted_bytes:
+        return text
+    return Finding.warning(
+        _AREA,
+        "room",
+        f"{text}, and maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB",
+        "Make room, or lower maxSpoolBytes: a full disk stops fetching, and loses nothing.",
+        "SPOOL_LITTLE_ROOM",
+    )
 
 
 def _holder(root: Path) -> str | Finding:
     holder = SpoolLock(str(root), spark_pid()).holder()
     if holder is None:
         return "nobody"
-    return Finding.warning(
-        _AREA,
-        "held by",
-        f"a running query: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
-        "Stop that query before another is started on this spool.",
-        "SPOOL_IN_USE",
+    return _in_use(f"a running query: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}")
+
+
+def _lease(store: ObjectStore) -> str | Finding:
+    holder = lease_holder(store)
+    if holder is None:
+        return "nobody"
+    return _in_use(
+        f"reader process {holder.pid}, Spark driver {holder.jvm}, on the host {holder.host}, unless that has crashed"
     )
+
+
+def _in_use(text: str) -> Finding:
+    action = "Stop that query before another is started on this spool."
+    return Finding.warning(_AREA, "held by", text, action, "SPOOL_IN_USE")
 
 
 def _usable(store: ObjectStore) -> str:
@@ -222,24 +201,12 @@ def _usable(store: ObjectStore) -> str:
     return f"{store.root} takes objects, and replaces none that it must not"
 
 
-def _lease(store: ObjectStore) -> str | Finding:
-    holder = lease_holder(store)
-    if holder is None:
-        return "nobody"
-    return Finding.warning(
-        _AREA,
-        "held by",
-        f"reader process {holder.pid}, Spark driver {holder.jvm}, on the host {holder.host}, unless that has crashed",
-        "Stop that query before another is started on this spool.",
-        "SPOOL_IN_USE",
-    )
-
-
-def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen) -> str:
+def _content(store: Store, connector: str, sources: tuple[str, ...], states: list[LedgerState]) -> str:
+    """Check whose spool it is; the state of its ledger is added to `states`."""
     identity = read_identity(store)
     if identity is None:
         refuse_foreign_folder(store)
-        return "nothing yet"
+        return "nothing yet: the query makes the spool when it starts"
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
             "SPOOL_OTHER_SOURCE",
@@ -256,31 +223,29 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], seen: _Seen
             "If it was moved, and nothing uses the old place, move it back. Two copies of one spool must never run.",
         )
     state = read_state(store, identity.spool)
-    seen.identity, seen.state = identity, state
+    states.append(state)
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"
 
 
-def _check_checkpoint(steps: Steps, checkpoint: Path, root: str, seen: _Seen) -> Finding:
-    find = partial(_checkpoint, checkpoint, root, seen)
-    return steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
-
-
-def _checkpoint(checkpoint: Path, root: str, seen: _Seen, newest: list[Mapping[str, Any]]) -> str:
-    """Hold the newest offset of a checkpoint against the ledger, as the query does when it starts."""
-    offsets = [each for each in newest if "spool" in each]
+def _checkpoint(
+    checkpoint: Path, root: str, connector: str, states: list[LedgerState], newest: list[Mapping[str, Any]]
+) -> str:
+    """Compare the newest offset of a checkpoint with the ledger, as the query does when it starts."""
+    offsets = [offset for offset in newest if "spool" in offset]
     if not offsets:
         return f"{checkpoint} holds no offset of a spool yet"
-    state, where = seen.state, f"checkpoint {checkpoint}"
-    if state is None or seen.identity is None:
-        named = ", ".join(str(each["spool"]) for each in offsets)
+    where = f"checkpoint {checkpoint}"
+    if not states:
+        names = ", ".join(str(offset["spool"]) for offset in offsets)
         raise OffsetError(
             "SPOOL_OTHER",
-            f"The checkpoint means spool {named}, and there is no spool in {root}",
+            f"The checkpoint means spool {names}, and there is no spool in {root}",
             where,
             "Correct spoolLocation: give the one that this checkpoint was used with. If that spool is gone for good, "
             "begin with a new checkpoint too.",
         )
-    for offset in [each for each in offsets if each["spool"] == state.spool] or offsets:
-        position = position_of(state, load_offset(offset, seen.identity.connector), where)
+    (state,) = states
+    for offset in [offset for offset in offsets if offset["spool"] == state.spool] or offsets:
+        position = position_of(state, load_offset(offset, connector), where)
         check_range(state, position, state.head, where)
-    return f"it goes on at position {position:,} of {state.head:,}"
+    return f"it continues at position {position:,} of {state.head:,}"

@@ -1,13 +1,14 @@
 """Repairs of a spool that no query uses: quarantine, adopt, wipe (rules R4, R7 and R9).
 
-Each takes the lock of the spool first, so a running query is never touched, and claims an epoch before it changes what
-the ledger says, so a writer that was only paused can write nothing more.
+Each takes the lock of the spool first, so a running query is never touched, and claims an epoch before it changes the
+ledger, so a writer that was only paused can write nothing more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
+from connectors.spool.admin.survey import require_identity
 from connectors.spool.ledger.contents import WIPING, file_sizes, is_known, is_there
 from connectors.spool.ledger.data_loss import damaged_segments, quarantine
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity, replace_identity
@@ -30,6 +32,7 @@ from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
 
 _OWNER_BYTES = 8
+_SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
 _FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""
 
@@ -39,7 +42,6 @@ class Loss:
     """A segment that is quarantined, or would be.
 
     Attributes:
-        segment: its name.
         first, end: the positions of its rows, end excluded; equal if it was never admitted.
         committed: how many of these rows Spark has committed: they are in the sink, and only a replay lacks them.
         error: what is wrong with it.
@@ -54,13 +56,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What an adoption did.
-
-    Attributes:
-        spool: id of the spool.
-        old, new: where it was, and where it is.
-        fenced: whether a spool of this id was found at the old place, and stopped for good.
-    """
+    """An adoption from an old to a new location, and whether a spool of this id at the old one was stopped for good."""
 
     spool: str
     old: str
@@ -70,12 +66,10 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class Wiping:
-    """What wiping deleted.
+    """How many files were deleted, and what was left.
 
-    Attributes:
-        files: how many files.
-        left: names that are no part of a spool and were left, and with them their folders; or the location itself,
-            where nothing is left in it and it cannot be removed: a link, the root of a disk, the working folder.
+    That is names that are no part of a spool, and with them their folders; or the location itself, if it is empty and
+    cannot be removed: a link, the root of a disk, the working folder.
     """
 
     files: int
@@ -83,39 +77,24 @@ class Wiping:
 
 
 def losses_of_repair(path: str) -> list[Loss]:
-    """What `repair` would quarantine. Changes nothing.
-
-    Raises:
-        SpoolError: there is no spool, or it has damage that no quarantine mends.
-    """
+    """Return what `repair` would quarantine, and raise as it does. Changes nothing."""
     store = open_store(path, "repair")
-    state = read_state(store, _identity(store).spool)
+    state = read_state(store, require_identity(store).spool)
     return _losses(state, damaged_segments(store, state))
 
 
 def repair(path: str) -> list[Loss]:
-    """Quarantine every segment that is damaged or missing; what was given up.
-
-    Raises:
-        SpoolInUseError: a query uses the spool.
-        SpoolError: there is no spool, or it has damage that no quarantine mends.
-    """
+    """Quarantine every segment that is damaged or missing; return what was given up. Raises as `adopt` does."""
     with _repairing(path) as (store, identity):
         state = read_state(store, identity.spool)
         return _quarantine(store, identity, damaged_segments(store, state))
 
 
 def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
-    """Quarantine these segments, which have to be damaged or missing; what was given up.
+    """Quarantine these segments; return what was given up. Raises as `adopt` does, and if one is whole or unknown.
 
-    Args:
-        path: the ``spoolLocation``.
-        names: of segments, as errors give them: ``inbox/<fetcher>/<n>.arrow``, with or without the path before it,
-            however that is written.
-
-    Raises:
-        SpoolInUseError: a query uses the spool.
-        SpoolError: there is no spool, no such segment, or it is whole.
+    The names are those that errors and `verify` print: ``inbox/<fetcher>/<n>.arrow``, with or without a path of the
+    spool before it.
     """
     with _repairing(path) as (store, identity):
         state = read_state(store, identity.spool)
@@ -124,39 +103,36 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
 
 
 def adopt(path: str) -> Adoption:
-    """Make a spool that was moved or copied here the one that queries use; the one at the old place is fenced.
+    """Make a spool that was moved or copied here the one that queries use; the one at the old location is fenced.
 
-    It keeps its id, so the checkpoints that mean it go on with it. If the old place still has it, a query that uses it
-    there stops the adoption, a paused one can write nothing more, and a later start there stops with ``SPOOL_MOVED``.
+    It keeps its id, so the checkpoints that mean it continue with it. If the old location still has it, a query that
+    uses it there stops the adoption, a paused one can write nothing more, and a later start there stops with
+    ``SPOOL_MOVED``.
 
     Raises:
-        SpoolInUseError: a query uses it, here or at the old place.
+        SpoolInUseError: a query uses it, here or at the old location.
         SpoolError: there is no spool here.
-        SpoolDamagedError: its ledger is damaged, here or at the old place.
+        SpoolDamagedError: its ledger is damaged, here or at the old location.
     """
     with _repairing(path) as (store, identity):
         read_state(store, identity.spool)
         new, old = store.location, identity.location
         fenced = False
         if old != new:
-            fenced = not _is_same_folder(old, new) and _fence_old_place(identity, old, new)
+            fenced = not _is_same_folder(old, new) and _fence_old_location(identity, old, new)
             replace_identity(store, replace(identity, location=new))
         return Adoption(identity.spool, old, new, fenced)
 
 
 def old_place(path: str) -> str | None:
-    """Where a spool was before it was moved or copied here, if that cannot be seen from here; else None.
-
-    Raises:
-        SpoolError: there is no spool here.
-    """
+    """Return where a spool was before it was moved or copied here, if that cannot be seen from here; else None."""
     store = open_store(path, "adopt")
-    location = _identity(store).location
+    location = require_identity(store).location
     return None if location == store.location or _can_see(location) else location
 
 
 def wipe(path: str) -> Wiping:
-    """Delete a spool with all that it holds; also one that an earlier wiping left halfway.
+    """Delete a spool with all that it holds; also one that an interrupted wiping has left.
 
     The identity goes first: what a crash leaves is no spool, and no query takes it for one. A file tells the next
     wiping that this was one, so that no other folder is ever wiped. What is no part of a spool is left.
@@ -167,10 +143,8 @@ def wipe(path: str) -> Wiping:
     """
     store = open_store(path, secrets.token_hex(_OWNER_BYTES))
     if not _is_half_wiped(store):
-        _identity(store)
-    lock = writer_lock(store, os.getpid())
-    lock.acquire()
-    try:
+        require_identity(store)
+    with _locked(store):
         busy = [fetcher for fetcher in _fetchers(store) if store.is_locked(f"inbox/{fetcher}")]
         if busy:
             raise SpoolInUseError(
@@ -190,10 +164,8 @@ def wipe(path: str) -> Wiping:
             files += _wipe_objects(store)
         failpoint("wipe.before_end")
         store.delete("lock")
-    finally:
-        lock.release()
     if not isinstance(store, LocalStore):
-        # Only now: to give it back is to write it.
+        # Only now: releasing the lease writes it.
         store.delete("lease")
     store.delete(WIPING)
     left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
@@ -203,7 +175,7 @@ def wipe(path: str) -> Wiping:
 
 
 def _remove_root(path: str) -> tuple[str, ...]:
-    """Remove the folder of a spool; what is left: the folders in it, or itself."""
+    """Remove the folder of a spool; return what is left: the folders in it, or itself."""
     try:
         Path(path).rmdir()
     except OSError:
@@ -212,14 +184,14 @@ def _remove_root(path: str) -> tuple[str, ...]:
 
 
 def _is_half_wiped(store: Store) -> bool:
-    """Whether an earlier wiping was broken off; a file of the same name that says something is another one's."""
+    """Whether an earlier wiping was interrupted; a file of the same name with content is not one of a spool."""
     with contextlib.suppress(FileNotFoundError):
         return store.read(WIPING) == b""
     return False
 
 
 def _fetchers(store: Store) -> list[str]:
-    """The names of the fetchers that have a folder; a file in the place of one is none."""
+    """Return the names of the fetchers that have a folder; a file in the place of one is none."""
     names = store.list("inbox")
     if isinstance(store, LocalStore):
         return [name for name in names if _is_folder(Path(store.root, "inbox", name))]
@@ -227,17 +199,12 @@ def _fetchers(store: Store) -> list[str]:
 
 
 def _wipe_objects(store: Store) -> int:
-    """Delete the objects of a spool; what is no part of one is left."""
+    """Delete the objects of a spool, folder by folder; what is no part of one is left."""
     names = [name for name in file_sizes(store) if is_known(store, name) and name not in {WIPING, "lease"}]
-    for name in sorted(names, key=_wiped_as):
+    place = {folder: index for index, folder in enumerate(_FOLDERS)}
+    for name in sorted(names, key=lambda name: (place.get(name.partition("/")[0], len(place)), name)):
         store.delete(name)
     return len(names)
-
-
-def _wiped_as(name: str) -> tuple[int, str]:
-    """The place of a name in the order of wiping."""
-    folder = name.partition("/")[0]
-    return (_FOLDERS.index(folder) if folder in _FOLDERS else len(_FOLDERS), name)
 
 
 def _wipe_folder(store: LocalStore, folder: str) -> int:
@@ -259,31 +226,27 @@ def _is_folder(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity]]:
-    """A spool that no query uses, and none can begin to use meanwhile."""
-    store = open_store(path, secrets.token_hex(_OWNER_BYTES))
-    identity = _identity(store)
+def _locked(store: Store) -> Iterator[None]:
+    """Hold the lock of a spool, so that no query uses it."""
     lock = writer_lock(store, os.getpid())
     lock.acquire()
     try:
-        yield store, identity
+        yield
     finally:
         lock.release()
 
 
-def _identity(store: Store) -> SpoolIdentity:
-    identity = read_identity(store) if is_there(store.root) else None
-    if identity is None:
-        raise _not_found(store.root)
-    return identity
-
-
-def _not_found(path: str) -> SpoolError:
-    return SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+@contextlib.contextmanager
+def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity]]:
+    """Open a spool that no query uses, and none can begin to use meanwhile."""
+    store = open_store(path, secrets.token_hex(_OWNER_BYTES))
+    identity = require_identity(store)
+    with _locked(store):
+        yield store, identity
 
 
 def _name_within(store: Store, name: str) -> str:
-    """The name of a file of the spool without the path of the spool."""
+    """Return the name of a file of the spool without the path of the spool."""
     name = name.removeprefix(f"{store.root.rstrip('/')}/")
     if isinstance(store, LocalStore) and name.startswith("/"):
         # The query was given another path of the spool, by a link.
@@ -292,18 +255,18 @@ def _name_within(store: Store, name: str) -> str:
 
 
 def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDamagedError]:
-    """What is wrong with a segment; raises if it is whole, or none."""
+    """Return what is wrong with a segment; raise if it is whole, or none."""
     where, entry = f"{store.root}/{name}", state.segment(name)
-    parts = name.split("/")
-    named = len(parts) == 3 and parts[0] == "inbox" and parts[2].removesuffix(".arrow").isdigit()  # noqa: PLR2004 - inbox, fetcher, number
-    if not named or (entry is None and not (state.is_waiting(name) and store.exists(name))):
+    exists = entry is not None or (_SEGMENT_NAME.fullmatch(name) and state.is_waiting(name) and store.exists(name))
+    if not exists:
         raise SpoolError(
             "SPOOL_NO_SUCH_SEGMENT",
             "The spool has no such segment",
             where,
             "Give a name as connectors spool verify prints it: inbox/FETCHER/NUMBER.arrow.",
         )
-    if entry is None or not entry.quarantined:
+    quarantined = entry is not None and entry.quarantined
+    if not quarantined:
         try:
             SegmentReader(store, name, None if entry is None else entry.digest).verify()
         except SpoolDamagedError as error:
@@ -312,7 +275,7 @@ def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDama
             raise
     raise SpoolError(
         "SPOOL_SEGMENT_WHOLE",
-        "The segment is quarantined already" if entry is not None and entry.quarantined else "Nothing is wrong with it",
+        "The segment is quarantined already" if quarantined else "Nothing is wrong with it",
         where,
         "Only damaged or missing segments are quarantined.",
     )
@@ -337,26 +300,22 @@ def _losses(state: LedgerState, damaged: dict[str, SpoolDamagedError]) -> list[L
     return losses
 
 
-def _fence_old_place(identity: SpoolIdentity, old: str, new: str) -> bool:
-    """Stop the spool of this id at its old place for good, if there is one."""
+def _fence_old_location(identity: SpoolIdentity, old: str, new: str) -> bool:
+    """Stop the spool of this id at its old location for good, if there is one."""
     if not _can_see(old):
         return False
     store = open_store(old, secrets.token_hex(_OWNER_BYTES))
-    found = read_identity(store)
-    if found is None or found.spool != identity.spool or found.location != old:
+    there = read_identity(store)
+    if there is None or there.spool != identity.spool or there.location != old:
         return False
-    lock = writer_lock(store, os.getpid())
-    lock.acquire()
-    try:
-        take_over(store, found)
-        replace_identity(store, replace(found, location=new))
-    finally:
-        lock.release()
+    with _locked(store):
+        take_over(store, there)
+        replace_identity(store, replace(there, location=new))
     return True
 
 
 def _is_same_folder(old: str, new: str) -> bool:
-    """Whether the old place leads to this very spool, by a link or a mount: then there is no other one to fence."""
+    """Whether the old location leads to this very spool, by a link or a mount: then there is no other one to fence."""
     if "://" in old or "://" in new:
         return False
     with contextlib.suppress(OSError):
@@ -365,13 +324,10 @@ def _is_same_folder(old: str, new: str) -> bool:
 
 
 def _can_see(location: str) -> bool:
-    """Whether there may be a spool at a place, and what is there can be looked at from here."""
-    if not is_there(location):
+    """Whether there may be a spool at a location, and what is there can be read from here."""
+    if "://" in location:
+        with contextlib.suppress(ConnectorError, OSError):
+            open_store(location, "adopt").exists("spool.json")
+            return True
         return False
-    if "://" not in location:
-        return True
-    try:
-        open_store(location, "adopt").exists("spool.json")
-    except (ConnectorError, OSError):
-        return False
-    return True
+    return is_there(location)

@@ -1,7 +1,7 @@
 """Verification of a spool: every byte of every file, read only, also beside a running query (rule R9).
 
-A query checks what it reads, when it reads it. This looks at all the rest too: the mark at the end of a segment's
-rows, the index of a segment whose ids are in a run, rows that were committed and are still kept, old records, claims.
+A query checks what it reads, when it reads it. This checks all the rest too: the mark at the end of a segment's rows,
+the index of a segment whose ids are in a run, rows that are committed and not freed, old records, claims.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
+from connectors.spool.admin.survey import NOT_FOUND, require_identity
 from connectors.spool.ledger.contents import file_sizes, is_known
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
-from connectors.spool.ledger.identity import SpoolIdentity, read_identity
+from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER, quarantined_rows, read_notes, waiting_names
 from connectors.spool.ledger.records import Place, read_record
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
-from connectors.spool.segments.id_runs import IdRun, RunEntry, run_name
+from connectors.spool.segments.id_runs import IdRun, run_name
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
@@ -35,29 +36,22 @@ from connectors.spool.store.object_store import ObjectStore
 __all__ = ["Finding", "Severity", "Verification", "verify"]
 
 _HISTORY = "Nothing to restore. If no one has changed the file, check the disk."
+_RESTORE = "Restore it from a backup."
 
 
 class Severity(StrEnum):
     """How bad a finding is."""
 
-    DAMAGE = "damage"
-    """A query stops with it, now or when it comes to it."""
-    LOSS = "loss"
-    """It was given up, and recorded."""
-    NOTE = "note"
-    """Harmless: the next start of a query clears it away, or nothing reads it."""
+    DAMAGE = "damage"  # a query stops with it, now or when it reads it
+    LOSS = "loss"  # given up, and recorded
+    NOTE = "note"  # harmless: the next start of a query clears it away, or nothing reads it
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it should be.
+    """Something that is not as it should be, in a file of the spool.
 
-    Attributes:
-        severity: see there.
-        file: its name in the spool.
-        code: of the error that a query stops with, or a name of the kind of finding.
-        what: what is wrong.
-        action: what to do.
+    Its code is that of the error that a query stops with, or names the kind of finding.
     """
 
     severity: Severity
@@ -70,22 +64,14 @@ class Finding:
     def of(cls, file: str, error: ConnectorError, severity: Severity = Severity.DAMAGE) -> Finding:
         """Return the finding for an error; a note is history, so the advice of the error does not hold."""
         if severity is Severity.NOTE:
-            return cls(
-                severity, file, error.code, f"{error.what}; a newer one replaces it, and no query reads it", _HISTORY
-            )
+            what = f"{error.what}; a newer one replaces it, and no query reads it"
+            return cls(severity, file, error.code, what, _HISTORY)
         return cls(severity, file, error.code, error.what, error.action)
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What a verification found.
-
-    Attributes:
-        spool: id of the spool; None if its identity cannot be read.
-        files: how many files were read.
-        bytes: how many bytes they have.
-        findings: what is not as it should be, damage first.
-    """
+    """What a verification found, damage first; `spool` is None if its identity cannot be read."""
 
     spool: str | None
     files: int
@@ -101,58 +87,52 @@ class Verification:
 def verify(path: str) -> Verification:
     """Check every byte of a spool. Changes nothing, takes no lock, and may run beside a query.
 
-    Args:
-        path: the ``spoolLocation``; an object store is reached as its environment variables say.
-
     Raises:
         SpoolError: there is no spool.
         ConnectorError: the object store cannot be used.
         OSError: it does not answer.
     """
     store = open_store(path, "verify")
-    found: list[Finding] = []
+    findings: list[Finding] = []
     identity: SpoolIdentity | None = None
     try:
-        identity = read_identity(store)
-    except SpoolError as error:
-        found.append(Finding.of("spool.json", error))
-    else:
         # Before anything is listed: a folder that is no spool may hold millions of files.
-        if identity is None:
-            raise SpoolError("SPOOL_NOT_FOUND", "There is no spool here", path, "Give the spoolLocation of a stream.")
+        identity = require_identity(store)
+    except SpoolError as error:
+        if error.code == NOT_FOUND:
+            raise
+        findings.append(Finding.of("spool.json", error))
     files = file_sizes(store)
     if identity is not None:
-        found += _check_all(store, identity)
-    found += _strangers(store, files)
+        findings += _check_all(store, identity)
+    findings += _check_names(store, files)
     order = list(Severity)
-    found.sort(key=lambda finding: (order.index(finding.severity), finding.file))
-    return Verification(identity.spool if identity else None, len(files), sum(files.values()), tuple(found))
+    findings.sort(key=lambda finding: (order.index(finding.severity), finding.file))
+    return Verification(identity.spool if identity else None, len(files), sum(files.values()), tuple(findings))
 
 
 def _check_all(store: Store, identity: SpoolIdentity) -> list[Finding]:
-    found = [*_check_location(store, identity), *_check_claims(store, identity), *_check_notes(store)]
+    findings = [*_check_claims(store, identity), *_check_notes(store)]
+    if identity.location != store.location:
+        what = f"The spool was made in {identity.location}; no query runs on it here before it is adopted"
+        findings.append(Finding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt"))
     try:
         state = read_state(store, identity.spool)
     except SpoolError as error:
         records = list(_check_records(store, identity, Severity.DAMAGE))
-        return [*found, *(records or [Finding.of("ledger", error)])]
+        return [*findings, *(records or [Finding.of("ledger", error)])]
     except OSError as error:
-        return [*found, Finding(Severity.DAMAGE, "ledger", "SPOOL_UNREADABLE", f"It cannot be read: {error.strerror}")]
-    found += _check_records(store, identity, Severity.NOTE)
-    live = [*_check_order(state), *_check_segments(store, identity, state), *_check_runs(store, state)]
+        what = f"It cannot be read: {error.strerror}"
+        return [*findings, Finding(Severity.DAMAGE, "ledger", "SPOOL_UNREADABLE", what)]
+    findings += [*_check_records(store, identity, Severity.NOTE), *_check_order(state)]
+    live = [*_check_segments(store, identity, state), *_check_runs(store, state)]
     if live:
         # A running query frees segments and merges runs meanwhile: what it has deleted is not missing.
         now = read_state(store, identity.spool)
         names = {entry.name for entry in now.segments} | {run_name(run.name) for run in now.runs}
-        live = [finding for finding in live if finding.file in names or now.is_waiting(finding.file)]
-    return found + live
-
-
-def _check_location(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
-    here = store.location
-    if identity.location != here:
-        what = f"The spool was made in {identity.location}; no query runs on it here before it is adopted"
-        yield Finding(Severity.NOTE, "spool.json", "SPOOL_MOVED", what, "connectors spool adopt")
+        names |= set(waiting_names(store, now))
+        live = [finding for finding in live if finding.file in names]
+    return findings + live
 
 
 def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
@@ -172,19 +152,19 @@ def _check_claims(store: Store, identity: SpoolIdentity) -> Iterator[Finding]:
 
 def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) -> Iterator[Finding]:
     """Check every record; where the state can be read, a damaged one is below the newest snapshot, and history."""
-    for epoch in store.list("ledger"):
-        for number in store.list(f"ledger/{epoch}") if epoch.isdigit() else ():
-            place = Place(identity.spool, int(epoch), int(number)) if number.isdigit() else None
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
-                if place is not None:
-                    try:
-                        read_record(store, place)
-                    except SpoolError as error:
-                        yield Finding.of(place.name, error, severity)
+    epochs = (epoch for epoch in store.list("ledger") if epoch.isdigit())
+    numbers = ((epoch, number) for epoch in epochs for number in store.list(f"ledger/{epoch}") if number.isdigit())
+    for epoch, number in numbers:
+        place = Place(identity.spool, int(epoch), int(number))
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
+            try:
+                read_record(store, place)
+            except SpoolError as error:
+                yield Finding.of(place.name, error, severity)
 
 
 def _check_order(state: LedgerState) -> Iterator[Finding]:
-    """See that the positions of the segments have no gap, up to the head."""
+    """Check that the positions of the segments have no gap, up to the head."""
     ends = [*((entry.base, entry.end) for entry in state.segments), (state.head, state.head)]
     for (_, end), (base, _) in pairwise(ends):
         if end != base:
@@ -203,7 +183,7 @@ def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -
             yield Finding.of(name, error)
         except (pa.ArrowException, OSError, ValueError, KeyError) as error:
             what = f"A segment with right checksums cannot be read: {type(error).__name__}: {error}"
-            yield Finding(Severity.DAMAGE, name, "SPOOL_SEGMENT_DAMAGED", what, "Restore it from a backup.")
+            yield Finding(Severity.DAMAGE, name, "SPOOL_SEGMENT_DAMAGED", what, _RESTORE)
 
 
 def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str | None) -> None:
@@ -213,7 +193,7 @@ def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str
     keys, sizes = reader.index()
     if not rows == len(keys) == len(sizes) == info.rows or int(sizes.sum()) != info.bytes:
         what = f"A segment says that it has {info.rows} rows, its blocks have {rows} and its index has {len(keys)}"
-        raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}", "Restore it from a backup.")
+        raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}", _RESTORE)
     if reader.spool != identity.spool or info.source >= len(identity.sources):
         what = f"A segment belongs to spool {reader.spool}, source {info.source}"
         raise SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, f"{store.root}/{name}", "Find out how it came here.")
@@ -221,37 +201,32 @@ def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str
 
 def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:
     for entry in state.runs:
+        name = run_name(entry.name)
         try:
             run = IdRun.load(store, entry)
         except SpoolError as error:
-            yield Finding.of(run_name(entry.name), error)
-        else:
-            yield from _check_ascending(entry, run)
-
-
-def _check_ascending(entry: RunEntry, run: IdRun) -> Iterator[Finding]:
-    ascending = {"numbers": run.numbers[:-1] < run.numbers[1:], "hashes": run.hashes[:-1] < run.hashes[1:]}
-    for kind, each in ascending.items():
-        if not bool(np.all(each)):
-            what = f"The {kind} of a run of ids do not ascend, so look-ups would miss some"
-            yield Finding(Severity.DAMAGE, run_name(entry.name), "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
+            yield Finding.of(name, error)
+            continue
+        ascending = {"numbers": run.numbers[:-1] < run.numbers[1:], "hashes": run.hashes[:-1] < run.hashes[1:]}
+        for kind, ascends in ascending.items():
+            if not bool(np.all(ascends)):
+                what = f"The {kind} of a run of ids do not ascend, so searches would miss some"
+                yield Finding(Severity.DAMAGE, name, "SPOOL_ID_RUN_DAMAGED", what, "Report this as a bug.")
 
 
 def _check_notes(store: Store) -> Iterator[Finding]:
-    """What was given up; a damaged note is told by its own name."""
+    """Report what was given up; a damaged note is reported under its own name."""
     try:
         for note in read_notes(store):
-            lost = f"{note['rows'] or 'an unknown number of'} rows"
             place = f" at positions {note['first']} to {note['end'] - 1}" if note["first"] < note["end"] else ""
-            yield Finding(
-                Severity.LOSS, note["segment"], "SPOOL_SEGMENT_QUARANTINED", f"{lost}{place}: {note['error']}"
-            )
+            what = f"{note['rows'] or 'an unknown number of'} rows{place}: {note['error']}"
+            yield Finding(Severity.LOSS, note["segment"], "SPOOL_SEGMENT_QUARANTINED", what)
     except SpoolError as error:
         yield Finding.of(QUARANTINE_FOLDER, error)
 
 
-def _strangers(store: Store, files: dict[str, int]) -> Iterator[Finding]:
-    """Files that are no part of a spool, left over, or open to others."""
+def _check_names(store: Store, files: dict[str, int]) -> Iterator[Finding]:
+    """Report files that are no part of a spool, left over, or open to others."""
     for name in files:
         try:
             # Who may use an object is a matter of its bucket.

@@ -15,19 +15,14 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Held", "HeldIntake"]
+__all__ = ["Held", "Intake"]
 
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A delivery, or the block that some deliveries became.
+    """A delivery, or the block that some deliveries became; `row_bytes` is None for a delivery.
 
-    Attributes:
-        token: the delivery itself, or the block's token.
-        wire_bytes: as received.
-        rows: an estimate for a delivery, exact for a block.
-        received_at: `time.monotonic` of the (first) arrival.
-        row_bytes: bytes of rows of a block; None for a delivery.
+    The rows of a delivery are an estimate. `received_at` is the `time.monotonic` of the (first) arrival.
     """
 
     token: object
@@ -37,17 +32,13 @@ class Held:
     row_bytes: int | None = None
 
 
-class HeldIntake:
-    """The `Intake` of a fetcher, and the stages behind it.
+class Intake:
+    """Where a target puts what it receives, and the stages behind it.
 
-    Reading pauses at either cap, and when all that was received uses up the allowance. What is not decoded counts
-    with its bytes as received, which are more than those of its rows. A reader that is let in may bring one more
-    delivery, however large: so one that is larger than every limit still passes.
-
-    Args:
-        max_bytes: cap on bytes held, as received.
-        max_rows: cap on rows held.
-        allowance: bytes of rows that may be fetched in this life; None for no limit.
+    Reading pauses at either cap, and when all that was received uses up the allowance: bytes of rows that this process
+    may fetch in all, or None for no limit. What is not decoded counts with its bytes as received, which are more than
+    those of its rows. A reader that is let in may bring one more delivery, however large: so one that is larger than
+    every limit still passes.
     """
 
     def __init__(self, max_bytes: int, max_rows: int, allowance: int | None) -> None:
@@ -68,13 +59,13 @@ class HeldIntake:
         self.fetched_bytes = 0
         self.fetched_rows = 0
         self._undecoded_bytes = 0
-        self._kept_bytes = 0
-        self._last_room = time.monotonic()
+        self._decoded_bytes = 0
+        self._last_open = time.monotonic()
 
-    # What targets call.
+    # What targets call, in any thread.
 
     def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
-        """See `Intake.put`."""
+        """Add one delivery; never waits. `rows` is an estimate, which decoding corrects."""
         held = Held(delivery, wire_bytes, rows, time.monotonic())
         with self.lock:
             before = self.queued_bytes
@@ -89,20 +80,20 @@ class HeldIntake:
                 self.work.notify_all()
 
     def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
-        """See `Intake.wait`."""
+        """Wait until reading may continue; False after `timeout` seconds, or as soon as `cancelled` is true."""
         with self.lock:
             self._may_read.wait_for(lambda: self.open or cancelled(), timeout)
             if self.open:
-                self._last_room = time.monotonic()
+                self._last_open = time.monotonic()
             return self.open and not cancelled()
 
     def paused_seconds(self) -> float:
-        """See `Intake.paused_seconds`."""
+        """Return for how long `wait` has let nobody in; 0 while reading may continue."""
         with self.lock:
-            return 0.0 if self.open else time.monotonic() - self._last_room
+            return 0.0 if self.open else time.monotonic() - self._last_open
 
     def wake(self) -> None:
-        """See `Intake.wake`."""
+        """Make every `wait` call its `cancelled` now."""
         with self.lock:
             self._may_read.notify_all()
             self.work.notify_all()
@@ -110,15 +101,15 @@ class HeldIntake:
     # What the process calls, in any thread.
 
     def allow(self, allowance: int) -> None:
-        """Change the allowance: bytes of rows in this whole life."""
+        """Change the allowance."""
         with self.lock:
             self._allowance = allowance
             self._may_read.notify_all()
 
-    # What holds `lock` meanwhile calls.
+    # What is called by a thread that holds `lock`.
 
     def settled_at(self) -> float:
-        """Everything that was received before this time (`time.monotonic`) is durable, or was handed back."""
+        """Return a time (`time.monotonic`) before which all that was received is durable or was handed back."""
         stages = (self.publishing, self.writing, self.decoding, self.queue)
         return next((stage[0].received_at for stage in stages if stage), time.monotonic())
 
@@ -130,11 +121,11 @@ class HeldIntake:
     @property
     def exhausted(self) -> bool:
         """Whether the allowance is used up."""
-        return self._allowance is not None and self._kept_bytes + self._undecoded_bytes >= self._allowance
+        return self._allowance is not None and self._decoded_bytes + self._undecoded_bytes >= self._allowance
 
     @property
     def open(self) -> bool:
-        """Whether reading may go on."""
+        """Whether reading may continue."""
         return not self.full and not self.exhausted
 
     @property
@@ -146,10 +137,10 @@ class HeldIntake:
         """Notify `work` when so many bytes are in the queue."""
         self._wake_at_bytes = queued_bytes
 
-    def take(self, most_bytes: int) -> list[Held]:
+    def take(self, max_bytes: int) -> list[Held]:
         """Move deliveries from the queue to decoding: at least one, if there is one, and up to so many bytes."""
         taken = 0
-        while self.queue and (not self.decoding or taken + self.queue[0].wire_bytes <= most_bytes):
+        while self.queue and (not self.decoding or taken + self.queue[0].wire_bytes <= max_bytes):
             held = self.queue.popleft()
             taken += held.wire_bytes
             self.decoding.append(held)
@@ -157,11 +148,11 @@ class HeldIntake:
         return list(self.decoding)
 
     def decoded(self, block: Held) -> None:
-        """Replace what is in decoding by the block it became: it is being written, or let go of if it has no rows."""
+        """Replace what is in decoding by its block, which is being written, or released if it has no rows."""
         self.held_rows += block.rows - sum(held.rows for held in self.decoding)
         self.fetched_rows += block.rows
         self._undecoded_bytes -= block.wire_bytes
-        self._kept_bytes += block.row_bytes or 0
+        self._decoded_bytes += block.row_bytes or 0
         self.decoding.clear()
         if block.rows:
             self.writing.append(block)
@@ -174,13 +165,13 @@ class HeldIntake:
         self.publishing, self.writing = self.writing, []
 
     def published(self) -> list[Held]:
-        """Let go of what was published."""
+        """Release what was published, and return it."""
         durable, self.publishing = self.publishing, []
         self._release(durable)
         return durable
 
     def give_up(self) -> list[Held]:
-        """Let go of everything, in order of arrival."""
+        """Release everything, and return it in order of arrival."""
         lost = [*self.publishing, *self.writing, *self.decoding, *self.queue]
         self.publishing, self.writing = [], []
         self.decoding.clear()
@@ -190,12 +181,12 @@ class HeldIntake:
             if held.row_bytes is None:
                 self._undecoded_bytes -= held.wire_bytes
             else:
-                self._kept_bytes -= held.row_bytes
+                self._decoded_bytes -= held.row_bytes
         self._release(lost)
         return lost
 
-    def _release(self, gone: list[Held]) -> None:
-        self.held_bytes -= sum(held.wire_bytes for held in gone)
-        self.held_rows -= sum(held.rows for held in gone)
+    def _release(self, held: list[Held]) -> None:
+        self.held_bytes -= sum(one.wire_bytes for one in held)
+        self.held_rows -= sum(one.rows for one in held)
         self._may_read.notify_all()
         self.work.notify_all()

@@ -1,4 +1,4 @@
-"""One fetcher process, seen from the reader: its pipes, its last report, its allowance."""
+"""One fetcher process, seen from its parent: its pipes, its last report, its allowance."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import os
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import connectors
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, error_from_json
@@ -20,22 +19,22 @@ from connectors.core.failpoints import ROLE_VARIABLE
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.fetching.target import FetchPlan
 
-__all__ = ["FetcherChild", "FetcherStatus", "next_allowance"]
+__all__ = ["FetcherChild", "FetcherStatus", "next_allowance", "share_of"]
 
-_RESTARTS = RetryPolicy(initial_seconds=0.2, cap_seconds=10.0, deadline_seconds=None)
-_GOOD_LIFE = 30.0
-_STALE = 5.0
-_READ_BYTES = 1 << 16
+_RESTARTS: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=10.0, deadline_seconds=None)
+_GOOD_RUN_SECONDS: Final = 30.0
+_STALE_SECONDS: Final = 5.0
+_READ_BYTES: Final = 1 << 16
 
-_MALLOC = {
+_MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }
-"""How a fetcher gets memory (glibc; others ignore it): from one arena, and used again rather than given back.
+"""How a fetcher allocates memory (glibc; others ignore it): from one arena, reused rather than returned.
 
-All it handles comes in pieces of some 100 KB to some MB, which pass from thread to thread. By default each is mapped
+What it handles comes in pieces of 100 KB to some MB, which pass from thread to thread. By default each piece is mapped
 anew, and the page faults cost as much as all the rest; arenas of many threads hold twice as much as is needed. Measured
 at 100 B a message: 1.6 instead of 2.2 us of processor time each, and 400 instead of 800 MB resident.
 """
@@ -43,27 +42,19 @@ at 100 B a message: 1.6 instead of 2.2 us of processor time each, and 400 instea
 
 @dataclass(frozen=True, slots=True)
 class FetcherStatus:
-    """How one fetcher stands.
+    """The state of one fetcher; its counts are those of its present process.
 
     Attributes:
-        index: its place in the group, from 0.
-        pid: of the process; None while there is none.
         fetcher: the name of its folder in the inbox; None until it is ready.
         healthy: it reports, all its streams are open, and nothing is wrong.
         paused: it has used up its allowance, or holds as much as it may.
-        streams: how many streams it should have.
-        streams_open: how many are open.
-        response_age: seconds since the service last answered it; None if it never did.
-        fetched_bytes: bytes received in this life.
-        fetched_rows: rows received and decoded in this life.
-        held_bytes: bytes received and not durable.
-        held_rows: rows received and not durable.
+        response_age: seconds since the service last answered; None if it never did.
+        held_bytes, held_rows: received and not durable.
         settled_at: everything received before this time is durable (`time.monotonic`, one clock for all processes of a
-            machine); None if it is not known.
-        published_bytes: bytes of the rows in its segments, as far as it is known here.
+            machine); None if unknown.
+        published_bytes: bytes of the rows in its segments, by its last report.
         starts: how often a process was started in this place.
-        error: the trouble it is in, which may pass.
-        counters: the target's own totals.
+        error: its present trouble, which may pass.
     """
 
     index: int
@@ -85,13 +76,19 @@ class FetcherStatus:
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
-def next_allowance(published: int, share: int, sent: int | None) -> int | None:
-    """The allowance to send to a fetcher now, or None if the one it has is near enough.
+_STATUS_FIELDS: Final = frozenset(field.name for field in fields(FetcherStatus))
 
-    Args:
-        published: bytes of rows it has published in its life, as far as they are counted.
-        share: bytes that it may still add to those.
-        sent: the allowance it has: bytes in its whole life.
+
+def share_of(room: int, fetchers: int) -> int:
+    """Return what each fetcher may add; at least one byte while there is any room: a fetcher may exceed its share."""
+    return max(room // fetchers, 1) if room > 0 else 0
+
+
+def next_allowance(published: int, share: int, sent: int | None) -> int | None:
+    """Return the allowance to send to a fetcher now, or None if the one it has is near enough.
+
+    `published` are the bytes of rows that its process has published, as far as they are counted; it may add `share` to
+    them. `sent` is the allowance it has: bytes that its process may publish in all.
     """
     wanted = published + max(share, 0)
     if sent is None:
@@ -103,11 +100,7 @@ def next_allowance(published: int, share: int, sent: int | None) -> int | None:
 
 
 class FetcherChild:
-    """A place in a group of fetchers, and the process that is in it now.
-
-    Args:
-        index: the place, from 0.
-    """
+    """A place in a group of fetchers, and the process that is in it now."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -117,8 +110,8 @@ class FetcherChild:
         self.error: ConnectorError | None = None
         self.failed_starts = 0
         self.start_at = 0.0
-        self.orders: dict[str, Any] = {}
-        self._untold: deque[str] = deque()
+        self._orders: dict[str, Any] = {}
+        self._unsent: dict[str, None] = {}  # names of orders, the oldest first
         self._control = -1
         self._buffer = b""
         self._health: dict[str, Any] = {}
@@ -136,18 +129,14 @@ class FetcherChild:
         return self.process.stdout.fileno()
 
     def start(self, plan: FetchPlan, share: int | None) -> None:
-        """Start a process.
-
-        Args:
-            plan: goes by pipe, because it may hold secrets.
-            share: bytes of rows that it may fetch to begin with; None for no limit.
+        """Start a process, which may fetch `share` bytes of rows to begin with; None for no limit.
 
         Raises:
-            OSError: the system has no process or descriptor to give.
+            OSError: the system has no process or descriptor left.
         """
         read_end, self._control = os.pipe()
         try:
-            process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 # -P: a module of the same name in the working directory must not come before ours.
                 [sys.executable, "-P", "-m", "connectors.spool.fetching.process"],
                 stdin=read_end,
@@ -162,40 +151,37 @@ class FetcherChild:
             raise
         finally:
             os.close(read_end)
-        self.process = process
         os.set_blocking(self.reports, False)
         self.fetcher, self.published_bytes, self._buffer, self._health = None, 0, b"", {}
         self._started_at = self._reported_at = time.monotonic()
         self._starts += 1
         self._allowance = share
-        self._untold.clear()
+        self._unsent.clear()
         first = {"plan": plan.to_json(), "index": self.index, "parent": os.getpid(), "allow": share}
-        self._tell(first | ({"orders": self.orders} if self.orders else {}))
+        self._send(first | ({"orders": self._orders} if self._orders else {}))
         os.set_blocking(self._control, False)
 
     def allow(self, share: int) -> None:
-        """Let it add so many bytes to the segments it has reported, if that is news."""
+        """Let it add so many bytes to the segments it has reported; sent if that is news."""
         allowance = next_allowance(self.published_bytes, share, self._allowance)
-        if self._control >= 0 and allowance is not None and self._tell({"allow": allowance}):
+        if self._control >= 0 and allowance is not None and self._send({"allow": allowance}):
             self._allowance = allowance
 
     def order(self, name: str, value: Any) -> None:
-        """Note what is wanted of whatever process is here; None withdraws it. It is told by `tell_orders`."""
+        """Note what is wanted of every process in this place; None withdraws it. `send_orders` sends it."""
         if value is None:
-            self.orders.pop(name, None)
+            self._orders.pop(name, None)
         else:
-            self.orders[name] = value
-        if name not in self._untold:
-            self._untold.append(name)
+            self._orders[name] = value
+        self._unsent.setdefault(name)
 
-    def tell_orders(self) -> None:
-        """Tell the process what it was not told yet, as far as the pipe takes it."""
-        while self._control >= 0 and self._untold:
-            name = self._untold[0]
+    def send_orders(self) -> None:
+        """Send the process the orders that it does not have yet, as far as the pipe takes them."""
+        for name in list(self._unsent) if self._control >= 0 else ():
             # A pipe takes a line of up to 4 kB whole or not at all.
-            if not self._tell({"order": [name, self.orders.get(name)]}):
+            if not self._send({"order": [name, self._orders.get(name)]}):
                 return
-            self._untold.popleft()
+            del self._unsent[name]
 
     def hang_up(self) -> None:
         """Close its standard input: it ends by itself."""
@@ -204,19 +190,14 @@ class FetcherChild:
             self._control = -1
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """What it has reported since the last call."""
-        while True:
-            try:
-                data = os.read(self.reports, _READ_BYTES)
-            except BlockingIOError:
-                return
-            if not data:
-                return
-            *lines, self._buffer = (self._buffer + data).split(b"\n")
-            yield from map(json.loads, lines)
+        """Yield what it has reported since the last call."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self.reports, _READ_BYTES):
+                *lines, self._buffer = (self._buffer + data).split(b"\n")
+                yield from map(json.loads, lines)
 
-    def take(self, report: Mapping[str, Any]) -> ConnectorError | None:
-        """Take note of a report; the error in it, if it is one that no retry can mend."""
+    def receive(self, report: Mapping[str, Any]) -> ConnectorError | None:
+        """Note a report; return the error in it, if it is one that no retry can fix."""
         self._reported_at = time.monotonic()
         if "ready" in report:
             self.fetcher, self.error, self.failed_starts = report["ready"]["fetcher"], None, 0
@@ -230,7 +211,7 @@ class FetcherChild:
         return None
 
     def reap(self) -> int:
-        """Take note that its process has ended; the exit code."""
+        """Clean up after its process, which has ended; return the exit code."""
         process = self.process
         if process is None or process.stdout is None:
             raise ValueError("there is no process")
@@ -239,7 +220,7 @@ class FetcherChild:
         self.hang_up()
         if self.fetcher is None:
             self.failed_starts += 1
-        if time.monotonic() - self._started_at > _GOOD_LIFE:
+        if time.monotonic() - self._started_at > _GOOD_RUN_SECONDS:
             self._backoff.reset()
         self.start_at = time.monotonic() + self._backoff.next_delay_seconds()
         self.process, self.fetcher, self._health = None, None, {}
@@ -248,38 +229,31 @@ class FetcherChild:
                 "FETCHER_ENDED",
                 f"A fetcher process ended with code {code}",
                 f"pid {process.pid}",
-                "It is started anew; the driver's log has what it wrote.",
+                "It is restarted; the driver's log has what it wrote.",
             )
         return code
 
     def status(self) -> FetcherStatus:
-        """How it stands, by its last report."""
+        """Return its state, by its last report."""
         health, quiet = self._health, time.monotonic() - self._reported_at
         error = error_from_json(health["error"]) if health.get("error") else self.error
         age = health.get("response_age")
-        streams, streams_open = health.get("streams", 0), health.get("streams_open", 0)
-        reports = self.process is not None and self.fetcher is not None and quiet < _STALE
+        reports = self.process is not None and self.fetcher is not None and quiet < _STALE_SECONDS
         return FetcherStatus(
-            index=self.index,
-            pid=None if self.process is None else self.process.pid,
-            fetcher=self.fetcher,
-            healthy=reports and error is None and 0 < streams == streams_open,
-            paused=health.get("paused", False),
-            streams=streams,
-            streams_open=streams_open,
-            response_age=None if age is None else age + quiet,
-            fetched_bytes=health.get("fetched_bytes", 0),
-            fetched_rows=health.get("fetched_rows", 0),
-            held_bytes=health.get("held_bytes", 0),
-            held_rows=health.get("held_rows", 0),
-            settled_at=health.get("settled_at"),
-            published_bytes=self.published_bytes,
-            starts=self._starts,
-            error=error,
-            counters=health.get("counters", {}),
+            **{
+                **{name: value for name, value in health.items() if name in _STATUS_FIELDS},
+                "index": self.index,
+                "pid": None if self.process is None else self.process.pid,
+                "fetcher": self.fetcher,
+                "healthy": reports and error is None and 0 < health.get("streams", 0) == health.get("streams_open", 0),
+                "response_age": None if age is None else age + quiet,
+                "published_bytes": self.published_bytes,
+                "starts": self._starts,
+                "error": error,
+            }
         )
 
-    def _tell(self, command: Mapping[str, Any]) -> bool:
+    def _send(self, command: Mapping[str, Any]) -> bool:
         """Send one line; False if the pipe is full or broken: an allowance is then sent again later."""
         with contextlib.suppress(OSError):
             line = json.dumps(command).encode() + b"\n"
@@ -290,7 +264,7 @@ class FetcherChild:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a child: this one's, and the place where this pack was imported from."""
+    """Return the environment of a child: this one's, and the path that this pack was imported from."""
     package = str(Path(connectors.__file__).parent.parent)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     return {

@@ -1,7 +1,7 @@
 """Running the fetchers of a spool outside of the query that reads it: in a task of Spark, or in a program of its own.
 
-They are the fetchers that a reader starts, in the same processes. What the reader else sees to is found in the spool:
-whether it lives and what it allows (`connectors.spool.fetching.driver_watch`), and whether a fetcher may start.
+They are the same processes that a source process starts. What that would tell them is found in the spool: whether it
+lives and what it allows (`connectors.spool.fetching.external`), and whether a fetcher may start.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.core.formats import CONNECTORS, Connector
-from connectors.spool.fetching.child import FetcherStatus
-from connectors.spool.fetching.driver_watch import NO_READER
+from connectors.spool.fetching.external import NO_READER
 from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.identity import SpoolIdentity, check_identity, read_identity
@@ -26,7 +25,6 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
 __all__ = ["external_connector", "external_plans", "fetch_in_task", "run_fetchers", "wait_for_spool"]
-
 
 _log = logging.getLogger(__name__)
 
@@ -38,17 +36,10 @@ _OWNER_BYTES: Final = 8
 def wait_for_spool(
     root: str, access: StoreAccess, connector: str, sources: Sequence[str], patience: float
 ) -> SpoolIdentity:
-    """The identity of a spool, as soon as a query has made it.
-
-    Args:
-        root: its location.
-        access: how to reach an object store.
-        connector: the format that fills it.
-        sources: full names of what is fetched into it, in the order of the spool.
-        patience: seconds to wait for it.
+    """Return the identity of a spool, as soon as a query has made it.
 
     Raises:
-        SpoolError: there is none by then, or it belongs to other sources.
+        SpoolError: there is none after `patience` seconds, or it belongs to other sources.
     """
     store = open_store(root, secrets.token_hex(_OWNER_BYTES), access)
     end = time.monotonic() + patience
@@ -80,19 +71,19 @@ def run_fetchers(
     healthy: Callable[[], None] = lambda: None,
     outlive_reader: bool = True,
 ) -> None:
-    """Run fetchers until told to stop; those that die are started anew. Blocks.
+    """Run fetchers until `stopped` is set; those that die are replaced. What they hold is published or handed back.
 
     Args:
         plans: one for each source of the spool.
         processes: how many fetchers of each source run here.
-        stopped: ends them; what they hold is published or handed back.
+        stopped: ends them.
         healthy: called once, when all of them are at work.
-        outlive_reader: whether to wait for another reader when there is none any more; else that is the end, but not
+        outlive_reader: whether to wait for another reader when there is none any more. If not, that is the end, but not
             before ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
 
     Raises:
         SpoolError: this machine does not see the spool, or sees another one there.
-        ConnectorError: what no retry can mend.
+        ConnectorError: what no retry can fix.
     """
     store = open_store(plans[0].root, secrets.token_hex(_OWNER_BYTES), plans[0].store_access)
     store.check_visible()
@@ -102,16 +93,18 @@ def run_fetchers(
         groups.add(_group(plan, processes, store, groups))
     groups.start()
     end_from = float("inf") if outlive_reader else time.monotonic() + plans[0].max_reader_age
+    reported = False
     try:
         while not stopped.wait(_POLL_SECONDS):
             error = groups.terminal_error()
             if error is not None:
                 raise error
             statuses = groups.status()
-            if all(status.healthy for status in statuses):
+            if not reported and all(status.healthy for status in statuses):
+                reported = True
                 healthy()
-                healthy = _nothing
-            if time.monotonic() > end_from and all(_misses_reader(status) for status in statuses):
+            readerless = all(status.error is not None and status.error.code == NO_READER for status in statuses)
+            if readerless and time.monotonic() > end_from:
                 _log.warning("the query is gone: these fetchers end")
                 return
     finally:
@@ -119,24 +112,12 @@ def run_fetchers(
 
 
 def fetch_in_task(number: int, plans: Sequence[Mapping[str, Any]]) -> int:
-    """What a task of `connectors.executors.fetch_on_executors` does: it runs one fetcher of each source, for long.
+    """Run one fetcher of each source: a task of `connectors.executors.fetch_on_executors`. Returns its number.
 
     Spark kills the worker that this runs in; the fetchers see their input end then, and hand back what they hold.
-
-    Args:
-        number: of the task; given back.
-        plans: one for each source, as JSON.
     """
     run_fetchers([FetchPlan.from_json(plan) for plan in plans], 1, threading.Event(), outlive_reader=False)
     return number
-
-
-def _misses_reader(status: FetcherStatus) -> bool:
-    return status.error is not None and status.error.code == NO_READER
-
-
-def _nothing() -> None:
-    """Called in the place of what was to be called once."""
 
 
 def _group(plan: FetchPlan, processes: int, store: Store, groups: FetcherGroups) -> FetcherGroup:
@@ -173,32 +154,24 @@ def _may_start(plan: FetchPlan, store: Store, beside: set[str]) -> bool:
 
 
 def external_connector(source_format: str) -> Connector:
-    """Return the connector of a format whose fetchers can run outside of a query.
-
-    Raises:
-        OptionError: there is no such format, or its fetchers cannot.
-    """
-    found = {each.format: each for each in CONNECTORS if each.external_fetch}
-    if source_format not in found:
+    """Return the connector of a format. OptionError: there is none whose fetchers can run outside of a query."""
+    connectors = {connector.format: connector for connector in CONNECTORS if connector.external_fetch}
+    if source_format not in connectors:
         raise OptionError(
             "FORMAT_UNKNOWN",
             f"There are no fetchers of a format {source_format!r} to run outside of a query",
             "fetch",
-            f"Give one of {', '.join(sorted(found))}.",
+            f"Give one of {', '.join(sorted(connectors))}.",
         )
-    return found[source_format]
+    return connectors[source_format]
 
 
 def external_plans(
     connector: Connector, raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None
 ) -> list[FetchPlan]:
-    """Return the plans of a connector's fetchers, for each source of the spool; waits until there is a spool.
+    """Return the plans of the fetchers for a query's options, one for each source; waits until there is a spool.
 
-    Args:
-        connector: of `external_connector`.
-        raw: the options of the query.
-        environ: the environment that secrets may come from.
-        fetchers: how many there are of each source, in all places together; None for what the options say.
+    `fetchers` is how many there are of each source, in all places together; None for what the options say.
     """
     plans: list[FetchPlan] = connector.load(connector.external_fetch)(raw, environ, fetchers)
     return plans

@@ -1,11 +1,9 @@
-"""The fetcher processes of a spool, seen from the reader: start, supervise, hold back, stop.
+"""The fetcher processes of a spool, seen from their parent: start, supervise, hold back, stop.
 
 Fetchers are children made by `subprocess` only (a fork of a process that uses gRPC hangs). Each gets its plan, with the
 secrets in it, as the first line of its standard input, and ends when that pipe ends: so it does not matter how the
-reader process goes, and Spark kills it without a word. One thread looks after all of them: it reads their reports,
-and starts a dead one anew, as a new process with a new folder, after a pause that grows.
-
-The fetchers of several sources of one spool, as one.
+parent ends, and Spark kills a source process without warning. One thread supervises them: it reads their reports, and
+replaces a dead one by a new process with a new folder, after a pause that grows.
 """
 
 from __future__ import annotations
@@ -17,37 +15,35 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.fetching.child import FetcherChild, FetcherStatus
+from connectors.spool.fetching.child import FetcherChild, FetcherStatus, share_of
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.store import open_store
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
 __all__ = ["FetcherGroup", "FetcherGroups"]
 
-
 _log = logging.getLogger(__name__)
 
-_POLL = 0.05
-_START_PAUSE = 1.0
-_MOST_FAILED_STARTS = 5
+_POLL_SECONDS: Final = 0.05
+_START_PAUSE: Final = 1.0
+_MAX_FAILED_STARTS: Final = 5
 
 
 class FetcherGroup:
-    """The fetchers of one spool.
+    """The fetchers of one source of a spool; the callbacks run in the supervising thread.
 
     Args:
-        plan: what each of them is told.
+        plan: for each of them.
         count: how many.
-        on_published: called by the supervising thread with the fetcher's name and the segment's number; the folder
-            itself is the truth, since a dying fetcher may publish without a word.
+        on_published: receives the fetcher's name and the segment's number; a dying fetcher may publish without a
+            report, so the folder itself is the truth.
         may_start: asked before each start; the start waits until it returns True. A subscription with message
             ordering uses it to wait until every earlier folder is unlocked and admitted (rule R3).
         free_bytes: as in `allow`; None for no limit.
-        on_note: called by the supervising thread with the place of a fetcher and what its target has noted; with None
-            when its process has ended, before another one starts.
+        on_note: receives the place of a fetcher and what its target has noted; None when its process has ended.
     """
 
     def __init__(
@@ -81,26 +77,23 @@ class FetcherGroup:
         """Let the fetchers add so many bytes of rows, together, to the segments reported so far.
 
         Cheap; to be called whenever rows were admitted or committed. A fetcher with anything left of its share may
-        go over it by one response a stream; so pass at least one byte when nothing is left to read.
+        exceed it by one response a stream; so pass at least one byte when nothing is left to read.
         """
         with self._lock:
             self._free_bytes, self._published_since = free_bytes, 0
             for child in self._children:
-                child.allow(self._share(free_bytes))
+                child.allow(share_of(free_bytes, len(self._children)))
 
     def order(self, index: int, name: str, value: Any) -> None:
-        """Tell a fetcher, and each that follows in its place, what is wanted of it now.
+        """Tell the fetcher in a place, and each that follows there, what is wanted of it now.
 
-        Args:
-            index: its place.
-            name: an order replaces an earlier one of its name.
-            value: a JSON value of at most 4 kB; None withdraws the order.
+        The value is JSON of at most 4 kB; it replaces the one of this name, and None withdraws it.
         """
         with self._lock:
             self._children[index].order(name, value)
 
     def status(self) -> list[FetcherStatus]:
-        """How each of them stands, from memory."""
+        """Return the state of each, from memory."""
         with self._lock:
             return [child.status() for child in self._children]
 
@@ -110,7 +103,7 @@ class FetcherGroup:
         return all(status.healthy for status in self.status())
 
     def terminal_error(self) -> ConnectorError | None:
-        """What no retry can mend, if something of that kind happened: all fetchers end then, and none is restarted."""
+        """Return the error that no retry can fix, if there was one: all fetchers end then, and none is restarted."""
         return self._terminal
 
     def stop(self, timeout: float = 5.0) -> None:
@@ -121,79 +114,83 @@ class FetcherGroup:
             self._thread.join()
 
     def kill(self) -> None:
-        """Kill all of them; what they hold comes again when its leases expire."""
+        """Kill all of them; what they hold is redelivered when its leases expire."""
         self.stop(timeout=0.0)
 
     # The supervising thread.
 
     def _supervise(self) -> None:
         with selectors.DefaultSelector() as selector:
-            going_on = True
-            while going_on:
+            running = True
+            while running:
                 try:
-                    going_on = self._look_after(selector)
-                    for key, _ in selector.select(_POLL):
+                    running = self._step(selector)
+                    for key, _ in selector.select(_POLL_SECONDS):
                         if not self._read(key.data):
-                            # The pipe has ended, the process is about to; it must not be found readable until then.
+                            # The pipe has ended, the process is about to; until then it would be readable all the time.
                             selector.unregister(key.fileobj)
                 except ConnectorError as error:
                     self._terminal = self._terminal or error
-                except Exception as error:  # noqa: BLE001 - it is kept, and stops the query
+                except Exception as error:  # noqa: BLE001 - it is raised to the query, which stops
                     _log.exception("the supervision of the fetchers failed; all of them end")
-                    self._terminal = self._terminal or _unsupervised(error)
-                    time.sleep(_POLL)
+                    self._terminal = self._terminal or ConnectorError(
+                        "FETCHERS_UNSUPERVISED",
+                        f"The supervision of the fetchers failed with {type(error).__name__}",
+                        "driver",
+                        "The driver's log has the stack; start the query again.",
+                    )
+                    time.sleep(_POLL_SECONDS)
 
-    def _look_after(self, selector: selectors.BaseSelector) -> bool:
-        """Start, reap and stop what has to be; False when all is over."""
+    def _step(self, selector: selectors.BaseSelector) -> bool:
+        """Start, reap and stop what is due; False when all have ended for good."""
         stopping = self._stopping.is_set() or self._terminal is not None
         now = time.monotonic()
         for child in self._children:
             if child.process is None:
-                if not stopping and now >= child.start_at and self._is_free(child):
+                if not stopping and now >= child.start_at:
                     self._start(selector, child)
                 continue
-            if stopping:
-                with self._lock:
+            with self._lock:
+                if stopping:
                     child.hang_up()
-                if now >= self._kill_at:
-                    child.process.kill()
-            else:
-                with self._lock:
-                    child.tell_orders()
+                else:
+                    child.send_orders()
+            if stopping and now >= self._kill_at:
+                child.process.kill()
             if child.process.poll() is not None:
                 self._reap(selector, child)
         return not stopping or any(child.process is not None for child in self._children)
 
-    def _is_free(self, child: FetcherChild) -> bool:
-        """Whether a process may start in this place now; a store that does not answer is asked again later."""
-        try:
-            return self._may_start()
-        except OSError as error:
-            _log.warning("whether a fetcher may start is not known now: %s", error)
-            child.start_at = time.monotonic() + _START_PAUSE
-            return False
-
     def _start(self, selector: selectors.BaseSelector, child: FetcherChild) -> None:
-        with self._lock:
-            try:
-                free = None if self._free_bytes is None else self._free_bytes - self._published_since
-                child.start(self._plan, None if free is None else self._share(free))
-            except OSError as error:
-                _log.warning("a fetcher cannot be started now: %s", error)
-                child.start_at = time.monotonic() + _START_PAUSE
+        """Start a process, if it may start; tried again later if the store does not answer or the system refuses."""
+        try:
+            if not self._may_start():
                 return
+            with self._lock:
+                free = None if self._free_bytes is None else self._free_bytes - self._published_since
+                child.start(self._plan, None if free is None else share_of(free, len(self._children)))
+        except OSError as error:
+            _log.warning("a fetcher cannot be started now: %s", error)
+            child.start_at = time.monotonic() + _START_PAUSE
+            return
         selector.register(child.reports, selectors.EVENT_READ, child)
 
     def _reap(self, selector: selectors.BaseSelector, child: FetcherChild) -> None:
-        """Take note of a process that has ended."""
         self._read(child)
         with contextlib.suppress(KeyError):
             selector.unregister(child.reports)
         fetcher = child.fetcher
         with self._lock:
             code = child.reap()
-            if child.failed_starts >= _MOST_FAILED_STARTS and self._terminal is None:
-                self._terminal = _cannot_start(child.error)
+            last = child.error
+            if child.failed_starts >= _MAX_FAILED_STARTS and self._terminal is None:
+                self._terminal = ConnectorError(
+                    "FETCHER_CANNOT_START",
+                    f"Fetcher processes ended {_MAX_FAILED_STARTS} times before they were ready"
+                    f"{'' if last is None else f'; the last one: {last.what}'}",
+                    "" if last is None else last.where,
+                    "The driver's log has what they wrote; fix it and start the query again.",
+                )
         if not self._stopping.is_set() and self._terminal is None:
             pause = child.start_at - time.monotonic()
             _log.warning("a fetcher ended with code %s; the next one starts in %.1f s", code, pause)
@@ -202,62 +199,38 @@ class FetcherGroup:
             self._clear_temporary(fetcher)
 
     def _clear_temporary(self, fetcher: str) -> None:
-        """Remove the half-written segments of a process that is gone."""
+        """Delete the half-written segments of a process that has ended."""
         store = open_store(self._plan.root, "", self._plan.store_access)
         try:
             for name in store.list(TEMPORARY_FOLDER):
                 if name.startswith(f"{fetcher}-"):
                     store.delete(f"{TEMPORARY_FOLDER}/{name}")
         except OSError as error:
-            # They also go when the next writer opens the spool.
+            # They are also deleted when the next writer opens the spool.
             _log.warning("temporary files of a fetcher cannot be removed: %s", error)
 
     def _read(self, child: FetcherChild) -> bool:
         """Read what a child has reported; False if there was nothing."""
-        found = False
-        for report in child.read():
-            found = True
-            self._take(child, report)
-        return found
+        reports = list(child.read())
+        for report in reports:
+            self._receive(child, report)
+        return bool(reports)
 
-    def _take(self, child: FetcherChild, report: Mapping[str, Any]) -> None:
+    def _receive(self, child: FetcherChild, report: Mapping[str, Any]) -> None:
         if "published" in report and child.fetcher is not None:
             self._on_published(child.fetcher, report["published"]["number"])
         if "note" in report:
             self._on_note(child.index, report["note"])
         with self._lock:
-            terminal = child.take(report)
+            terminal = child.receive(report)
             if terminal is not None and self._terminal is None:
                 self._terminal = terminal
             if "published" in report:
                 self._published_since += report["published"]["bytes"]
 
-    def _share(self, free_bytes: int) -> int:
-        """What each may add; at least one byte while anything is free, because a fetcher may go over its share."""
-        return max(free_bytes // len(self._children), 1) if free_bytes > 0 else 0
-
-
-def _unsupervised(error: Exception) -> ConnectorError:
-    return ConnectorError(
-        "FETCHERS_UNSUPERVISED",
-        f"The supervision of the fetchers failed with {type(error).__name__}",
-        "driver",
-        "The driver's log has the stack; start the query again.",
-    )
-
-
-def _cannot_start(last: ConnectorError | None) -> ConnectorError:
-    what = "" if last is None else f"; the last one: {last.what}"
-    return ConnectorError(
-        "FETCHER_CANNOT_START",
-        f"Fetcher processes ended {_MOST_FAILED_STARTS} times before they were ready{what}",
-        "" if last is None else last.where,
-        "The driver's log has what they wrote; mend it and start the query again.",
-    )
-
 
 class FetcherGroups:
-    """A group for each source; see `connectors.spool.stream.background.Fetching`."""
+    """The groups of all sources of a spool; see `connectors.spool.stream.background.Fetching`."""
 
     def __init__(self) -> None:
         self._groups: list[FetcherGroup] = []
@@ -272,22 +245,21 @@ class FetcherGroups:
             group.start()
 
     def running_beside(self, group: FetcherGroup | None) -> set[str]:
-        """The fetchers that run for other sources than that of a group."""
+        """Return the names of the fetchers that run for other sources than that of a group."""
         others = [status for other in self._groups if other is not group for status in other.status()]
         return {status.fetcher for status in others if status.fetcher is not None}
 
     def allow(self, free_bytes: int) -> None:
         """Share what may be fetched among the sources: at least one byte each while anything is free."""
-        share = max(free_bytes // len(self._groups), 1) if free_bytes > 0 else 0
         for group in self._groups:
-            group.allow(share)
+            group.allow(share_of(free_bytes, len(self._groups)))
 
     def status(self) -> Sequence[FetcherStatus]:
-        """How each fetcher stands, source by source."""
+        """Return the state of each fetcher, source by source."""
         return [status for group in self._groups for status in group.status()]
 
     def terminal_error(self) -> ConnectorError | None:
-        """The first error that stops the query."""
+        """Return the first error that stops the query, if there is one."""
         return next((error for group in self._groups if (error := group.terminal_error()) is not None), None)
 
     def stop(self) -> None:

@@ -1,8 +1,8 @@
 """From what was received to what is durable: one thread writes segments, one publishes them (rule R1).
 
 While one segment is synced, the next is received and written; number n+1 is published only after n. When a segment
-cannot be kept, everything held after it is given up too, in the order of arrival, and fetching pauses until the disk
-takes data again: it mends by itself (rule R10).
+cannot be stored, everything held after it is given up too, in the order of arrival, and fetching pauses until the disk
+takes data again, without help (rule R10).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 import pyarrow as pa
 
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import write_error
-from connectors.spool.fetching.buffer import Held, HeldIntake
+from connectors.spool.fetching.buffer import Held, Intake
 from connectors.spool.fetching.target import FetchPlan, FetchTarget
 from connectors.spool.ledger.identity import check_identity
 from connectors.spool.segments.id_keys import keys_of, no_keys
@@ -33,29 +33,24 @@ __all__ = ["FetcherEndedError", "FetcherFolder", "Pipeline", "PipelineObserver"]
 
 _log = logging.getLogger(__name__)
 
-_BLOCK_BYTES = 4 << 20
-_PROBE_BYTES = 8 << 20
-_FIRST_PAUSE = 0.25
-_LONGEST_PAUSE = 5.0
-_LOCK_TRIES = 200
-_LOCK_POLL = 0.005
+_BLOCK_BYTES: Final = 4 << 20
+_PROBE_BYTES: Final = 8 << 20
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 5.0
+_LOCK_TRIES: Final = 200
+_LOCK_POLL: Final = 0.005
 
 
 class FetcherEndedError(Exception):
-    """Raised when this process life must end, and another may begin, without a fault of anyone."""
+    """Raised when this process must end and another may replace it, though nothing is wrong."""
 
 
 class FetcherFolder:
-    """The folder of one process life, with its lock (rule R2).
-
-    Args:
-        root: the location of the spool.
-        access: how to reach an object store.
-        spool: id of the spool that must be there; None for one that has no identity.
+    """The folder of one fetcher process, with its lock (rule R2).
 
     Raises:
         OSError: it could not be made.
-        SpoolError: the spool is not there.
+        SpoolError: the spool of this id is not there; not checked without an id.
     """
 
     def __init__(self, root: str, access: StoreAccess | None = None, spool: str | None = None) -> None:
@@ -71,7 +66,7 @@ class FetcherFolder:
 
     def _acquire(self) -> FolderHold:
         for _ in range(_LOCK_TRIES):
-            # A reader that looks whether the lock is free holds it for a moment, and removes the folder if it can.
+            # A reader that tests whether the lock is free holds it for a moment, and removes the folder if it can.
             try:
                 hold = self.store.hold_folder(self.name)
             except FileNotFoundError:
@@ -90,40 +85,32 @@ class FetcherFolder:
             raise FetcherEndedError("its folder in the spool was removed or closed")
 
     def release(self) -> None:
-        """Give the folder back; the end of a process does that too."""
+        """Release the folder; the end of a process does that too."""
         self._hold.release()
 
 
 class PipelineObserver(Protocol):
-    """Who hears of what happens in a `Pipeline`, in its threads."""
+    """Receives what happens in a `Pipeline`, in its threads."""
 
     def published(self, segment: SegmentInfo) -> None:
-        """A segment is durable; its rows are not acked yet."""
+        """Note that a segment is durable; its rows are not acked yet."""
 
     def disk_changed(self, error: OSError | None) -> None:
-        """The disk refuses data, for this reason; or it takes data again."""
+        """Note why the disk refuses data, or by None that it takes data again."""
 
     def failed(self, error: BaseException) -> None:
-        """A thread has ended with this; so must the process life."""
+        """End this process: a thread has ended with an error."""
 
 
 class Pipeline:
-    """The writing and the publishing thread of a fetcher.
-
-    Args:
-        plan: what to do.
-        folder: where to.
-        target: what knows the service.
-        intake: what the target puts deliveries into.
-        observer: hears what happens.
-    """
+    """The writing and the publishing thread of a fetcher; the target puts deliveries into the intake."""
 
     def __init__(
         self,
         plan: FetchPlan,
         folder: FetcherFolder,
         target: FetchTarget,
-        intake: HeldIntake,
+        intake: Intake,
         observer: PipelineObserver,
     ) -> None:
         self._plan = plan
@@ -163,11 +150,7 @@ class Pipeline:
             self._target.stop()
 
     def close(self, deadline: float) -> bool:
-        """Publish what is held, after receiving was stopped.
-
-        Returns:
-            Whether nothing is held any more; False if `deadline` (`time.monotonic`) passed before.
-        """
+        """Publish what is held, after `stop_receiving`; False if `deadline` (`time.monotonic`) passed before."""
         with self._intake.lock:
             self._closing = True
             self._intake.work.notify_all()
@@ -191,7 +174,7 @@ class Pipeline:
         try:
             while step():
                 pass
-        except Exception as error:  # noqa: BLE001 - it is reported, and ends this process life
+        except Exception as error:  # noqa: BLE001 - it is reported, and ends this process
             with self._intake.lock:
                 self._closing = self._abandoned = True
                 self._intake.work.notify_all()
@@ -209,7 +192,7 @@ class Pipeline:
                 raise self._publish_error
             if taken:
                 self._append(taken)
-            if self._segment is not None and (roll or self._segment_is_full(self._segment)):
+            if self._segment is not None and (roll or self._is_full(self._segment)):
                 self._hand_over(self._segment)
         except OSError as error:
             self._give_up(error)
@@ -218,14 +201,15 @@ class Pipeline:
             return not (self._closing and self._intake.empty)
 
     def _wait_for_work(self) -> tuple[list[Held], bool]:
-        """Wait until a block can be filled or a segment is due; the deliveries to decode, and whether to roll."""
+        """Wait until a block can be filled or a segment is due; return deliveries to decode and whether to roll."""
         intake = self._intake
         with intake.lock:
             while not self._closing and self._publish_error is None:
                 oldest = self._oldest()
                 idle = not intake.publishing
                 # While the one before is being published a segment may grow beyond its time: it could not go anyway.
-                wait = None if oldest is None or not idle else self._due_at(oldest) - time.monotonic()
+                due_at = None if oldest is None else max(oldest, self._rolled_at + self._plan.publish_period)
+                wait = None if due_at is None or not idle else due_at - time.monotonic()
                 if wait is not None and (wait <= 0 or intake.full):
                     return intake.take(self._block_bytes), True
                 if intake.queued_bytes >= self._block_bytes:
@@ -237,17 +221,13 @@ class Pipeline:
                 return [], False
             return intake.take(self._block_bytes), not intake.queue
 
-    def _due_at(self, oldest: float) -> float:
-        """When a segment is published whose oldest row came then: at once, but no more often than the period says."""
-        return max(oldest, self._rolled_at + self._plan.publish_period)
-
     def _oldest(self) -> float | None:
-        """When the oldest row that is not in a closed segment arrived."""
+        """Return when the oldest row that is not in a closed segment arrived."""
         if self._segment is not None:
             return self._segment_since
         return self._intake.queue[0].received_at if self._intake.queue else None
 
-    def _segment_is_full(self, segment: SegmentWriter) -> bool:
+    def _is_full(self, segment: SegmentWriter) -> bool:
         return segment.bytes >= self._plan.segment_bytes or segment.rows >= self._plan.segment_rows
 
     def _append(self, taken: list[Held]) -> None:
@@ -282,7 +262,7 @@ class Pipeline:
         )
 
     def _hand_over(self, segment: SegmentWriter) -> None:
-        """Give the open segment to the publishing thread, when that has done with the one before."""
+        """Pass the open segment to the publishing thread, when that has finished the one before."""
         with self._intake.lock:
             self._intake.work.wait_for(lambda: not self._intake.publishing or self._publish_error or self._abandoned)
             if self._publish_error is not None:
@@ -325,7 +305,7 @@ class Pipeline:
             self._published += 1
             self._pause = 0.0
             self._acking = True
-            # What was abandoned is handed back already, so it comes again; the ledger strikes out the second copy.
+            # What was abandoned is handed back already and redelivered; the ledger drops the duplicate.
             durable = [] if self._abandoned else self._intake.published()
         try:
             self._observer.published(info)
@@ -340,7 +320,7 @@ class Pipeline:
     def _done(self) -> bool:
         return self._intake.empty and not self._acking
 
-    # When a segment cannot be kept.
+    # When a segment cannot be stored.
 
     def _give_up(self, error: OSError) -> None:
         """Give up everything held, after the segment that may still be on its way to the disk."""

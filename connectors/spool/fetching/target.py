@@ -9,7 +9,7 @@ the two, what was received travels as *deliveries* and *tokens*, which only the 
     service <---ack------ target <--on_durable(token)---- segment published
     service <---nack----- target <--on_given_up(tokens)-- or not
 
-Everything that was put comes back exactly once: its block's token by `on_durable`, or the token or the delivery itself
+Everything that was put is returned exactly once: its block's token by `on_durable`, or the token or the delivery itself
 by `on_given_up`, in the order of arrival.
 """
 
@@ -23,21 +23,12 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
+from connectors.spool.fetching.buffer import Intake
 from connectors.spool.segments.id_keys import OtherIds
 from connectors.spool.segments.segment import Sizes
 from connectors.spool.store.base import StoreAccess
 
-__all__ = [
-    "FAILPOINTS",
-    "Block",
-    "FetchContext",
-    "FetchPlan",
-    "FetchTarget",
-    "Intake",
-    "Orders",
-    "TargetFactory",
-    "TargetStatus",
-]
+__all__ = ["FAILPOINTS", "Block", "FetchContext", "FetchPlan", "FetchTarget", "Intake", "Orders", "TargetStatus"]
 
 FAILPOINTS = (
     "fetch.before_folder",
@@ -56,34 +47,29 @@ FAILPOINTS = (
 )
 """Every failpoint that a fetcher passes, those of the store and the segment among them.
 
-A target passes ``fetch.after_ack`` after each call that acknowledged and was answered, ``fetch.after_nack`` likewise.
+A target passes ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack`` likewise.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What every fetcher of a spool is told at its start, by pipe.
+    """What every fetcher of a spool receives at its start, by pipe; secrets are never shown.
 
     Attributes:
-        target: where the target's factory is, as ``module:name``.
-        root: the folder of the spool, absolute.
-        spool: id of the spool.
+        target: the function that builds the target, as ``module:name``. It is called with `settings` and a
+            `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
         hash_key: key of the spool's id hash.
         source: index of the subscription or stream in the spool's list of sources.
-        access: how to reach the object store that the spool is on, as `StoreAccess` writes it; secrets too.
-        settings: what the target needs, secrets too: it is never shown.
-        publish_period: a segment is published as soon as it has a row, but only so many seconds after the one before.
-        segment_bytes: bytes of rows at which a segment is published at once.
-        segment_rows: rows at which a segment is published at once.
-        max_held_bytes: bytes received and not durable at which reading pauses.
-        max_held_rows: rows received and not durable at which reading pauses.
+        publish_period: seconds from one publication to the next, at least; a segment with rows waits for nothing else.
+        segment_bytes, segment_rows: size at which a segment is published at once.
+        max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
-        share_of: how many fetchers share ``max_spool_bytes`` and find in the ledger what they may fetch, because the
-            reader is elsewhere; 0 if the parent says what may be fetched.
-        max_spool_bytes: see there; only of those fetchers.
-        max_reader_age: seconds without a record in the ledger after which they pause.
+        access: how to reach the object store that the spool is on, as `StoreAccess` writes it.
+        share_of: how many fetchers share `max_spool_bytes` and read in the ledger what they may fetch, because the
+            source process is elsewhere; 0 if the parent says what may be fetched.
+        max_reader_age: seconds without a record in the ledger after which those fetchers pause.
         ordered: the source keeps an order, so one process at a time fetches it (rule R3).
-        has_identity: whether the spool has one, which is looked at before anything is made in its place.
+        has_identity: whether the spool has an identity, to be checked before anything is made in its place.
     """
 
     target: str
@@ -107,16 +93,16 @@ class FetchPlan:
 
     @property
     def store_access(self) -> StoreAccess | None:
-        """How to reach the object store that the spool is on."""
+        """The access that `access` describes."""
         return None if self.access is None else StoreAccess.from_json(self.access)
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as a JSON object, for the pipe."""
+        """Return the plan as a JSON object, for the pipe."""
         return {**asdict(self), "hash_key": self.hash_key.hex()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> FetchPlan:
-        """The plan that `to_json` wrote."""
+        """Return the plan that `to_json` wrote."""
         return cls(**{**value, "hash_key": bytes.fromhex(value["hash_key"])})
 
 
@@ -126,17 +112,15 @@ class Block:
 
     Attributes:
         rows: always of the same schema.
-        ids: the id of each row, strings without nulls; None where rows have none.
+        ids: strings without nulls; None where rows have none.
         sizes: bytes of each row as limits count them.
         published: lowest and highest publish time, microseconds since 1970; None without rows.
         token: stands for the deliveries that these rows came from; only the target reads it.
         counters: what to add to the counters of the segment.
-        other_ids: values by which rows are copies as well, if there are any.
-        notes: JSON values that the segment keeps in its footer.
+        other_ids: further values that identify rows, if there are any.
+        notes: JSON values for the footer of the segment.
         more: further rows and their sizes, for rows without ids; made while they are written, so that few are in
-            memory at a time.
-        more_rows: how many rows these are.
-        more_bytes: the sum of their sizes.
+            memory at a time. `more_rows` and `more_bytes` are their totals.
     """
 
     rows: pa.RecordBatch
@@ -154,14 +138,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class TargetStatus:
-    """How a target stands with its service.
+    """The state of a target's streams, those wanted and those open and answered.
 
-    Attributes:
-        streams: how many streams it should have open.
-        streams_open: how many are open and answered.
-        last_response: when the service last answered anything, by `time.monotonic`; None before the first answer.
-        error: the trouble it is in now, which may pass; None if there is none.
-        counters: its own totals, for people.
+    `last_response` is by `time.monotonic`; `error` is present trouble, which may pass; `counters` are for people.
     """
 
     streams: int
@@ -171,100 +150,70 @@ class TargetStatus:
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
-class Intake(Protocol):
-    """Where a target puts what it receives; its methods may be called by any thread."""
-
-    def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
-        """Hand over one delivery; never waits.
-
-        Args:
-            delivery: comes back in `FetchTarget.decode`, or in `on_given_up` if that is never called.
-            wire_bytes: its size as received.
-            rows: about how many rows it holds; decoding sets it right.
-        """
-
-    def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
-        """Wait until reading may go on.
-
-        Returns:
-            True if it may; False after `timeout` seconds, or as soon as `cancelled` is seen to be true.
-        """
-
-    def paused_seconds(self) -> float:
-        """How long nobody was let in by `wait`; 0 while reading may go on."""
-
-    def wake(self) -> None:
-        """Make every `wait` look at its `cancelled` now."""
-
-
 class FetchTarget(Protocol):
     """The part of a fetcher that knows a service. One thread at a time calls each method."""
 
     def start(self, intake: Intake) -> None:
-        """Begin to receive, in threads of its own; returns at once. Called again after `stop`, to go on."""
+        """Begin to receive, in threads of its own; returns at once. Called again after `stop`, to continue."""
 
     def stop(self) -> None:
         """Stop receiving; nothing is put any more when this returns, which takes well under a second."""
 
     def decode(self, deliveries: Sequence[object]) -> Block:
-        """The rows of these deliveries, in their order; their leases now belong to the block's token."""
+        """Return the rows of these deliveries, in order; their leases now belong to the block's token."""
 
     def on_durable(self, token: object) -> None:
-        """A block is durable: acknowledge it. May wait while too many acks are under way."""
+        """Acknowledge a block, which is durable. May wait while too many acks are under way."""
 
     def on_given_up(self, tokens: Sequence[object]) -> None:
-        """Tokens of blocks, and deliveries, that will not be kept: hand them back to the service, in this order."""
+        """Return to the service, in this order, what will not be stored: tokens of blocks, and deliveries."""
 
     def status(self) -> TargetStatus:
-        """How it stands; called often, from memory."""
+        """Return its state, from memory; called often."""
 
     def close(self, deadline: float) -> None:
-        """Send the acks and nacks that wait, until `deadline` (`time.monotonic`) at most, then let go of all."""
+        """Send the acks and nacks that wait, until `deadline` (`time.monotonic`) at most, then release everything."""
 
 
 class Orders:
-    """What the reader wants of a fetcher just now, by name; see `connectors.spool.fetching.group.FetcherGroup.order`.
+    """What the source process wants of a fetcher just now, by name; see `FetcherGroup.order`."""
 
-    Args:
-        given: the orders at the start of the process.
-    """
-
-    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
-        self._given = dict(given or {})
+    def __init__(self, orders: Mapping[str, Any] | None = None) -> None:
+        self._orders = dict(orders or {})
         self._lock = threading.Lock()
         self._listener: Callable[[str, Any], None] | None = None
 
     def listen(self, listener: Callable[[str, Any], None]) -> None:
-        """Have a function called with each order there is, and then with each that is given or, by None, withdrawn.
+        """Call a function with each present order, and then with each that is set or, by None, withdrawn.
 
         It is called by one thread at a time, and must not wait.
         """
         with self._lock:
             self._listener = listener
-            for name, order in self._given.items():
+            for name, order in self._orders.items():
                 listener(name, order)
 
-    def give(self, name: str, order: Any) -> None:
+    def set(self, name: str, order: Any) -> None:
         """Note an order; None withdraws it."""
         with self._lock:
-            self._given[name] = order
+            self._orders[name] = order
             if order is None:
-                del self._given[name]
+                del self._orders[name]
             if self._listener is not None:
                 self._listener(name, order)
 
 
 @dataclass(frozen=True, slots=True)
 class FetchContext:
-    """What the process gives to a target.
+    """What the process offers to a target.
 
     Attributes:
         index: place of this fetcher among those of the spool, from 0.
         changed: call it when `status` has changed in a way that cannot wait half a second.
-        fail: call it with an error that a retry cannot mend: the whole query stops with it.
-        fault: call it with what nobody expected: this process life ends with it, and another begins.
-        orders: what the reader wants, for targets that it tells more than their settings.
-        note: tells the reader a JSON value; it is lost if the reader does not read.
+        fail: call it with an error that a retry cannot fix: the whole query stops with it.
+        fault: call it with an unexpected error: this process ends with it, and another one is started.
+        orders: what the source process wants, beyond the settings.
+        note: sends a JSON value to the source process; it is lost if that does not read.
     """
 
     index: int
@@ -273,7 +222,3 @@ class FetchContext:
     fault: Callable[[BaseException], None]
     orders: Orders = field(default_factory=Orders)
     note: Callable[[Any], None] = lambda _value: None
-
-
-TargetFactory = Callable[[Mapping[str, Any], FetchContext], FetchTarget]
-"""What `FetchPlan.target` names. It may raise `ConnectorError`; it does not reach the service."""

@@ -1,8 +1,8 @@
 """The background work of a stream: start the fetchers, admit what they publish, keep the spool in order.
 
-Two threads, so that long merges of id runs never hold up admission. An error that a retry cannot mend is kept and
-raised to Spark by the next call; a full disk is waited out. What is wrong with the source is told apart: it ends the
-fetching, and is raised only when all that came before was served, because the spool has the only copy of it.
+Two threads, so that long merges of id runs never hold up admission. An error that a retry cannot fix is raised to Spark
+by the next call; a full disk is waited out. An error of the source ends the fetching, and is raised only when all that
+came before was served, because the spool has the only copy of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from connectors.core.errors import (
     AccessDeniedError,
@@ -31,25 +31,25 @@ from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.state import COMMITS_KEPT
 from connectors.spool.store.disk_space import DiskReserve
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
-from connectors.spool.stream.freshness import Arrivals
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
+from connectors.spool.stream.freshness import Freshness
 from connectors.spool.stream.planning import bytes_between
-from connectors.spool.stream.warnings import CopyWatch, OutageLog
+from connectors.spool.stream.warnings import DuplicateWatch, OutageLog
 
-__all__ = ["Admission", "Fetching", "StartFetching", "Started"]
+__all__ = ["Background", "Fetching", "StartFetching", "Started"]
 
 _logger = logging.getLogger(__name__)
-_NO_ANSWER = frozenset({errno.ETIMEDOUT})
+_NO_ANSWER: Final = frozenset({errno.ETIMEDOUT})
 """What an object store raises that does not answer."""
-_SOURCE_ERRORS = (AccessDeniedError, CredentialsError, SourceGoneError)
+_SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
 """What ends the fetching, and is no reason not to serve what was fetched before."""
-_LONGEST_END = 5.0
+_LONGEST_END: Final = 5.0
 """Seconds in which a fetcher whose reader is gone has ended, for sure; those of ``fetch=external`` need not end."""
-_POLL = 0.1
-_FULL_DISK_POLL = 1.0
-_EXPIRE_EVERY = 5.0
-_MERGE_EVERY = 1.0
-_MERGE_LATER = 60.0
+_POLL: Final = 0.1
+_FULL_DISK_POLL: Final = 1.0
+_EXPIRE_EVERY: Final = 5.0
+_MERGE_EVERY: Final = 1.0
+_MERGE_LATER: Final = 60.0
 
 
 class Fetching(Protocol):
@@ -59,10 +59,10 @@ class Fetching(Protocol):
         """Let the fetchers fetch this many bytes more, in all, from now."""
 
     def status(self) -> Sequence[FetcherStatus]:
-        """How each of them stands, from memory."""
+        """Return the state of each, from memory."""
 
     def terminal_error(self) -> ConnectorError | None:
-        """The error that stops the query, if there is one."""
+        """Return the error that stops the query, if there is one."""
 
     def stop(self) -> None:
         """End the fetchers; what they hold is published or handed back."""
@@ -70,12 +70,7 @@ class Fetching(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What starting the fetchers gives.
-
-    Attributes:
-        fetching: the fetchers.
-        horizon: seconds for which ids are kept.
-    """
+    """The fetchers that were started, and the seconds for which ids are kept."""
 
     fetching: Fetching
     horizon: float
@@ -85,17 +80,11 @@ StartFetching = Callable[[Ledger, Callable[[], None]], Started]
 """Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published."""
 
 
-class Admission:
+class Background:
     """The background threads of one stream.
 
-    Args:
-        ledger: the spool's ledger.
-        start_fetching: called in a background thread, because it talks to the service; again where a full disk or a
-            store that does not answer ends it with `OSError`.
-        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        upkeep: how to keep the spool; its horizon is replaced by what `start_fetching` finds.
-        losses: what to do about damaged segments.
-        by_message_id: whether a copy is always a message that the source delivers again.
+    `start_fetching` is called in a thread, because it calls the service; again where a full disk or a store that does
+    not answer ends it with `OSError`. With `by_message_id` a duplicate is always a redelivery by the source.
     """
 
     def __init__(
@@ -103,26 +92,27 @@ class Admission:
         ledger: Ledger,
         start_fetching: StartFetching,
         max_spool_bytes: int,
-        upkeep: UpkeepSettings,
+        compaction: CompactionSettings,
         losses: Losses,
+        freshness: Freshness,
         *,
         by_message_id: bool = True,
     ) -> None:
-        self.arrivals = Arrivals()
-        self.changed = threading.Condition()
+        # All that the source ever delivered is admitted: there is a `source_error`, and nobody fetches.
+        self.complete = False
         self._ledger = ledger
         self._start_fetching = start_fetching
         self._max_spool_bytes = max_spool_bytes
-        self._upkeep_settings = upkeep
+        self._compaction_settings = compaction
         self._losses = losses
-        self._upkeep: Upkeep | None = None
+        self._freshness = freshness
+        self._compaction: Compaction | None = None
         self._fetching: Fetching | None = None
         self._highest_start = 0
         self._last_starts: tuple[int, ...] = ()
         self._error: ConnectorError | None = None
         self._source_error: ConnectorError | None = None
         self._fetching_ended: float | None = None
-        self._complete = False
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -130,21 +120,18 @@ class Admission:
         self._reserve = DiskReserve(ledger.store)
         self._disk_is_full = False
         self._outages = OutageLog(ledger.store.root)
-        self._copies = CopyWatch(ledger.store.root, by_message_id=by_message_id)
+        self._duplicates = DuplicateWatch(ledger.store.root, by_message_id=by_message_id)
         self._reported = threading.Event()
-        self._next_look = 0.0
+        self._next_list = 0.0
 
-    def admit_what_is_there(self) -> None:
-        """Admit all that earlier fetchers left, before the first answer; on a full disk that waits for the threads."""
+    def start(self) -> None:
+        """Admit all that earlier fetchers left, then start the threads; on a full disk they admit it."""
         try:
             self._losses.going_on(self._ledger.admit)
         except OSError as error:
             if not no_room(error):
                 raise
-
-    def start(self) -> None:
-        """Start the threads."""
-        for name, target in (("spool-admission", self._admit_until_stopped), ("spool-upkeep", self._start_and_merge)):
+        for name, target in (("spool-admission", self._admit_until_stopped), ("spool-merge", self._start_and_merge)):
             thread = threading.Thread(target=target, name=name, daemon=True)
             thread.start()
             self._threads.append(thread)
@@ -162,16 +149,16 @@ class Admission:
             self._reserve.release()
 
     def wake(self) -> None:
-        """Do what is due now."""
+        """Begin the next round now."""
         self._wake.set()
 
     def segment_reported(self) -> None:
-        """A fetcher says that it has published: look for new segments now."""
+        """List the inbox now: a fetcher reports that it has published."""
         self._reported.set()
         self._wake.set()
 
     def seen_start(self, position: int) -> None:
-        """Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
+        """Note that Spark asks from this position on: rows below it are no backlog any more (rule R6)."""
         if position not in self._last_starts[-1:]:
             self._last_starts = (*self._last_starts, position)[-COMMITS_KEPT:]
         if position > self._highest_start:
@@ -193,19 +180,14 @@ class Admission:
             raise error
 
     def source_error(self) -> ConnectorError | None:
-        """Why the source gives nothing more, if that is so; to be raised when all that it gave before was served."""
+        """Return why the source delivers nothing more, if so; to be raised when all that came before was served."""
         if self._source_error is not None or self._fetching is None:
             return self._source_error
         error = self._fetching.terminal_error()
         return error if isinstance(error, _SOURCE_ERRORS) else None
 
-    @property
-    def complete(self) -> bool:
-        """Whether all that the source ever gave is admitted: there is a `source_error`, and nobody fetches any more."""
-        return self._complete
-
     def free_bytes(self) -> int:
-        """How many bytes more may be fetched: at least one when nothing above the highest start is left (rule R6)."""
+        """Return how many bytes more may be fetched: at least one when nothing is above the highest start (rule R6)."""
         with self._ledger.lock:
             state = self._ledger.state
             start = min(max(self._highest_start, state.oldest), state.head)
@@ -214,19 +196,14 @@ class Admission:
             used = bytes_between(state, start, state.head, self._ledger.kept_sizes)
             return max(self._max_spool_bytes - used, 0)
 
-    def _admit_until_stopped(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.wait(_POLL)
-            self._wake.clear()
-            if not self._guarded(self._round):
-                return
+    # The thread that merges.
 
     def _start_and_merge(self) -> None:
         while self._guarded(self._start) and self._fetching is None and self._source_error is None:
             # A full disk, or a store that does not answer: it is waited out, and nothing is fetched before.
             if self._stopping.wait(_FULL_DISK_POLL):
                 return
-        while self._upkeep is not None and not self._stopping.wait(_MERGE_EVERY):
+        while self._compaction is not None and not self._stopping.wait(_MERGE_EVERY):
             if not self._guarded(self._merge):
                 return
 
@@ -234,12 +211,12 @@ class Admission:
         try:
             started = self._start_fetching(self._ledger, self.segment_reported)
         except _SOURCE_ERRORS as error:
-            # How long ids count is not known, so the longest time there is.
-            self._upkeep = Upkeep(self._ledger, self._upkeep_settings)
+            # How long ids count is unknown, so the longest time there is.
+            self._compaction = Compaction(self._ledger, self._compaction_settings)
             self._source_error = error
             self._wake.set()
             return
-        self._upkeep = Upkeep(self._ledger, replace(self._upkeep_settings, horizon=started.horizon))
+        self._compaction = Compaction(self._ledger, replace(self._compaction_settings, horizon=started.horizon))
         self._fetching = started.fetching
         if self._stopping.is_set():
             started.fetching.stop()
@@ -247,57 +224,96 @@ class Admission:
 
     def _merge(self) -> None:
         try:
-            while self._upkeep is not None and not self._stopping.is_set() and self._upkeep.merge():
+            while self._compaction is not None and not self._stopping.is_set() and self._compaction.merge():
                 pass
         except OSError as error:
             if not no_room(error):
                 raise
-            # Merged runs are looked up faster, and nothing depends on that.
+            # Merged runs are searched faster, and nothing depends on that.
             self._stopping.wait(_MERGE_LATER)
 
-    def _round(self) -> None:
-        """Admit what there is, keep the spool in order, and tell the fetchers how much room is left."""
-        over, fetching = self._fetching_is_over(), self._fetching
+    # The thread that admits.
+
+    def _admit_until_stopped(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.wait(_POLL)
+            self._wake.clear()
+            if not self._guarded(self._do_round):
+                return
+
+    def _do_round(self) -> None:
+        """Do the steps of one round: free, admit, report, compact, grant."""
+        ended, fetching = self._fetching_has_ended(), self._fetching
+        # Before admission: what these report as durable is there to be admitted.
         fetchers = () if fetching is None else fetching.status()
+        if self._disk_is_full or any(isinstance(one.error, SpoolFullError) for one in fetchers):
+            # First: it makes the room that the records of what is admitted need.
+            self._compact(urgent=True)
+        admitted_at = self._admit()
         healthy = fetching is not None and all(one.healthy and not one.paused for one in fetchers)
-        if self._upkeep is not None and (self._disk_is_full or any(_is_full(one) for one in fetchers)):
-            # First of all: it makes the room that the records of what is admitted need.
-            self._upkeep.step(urgent=True, read_from=self.read_from)
-        before, newest = self._ledger.state.ordinal, self._ledger.state.published
-        looked = self._look()
-        now = time.monotonic()
-        self._outages.see(now, fetchers)
-        with self.changed:
-            admitted = self._ledger.admitted_since(before)
-            for entry in admitted:
-                self.arrivals.admitted(now, entry.published, entry.kept)
-                if not entry.quarantined:
-                    self._copies.admitted(rows=entry.rows, kept=entry.kept)
-            self._copies.compare(admitted, newest)
-            # What a fetcher had made durable by its last report was there to be admitted when this round looked.
-            known = [one.settled_at for one in fetchers if one.settled_at is not None]
-            self.arrivals.round_ended(now, healthy=healthy, settled=min(known, default=now) if looked else 0.0)
-            self._complete = self._complete or (over and looked)
-            self.changed.notify_all()
-        if self._upkeep is not None:
-            self._upkeep.step(read_from=self.read_from)
-            if looked and now >= self._next_expiry:
-                self._next_expiry = now + _EXPIRE_EVERY
-                self._upkeep.expire()
+        self._report(fetchers, admitted_at, healthy=healthy, ended=ended)
+        self._compact(urgent=False)
+        self._expire(admitted_at)
         if fetching is not None:
             fetching.allow(self._losses.going_on(self.free_bytes))
         self._disk_is_full = False
         self._reserve.keep()
 
-    def _fetching_is_over(self) -> bool:
-        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
+    def _admit(self) -> float | None:
+        """Admit what is published, if a fetcher has reported something or it is time to list the inbox anyway.
 
         Returns:
-            Whether it is lost, and nobody publishes any more, here or in what is left of the query before this one.
+            When all that was published was admitted; None if the inbox was not listed.
+        """
+        state, now = self._ledger.state, time.monotonic()
+        before, newest = state.ordinal, state.published
+        listed = self._reported.is_set() or now >= self._next_list
+        if listed:
+            self._reported.clear()
+            self._ledger.admit()
+            self._next_list = now + self._ledger.store.look_seconds
+        now = time.monotonic()
+        with self._freshness.changed:
+            admitted = self._ledger.admitted_since(before)
+            for entry in admitted:
+                self._freshness.admitted(now, entry.published, entry.kept)
+                if not entry.quarantined:
+                    self._duplicates.admitted(rows=entry.rows, kept=entry.kept)
+            self._duplicates.compare(admitted, newest)
+        return now if listed else None
+
+    def _report(
+        self, fetchers: Sequence[FetcherStatus], admitted_at: float | None, *, healthy: bool, ended: bool
+    ) -> None:
+        """Report to the log and to the waiting calls of Spark."""
+        now = time.monotonic()
+        self._outages.see(now, fetchers)
+        settled = 0.0
+        if admitted_at is not None:
+            settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
+        with self._freshness.changed:
+            self._freshness.round_ended(now, healthy=healthy, settled=settled)
+            self.complete = self.complete or (ended and admitted_at is not None)
+            self._freshness.changed.notify_all()
+
+    def _compact(self, *, urgent: bool) -> None:
+        if self._compaction is not None:
+            self._compaction.step(urgent=urgent, read_from=self.read_from)
+
+    def _expire(self, admitted_at: float | None) -> None:
+        """Drop old ids now and then; only when all that was published is admitted."""
+        if self._compaction is not None and admitted_at is not None and admitted_at >= self._next_expiry:
+            self._next_expiry = admitted_at + _EXPIRE_EVERY
+            self._compaction.expire()
+
+    def _fetching_has_ended(self) -> bool:
+        """End all fetchers when the source of one is lost, so that there is an end to what is served before its error.
+
+        True if nobody publishes any more, here or in what is left of an earlier run of the query.
         """
         error = self.source_error()
-        if error is None or self._complete:
-            return self._complete
+        if error is None or self.complete:
+            return self.complete
         if self._fetching_ended is None:
             _logger.warning("%s The rows in the spool are served first; then the query stops.", error)
             if self._fetching is not None:
@@ -308,38 +324,35 @@ class Admission:
         waited = time.monotonic() - self._fetching_ended
         return waited > _LONGEST_END or not any(store.is_locked(f"inbox/{name}") for name in store.list("inbox"))
 
-    def _look(self) -> bool:
-        """Admit what there is, if a fetcher has reported something or it is time to look by oneself."""
-        now = time.monotonic()
-        if not self._reported.is_set() and now < self._next_look:
-            return False
-        self._reported.clear()
-        self._ledger.admit()
-        self._next_look = now + self._ledger.store.look_seconds
-        return True
+    # Errors of both threads.
 
     def _guarded(self, work: Callable[[], None]) -> bool:
-        """Do background work; False if it ended with an error that a retry cannot mend, which is kept."""
+        """Do background work; False if it ended with an error that a retry cannot fix, which `check` raises."""
         try:
             with while_newest(self._ledger.store, self._ledger.claim):
                 work()
         except ConnectorError as error:
-            self._keep(error)
-        except OSError as error:
-            if no_room(error):
+            self._fail(error)
+        except BaseException as error:  # noqa: BLE001 - nothing may end in silence in a thread; it is raised to Spark
+            if isinstance(error, OSError) and no_room(error):
                 self._make_room()
                 return True
-            if error.errno in _NO_ANSWER:
+            if isinstance(error, OSError) and error.errno in _NO_ANSWER:
                 _logger.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
                 self._stopping.wait(_FULL_DISK_POLL)
                 return True
-            self._keep(_unexpected(error, self._ledger.store.root))
-        except BaseException as error:  # noqa: BLE001 - nothing may end in silence in a thread; it is raised to Spark
-            self._keep(_unexpected(error, self._ledger.store.root))
+            wrapped = SpoolError(
+                "SPOOL_BACKGROUND_FAILED",
+                f"The background work of the spool ended with {type(error).__name__}: {error}",
+                self._ledger.store.root,
+                "Restart the query. If it happens again, report it with the driver's log.",
+            )
+            wrapped.__cause__ = error
+            self._fail(wrapped)
         return self._error is None
 
     def _make_room(self) -> None:
-        """Let go of the reserve, so that the next round can record what it frees; wait when that is not enough."""
+        """Release the reserve, so that the next round can record what it frees; wait when that is not enough."""
         if not self._disk_is_full:
             _logger.warning("%s", full_disk_error(self._ledger.store.root))
             self._disk_is_full = True
@@ -348,23 +361,7 @@ class Admission:
         else:
             self._stopping.wait(_FULL_DISK_POLL)
 
-    def _keep(self, error: ConnectorError) -> None:
-        with self.changed:
+    def _fail(self, error: ConnectorError) -> None:
+        with self._freshness.changed:
             self._error = self._error or error
-            self.changed.notify_all()
-
-
-def _is_full(status: FetcherStatus) -> bool:
-    """Whether a fetcher has no room on the disk."""
-    return isinstance(status.error, SpoolFullError)
-
-
-def _unexpected(error: BaseException, root: str) -> SpoolError:
-    wrapped = SpoolError(
-        "SPOOL_BACKGROUND_FAILED",
-        f"The background work of the spool ended with {type(error).__name__}: {error}",
-        root,
-        "Restart the query. If it happens again, report it with the driver's log.",
-    )
-    wrapped.__cause__ = error
-    return wrapped
+            self._freshness.changed.notify_all()

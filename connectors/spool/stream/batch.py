@@ -1,7 +1,6 @@
-"""Batch reads of a spool: the rows it keeps, without becoming its writer, also beside a running query (rules R4, R5).
+"""Batch reads of a spool: the admitted rows that are not freed yet, also beside a running query (rules R4, R5).
 
-Nothing of the spool is changed. What is read are admitted rows that are not freed yet; a running query frees those
-that are committed and that it has read, less the last two batches and ``spoolRetention``.
+Nothing of the spool is changed.
 """
 
 from __future__ import annotations
@@ -18,21 +17,18 @@ from connectors.spool.ledger.state import Layout, LedgerState
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import Slice, plan
-from connectors.spool.stream.reader import KeptRows, read_slices
+from connectors.spool.stream.reader import SpoolRows, read_slices
 
-__all__ = ["KeptRange", "plan_kept_rows", "read_kept_rows"]
+__all__ = ["SpoolRange", "plan_spool_rows", "read_spool_rows"]
 
 _OWNER = "batch"
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRange:
-    """Which rows of a spool to read, and how to cut them into partitions.
+class SpoolRange:
+    """Which rows of a spool to read, and how to cut them into partitions (rule R5).
 
-    Attributes:
-        start: where to begin: ``earliest``, ``committed``, ``latest`` or a position.
-        end: the position after the last row, or one of these words.
-        partition_bytes, max_partitions: as in rule R5.
+    Start and end are positions, the end excluded, or ``earliest``, ``committed`` or ``latest``.
     """
 
     start: str | int
@@ -41,41 +37,36 @@ class KeptRange:
     max_partitions: int
 
 
-def plan_kept_rows(
-    root: str, connector: str, sources: tuple[str, ...], wanted: KeptRange, access: StoreAccess | None = None
+def plan_spool_rows(
+    root: str, connector: str, sources: tuple[str, ...], wanted: SpoolRange, access: StoreAccess | None = None
 ) -> list[list[Slice]]:
-    """The partitions of a batch read.
-
-    Args:
-        root: the location of the spool.
-        connector: the format that must have filled it.
-        sources: full names of the subscriptions that it must have been filled from.
-        wanted: the rows.
-        access: how to reach the object store that the spool is on.
+    """Plan the partitions of a batch read of a spool that this connector must have filled from these sources.
 
     Raises:
         SpoolError: there is no spool, it belongs to other sources, or this user may not read it.
-        SpoolDamagedError: its ledger, or a segment that had to be looked at, is damaged.
+        SpoolDamagedError: its ledger, or a segment that had to be read, is damaged.
         OffsetError: a position lies above the end of the spool, or the range goes backwards.
         DataLossError: rows of the range were freed.
     """
     store = open_store(root, _OWNER, access)
+    layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
     with reading_errors(root):
         spool = _identity(store, connector, sources).spool
         state = read_state(store, spool)
         while True:
             try:
-                return _plan(store, state, wanted)
+                first, end = _range(state, wanted, root)
+                return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))
             except SpoolDamagedError:
-                # A running query may have freed a segment between the look at the ledger and the look at the segment.
+                # A running query may have freed a segment after the ledger was read.
                 newer = read_state(store, spool)
                 if newer.oldest <= state.oldest:
                     raise
                 state = newer
 
 
-def read_kept_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:
-    """The rows of a partition, in order; runs in tasks.
+def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
+    """Read the rows of a partition, in order; runs in tasks.
 
     Raises:
         DataLossError: they were freed since they were planned.
@@ -99,7 +90,7 @@ def read_kept_rows(root: str, slices: Sequence[Slice], access: StoreAccess | Non
 
 
 def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
-    """Who the spool is. It may have been moved or copied: nothing is written, so that does no harm."""
+    """Return the identity of the spool, which may have been moved or copied: nothing is written."""
     identity = read_identity(store)
     if identity is None:
         raise SpoolError(
@@ -119,21 +110,10 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
     return identity
 
 
-def _plan(store: Store, state: LedgerState, wanted: KeptRange) -> list[list[Slice]]:
-    first, end = _range(state, wanted, store.root)
-    layout = Layout(0, wanted.partition_bytes, wanted.max_partitions)
-    return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))
-
-
-def _range(state: LedgerState, wanted: KeptRange, where: str) -> tuple[int, int]:
-    """The positions that a range stands for; words never make it go backwards.
-
-    Raises:
-        OffsetError: a position lies above the end of the spool, or the range goes backwards.
-        DataLossError: its first rows were freed.
-    """
-    words = {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
-    first, end = (words[each] if isinstance(each, str) else each for each in (wanted.start, wanted.end))
+def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int]:
+    """Return the positions that a range stands for; names of positions never make it go backwards."""
+    named = {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
+    first, end = (named[side] if isinstance(side, str) else side for side in (wanted.start, wanted.end))
     for name, position in (("startingPosition", first), ("endingPosition", end)):
         if position > state.head:
             raise OffsetError(

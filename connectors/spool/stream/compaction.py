@@ -1,8 +1,6 @@
-"""Upkeep of a spool: writing id runs, freeing segments, forgetting fetchers and old ids (rules R2, R6 and R8).
+"""Compaction of a spool: writing id runs, freeing segments, forgetting fetchers and old ids (rules R2, R6 and R8).
 
 The order is always: make durable, record, delete. A crash in between leaves files that the next start deletes.
-
-How old files are, by the store's own clock: what a process must know of the time before its start.
 """
 
 from __future__ import annotations
@@ -23,36 +21,25 @@ from connectors.spool.segments.dedup_index import PORTIONS
 from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.store.base import Store
 
-__all__ = [
-    "Clock",
-    "CommittedAges",
-    "FileAges",
-    "Upkeep",
-    "UpkeepSettings",
-    "expired_runs",
-    "free_limit",
-    "freeable",
-    "runs_to_merge",
-]
-
+__all__ = ["Compaction", "CompactionSettings", "expired_runs", "freeable", "runs_to_merge"]
 
 Clock = Callable[[], float]
 """Seconds that only grow, as `time.monotonic`."""
 
-_STEPS: Final = 1000
-"""So many commits are noted, at most, in the time for which rows are kept; a batch is held that much longer."""
+_MAX_COMMITS_NOTED: Final = 1000
+"""In the time for which rows are kept; a batch is kept that much longer."""
+_MICROSECONDS: Final = 1_000_000
+_PATIENCE = 600.0
+"""So long a folder without segments is left to a fetcher that says it holds it and cannot be checked from here: it may
+only have had nothing to do, and closing its folder would hand back what it receives next."""
+_CLEARING_SECONDS: Final = 60.0
 
 
 class FileAges:
-    """Ages of files that were there when their folder was first asked about.
+    """Ages of files that existed when their folder was first asked about.
 
-    A file's age is told by times of the store alone: its own, and that of the newest record, which was written a moment
-    ago; from then on by a monotonic clock. So no two clocks are compared, and an age is never too high.
-
-    Args:
-        store: where the spool is.
-        epoch: of the writer.
-        clock: see `Clock`.
+    They come from times of the store alone: the file's, and that of the newest record, which was written a moment ago;
+    from then on from a monotonic clock. So no two clocks are compared, and an age is never too high.
     """
 
     def __init__(self, store: Store, epoch: int, clock: Clock = time.monotonic) -> None:
@@ -62,33 +49,23 @@ class FileAges:
         self._folders: dict[str, tuple[float, dict[str, float]]] = {}
 
     def age(self, name: str) -> float:
-        """Seconds since a file was written; 0 for one that was not there.
-
-        Raises:
-            OSError: the store does not answer.
-        """
+        """Return the seconds since a file was written; 0 for one that did not exist. OSError: the store is silent."""
         folder, _, file = name.rpartition("/")
         if folder not in self._folders:
-            # Before the look, so that an age is rather too low.
+            # Before the list, so that an age is rather too low.
             newest = max(self._store.written(f"ledger/{self._epoch}").values(), default=0.0)
             now = self._clock()
             times = self._store.written(folder)
-            self._folders[folder] = now, {each: newest - at for each, at in times.items()}
-        looked_at, ages = self._folders[folder]
-        return max(ages[file] + self._clock() - looked_at, 0.0) if file in ages else 0.0
+            self._folders[folder] = now, {other: newest - at for other, at in times.items()}
+        listed_at, ages = self._folders[folder]
+        return max(ages[file] + self._clock() - listed_at, 0.0) if file in ages else 0.0
 
 
-class CommittedAges:
+class Retention:
     """Which segments were committed long enough ago (option ``spoolRetention``).
 
     A commit has no time in the ledger, so this notes when it sees one. What was committed before the start is out of
     retention when its file is that old: else a query that runs for a while each hour would never free anything.
-
-    Args:
-        retention: seconds for which rows are kept after their commit.
-        committed: the highest position committed at the start.
-        files: ages of the segments' files.
-        clock: see `Clock`.
     """
 
     def __init__(self, retention: float, committed: int, files: FileAges, clock: Clock = time.monotonic) -> None:
@@ -100,39 +77,24 @@ class CommittedAges:
         self._passed = 0
 
     def note(self, state: LedgerState) -> None:
-        """Take note of what is committed by now; to be called often."""
+        """Note what is committed by now; to be called often."""
         now, committed = self._clock(), state.committed
         while self._noted and self._noted[0][0] <= now - self._retention:
             self._passed = self._noted.popleft()[1]
         newest_at, newest = self._noted[-1] if self._noted else (float("-inf"), self._passed)
-        if committed > newest and now - newest_at >= self._retention / _STEPS:
+        if committed > newest and now - newest_at >= self._retention / _MAX_COMMITS_NOTED:
             self._noted.append((now, committed))
 
-    def may_go(self, entry: SegmentEntry) -> bool:
-        """Whether all rows of a segment were committed so long ago.
-
-        Raises:
-            OSError: the store does not answer.
-        """
+    def is_over(self, entry: SegmentEntry) -> bool:
+        """Whether all rows of a segment were committed so long ago. OSError: the store does not answer."""
         if not self._retention or entry.end <= self._passed:
             return True
         return entry.end <= self._before and self._files.age(entry.name) >= self._retention
 
 
-_MICROSECONDS = 1_000_000
-
-_PATIENCE = 600.0
-"""So long a folder without segments is left to a fetcher that says it holds it and cannot be looked at from here: it
-may only have had nothing to do, and to close its folder would give back what it receives next."""
-
-
-_CLEARING_SECONDS = 60.0
-"""How often temporary files are looked through; the start of a writer does it too."""
-
-
 @dataclass(frozen=True, slots=True)
-class UpkeepSettings:
-    """What upkeep goes by.
+class CompactionSettings:
+    """What is kept in a spool, and for how long.
 
     Attributes:
         retention: seconds for which rows are kept after their commit.
@@ -141,8 +103,8 @@ class UpkeepSettings:
         free_bytes: or as soon as they hold this many bytes.
         recent_ids: ids in memory at which they are written as a run.
         merge: how many runs of one size are merged into one.
-        merged_ids: so large, or a quarter of all ids if that is more, a merged run may be: while it is written, its
-            ids are on disk twice.
+        merged_ids: the largest merged run, or a quarter of all ids if that is more: while it is written, its ids are
+            on disk twice.
         max_id_bytes: bytes of id runs at which the query stops; no id is forgotten early.
     """
 
@@ -156,23 +118,17 @@ class UpkeepSettings:
     max_id_bytes: int = 64 << 30
 
 
-class Upkeep:
-    """Upkeep of one ledger, by its writer.
+class Compaction:
+    """Compaction of one ledger, by its writer."""
 
-    Args:
-        ledger: of the spool.
-        settings: what to go by.
-        clock: tells how long ago something was.
-    """
-
-    def __init__(self, ledger: Ledger, settings: UpkeepSettings, clock: Clock = time.monotonic) -> None:
+    def __init__(self, ledger: Ledger, settings: CompactionSettings, clock: Clock = time.monotonic) -> None:
         self._ledger = ledger
         self._settings = settings
         files = FileAges(ledger.store, ledger.claim.epoch, clock)
-        self._committed = CommittedAges(settings.retention, ledger.state.committed, files, clock)
+        self._retention = Retention(settings.retention, ledger.state.committed, files, clock)
         self._files, self._clock = files, clock
+        # When the last id of each run that was written since the start was admitted.
         self._admitted_at: dict[str, float] = {}
-        """When the last id of each run that was written since the start was admitted."""
         self._names = itertools.count()
         self._next_look = 0.0
         self._next_clearing = time.monotonic() + _CLEARING_SECONDS
@@ -182,21 +138,21 @@ class Upkeep:
             ledger.index.set_horizon(settings.horizon)
 
     def step(self, *, urgent: bool = False, read_from: int | None = None) -> None:
-        """Do what is due: write ids, free segments, forget fetchers, drop expired runs.
+        """Do what is due: write ids, free segments, forget fetchers, delete temporary files.
 
-        Args:
-            urgent: the disk is full: free what may be freed, however little it is.
-            read_from: the lowest position that a query may still read; None where nothing reads.
+        On a full disk it is urgent: free what may be freed, however little it is. `read_from` is the lowest position
+        that a query may still read; None where nothing reads.
 
         Raises:
             SpoolFencedError: another writer took the spool over.
+            SpoolFullError: the ids take more than `max_id_bytes`.
             OSError: the disk refused; nothing was lost, and the next step tries again.
         """
         with self._ledger.lock:
             self._ledger.settle()
             state, settings = self._ledger.state, self._settings
-            self._committed.note(state)
-            due = freeable(state, self._committed.may_go, read_from)
+            self._retention.note(state)
+            due = freeable(state, self._retention.is_over, read_from)
             recent = sum(len(recent) for _, recent in self._ledger.index.recent())
             enough = len(due) >= settings.free_segments or sum(entry.bytes for entry in due) >= settings.free_bytes
             enough = enough or (urgent and bool(due))
@@ -204,11 +160,14 @@ class Upkeep:
                 self._write_recent()
                 self._free(due if enough else [])
             self._forget_fetchers()
-            self._clear_temporary()
+            if time.monotonic() >= self._next_clearing:
+                # What killed fetchers had half written; a start does it too, but a query may run for months.
+                self._next_clearing = time.monotonic() + _CLEARING_SECONDS
+                clear_temporary(self._ledger.store)
             self._check_size()
 
     def expire(self) -> None:
-        """Drop the ids that cannot come again. The caller has just admitted all that there was.
+        """Drop the ids that cannot be redelivered. The caller has just admitted all that there was.
 
         By publish times alone, those of a backlog would go at once: it spans hours, and is read in seconds. So they
         also stay for the horizon after their admission.
@@ -222,16 +181,12 @@ class Upkeep:
                 self._ledger.index.drop_recent(state.published - int(horizon * _MICROSECONDS), long_ago)
 
     def _run_admitted_at(self, run: RunEntry) -> float:
-        """By the clock, when the last id of a run was admitted; for one from before the start, when it was written."""
-        found = self._admitted_at.get(run.name)
-        return self._clock() - self._files.age(run_name(run.name)) if found is None else found
+        """Return when the last id of a run was admitted; for a run from before the start, when it was written."""
+        at = self._admitted_at.get(run.name)
+        return self._clock() - self._files.age(run_name(run.name)) if at is None else at
 
     def merge(self) -> bool:
-        """Merge runs of one size, if there are enough. May take long; admission goes on meanwhile.
-
-        Returns:
-            Whether runs were merged.
-        """
+        """Merge runs of one size, if there are enough; return whether that was so. Admission continues meanwhile."""
         ledger = self._ledger
         with ledger.lock:
             chosen = runs_to_merge(ledger.state.runs, self._settings)
@@ -295,7 +250,7 @@ class Upkeep:
                 self._last_freed |= {entry.fetcher: entry.number for entry in due}
 
     def _forget_fetchers(self) -> None:
-        """Remove the folders of fetchers that are gone, once all their segments are freed."""
+        """Remove the folders of fetchers that have ended, once all their segments are freed."""
         ledger, state = self._ledger, self._ledger.state
         now = time.monotonic()
         if now < self._next_look:
@@ -321,18 +276,12 @@ class Upkeep:
             ledger.store.sync_folder("inbox")
             ledger.append({"forget": gone})
 
-    def _clear_temporary(self) -> None:
-        """Delete what fetchers that were killed had half written: a query may run for months."""
-        now = time.monotonic()
-        if now >= self._next_clearing:
-            self._next_clearing = now + _CLEARING_SECONDS
-            clear_temporary(self._ledger.store)
-
     def _check_size(self) -> None:
         most = self._settings.max_id_bytes
-        if sum(run.bytes for run in self._ledger.state.runs) > most:
-            self.expire()
         size = sum(run.bytes for run in self._ledger.state.runs)
+        if size > most:
+            self.expire()
+            size = sum(run.bytes for run in self._ledger.state.runs)
         if size > most:
             raise SpoolFullError(
                 "SPOOL_ID_INDEX_FULL",
@@ -345,35 +294,32 @@ class Upkeep:
         return f"{self._ledger.claim.epoch}-{next(self._names)}"
 
 
-def free_limit(state: LedgerState) -> int:
-    """Rows below this position are committed and not of the last two committed batches (rule R6)."""
-    return state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
-
-
 def freeable(
     state: LedgerState, out_of_retention: Callable[[SegmentEntry], bool], read_from: int | None = None
 ) -> list[SegmentEntry]:
-    """The oldest segments that lie wholly below the free limit and what is still read, and are out of retention.
+    """Return the oldest segments that may be freed (rule R6).
 
-    A query with an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
+    They lie wholly below the last two committed batches and what is still read, and are out of retention. A query with
+    an older checkpoint, or from the earliest row, reads below what an earlier one has committed.
     """
-    limit = free_limit(state) if read_from is None else min(free_limit(state), read_from)
+    limit = state.commits[0] if len(state.commits) == COMMITS_KEPT else 0
+    limit = limit if read_from is None else min(limit, read_from)
     return list(itertools.takewhile(lambda entry: entry.end <= limit and out_of_retention(entry), state.segments))
 
 
 def expired_runs(state: LedgerState, horizon: float) -> list[RunEntry]:
-    """The runs whose last message was published longer than the horizon before the service's time."""
+    """Return the runs whose last message was published longer than the horizon before the service's time."""
     if state.published is None:
         return []
     newest = state.published - int(horizon * _MICROSECONDS)
     return [run for run in state.runs if run.published is not None and run.published[1] < newest]
 
 
-def runs_to_merge(runs: Sequence[RunEntry], settings: UpkeepSettings) -> list[RunEntry]:
-    """Runs of one name space and size class that make one run, and that expire within one portion of the horizon.
+def runs_to_merge(runs: Sequence[RunEntry], settings: CompactionSettings) -> list[RunEntry]:
+    """Choose runs of one name space and size class that expire within one portion of the horizon.
 
-    A run expires with its last message, so how far its first one lies back does not matter: a copy that came late
-    keeps no run apart from the others.
+    A run expires with its last message, so how old its first one is does not matter: a late duplicate keeps no run
+    apart from the others.
     """
     count, portion = settings.merge, settings.horizon * _MICROSECONDS / PORTIONS
     most = max(settings.merged_ids, sum(run.ids for run in runs) // 4)

@@ -1,4 +1,4 @@
-"""A stream over a spool: what a reader answers when Spark calls it, in terms of the ledger (rules R4 to R8).
+"""A stream over a spool: what a reader returns to Spark, in terms of the ledger (rules R4 to R8).
 
 Only the source process of a query has one. It holds the ledger and the fetchers; calls of Spark are answered from
 memory, except where an answer must be fresh: the first one, and those of Trigger.AvailableNow and Trigger.Once.
@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
@@ -27,41 +27,34 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store import open_store
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Admission, StartFetching
-from connectors.spool.stream.compaction import UpkeepSettings
-from connectors.spool.stream.freshness import QuietWatch
+from connectors.spool.stream.background import Background, StartFetching
+from connectors.spool.stream.compaction import CompactionSettings
+from connectors.spool.stream.freshness import Freshness, Reason
 from connectors.spool.stream.planning import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
 
 __all__ = ["SpoolStream", "StreamSettings"]
 
 _logger = logging.getLogger(__name__)
-_WATCH_EVERY = 0.5
-_WAIT_STEP = 0.5
-_SETTLE = 0.5
-_OWNER_BYTES = 8
+_WATCH_EVERY: Final = 0.5
+_SETTLE: Final = 0.5
+_OWNER_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What a stream goes by; sizes in bytes, times in seconds.
+    """Settings of a stream; sizes in bytes, times in seconds.
 
     Attributes:
-        root: the location of the spool.
-        connector: the format, for identity and errors.
         sources: full names of the subscriptions.
         fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
         starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
         partition_bytes, max_partitions: how batches are cut (rule R5).
-        max_bytes_per_trigger: most bytes of a batch; None for no limit.
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         publish_period: at the latest so long after its first row a segment is published.
         start_timeout: longest wait of the first answer.
-        available_now_quiet: so long must healthy streams bring nothing old before a bounded run ends.
-        available_now_max_wait: so long without anything old ends a bounded run in any case.
-        upkeep: how to keep the spool in order.
-        by_message_id: whether copies are told by the source's own ids; producers may publish one of another id again.
-        access: how to reach the object store that the spool is on.
-        take_over: take the lease of such a spool at once, whoever holds it (rule R7).
+        available_now_quiet, available_now_max_wait: see `Freshness`.
+        by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
+        take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
     """
 
     root: str
@@ -77,7 +70,7 @@ class StreamSettings:
     start_timeout: float
     available_now_quiet: float
     available_now_max_wait: float
-    upkeep: UpkeepSettings
+    compaction: CompactionSettings
     by_message_id: bool = True
     access: StoreAccess | None = None
     take_over: bool = False
@@ -85,10 +78,6 @@ class StreamSettings:
 
 class SpoolStream:
     """The stream of one query. Its methods are called by one thread, as Spark does.
-
-    Args:
-        settings: see there.
-        start_fetching: starts the fetchers; called in a background thread.
 
     Raises:
         SpoolError: the spool is in use, damaged, moved, or belongs to another source.
@@ -99,78 +88,64 @@ class SpoolStream:
         jvm = spark_pid()
         self._lock, self._ledger = _open(settings, jvm)
         self._stopped = threading.Event()
-        watch = (process_gone(jvm), self._stopped)
-        threading.Thread(target=_end_with, args=watch, name="parent-watch", daemon=True).start()
+        threading.Thread(target=self._end_with, args=(process_gone(jvm),), name="parent-watch", daemon=True).start()
         self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
-        self._admission = Admission(
+        self._freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
+        self._background = Background(
             self._ledger,
             start_fetching,
             settings.max_spool_bytes,
-            settings.upkeep,
+            settings.compaction,
             self._losses,
+            self._freshness,
             by_message_id=settings.by_message_id,
         )
         self._resolved: int | None = None
         self._answered = False
-        self._quiet: QuietWatch | None = None
+        self._is_bounded = False
         self._bound: int | None = None
         try:
             with disk_errors(settings.root):
-                self._admission.admit_what_is_there()
+                self._background.start()
         except BaseException:
             self._stopped.set()
             self._lock.release()
             raise
-        self._admission.start()
 
     def prepare_for_available_now(self) -> None:
-        """From now on the stream ends when everything published before now has been answered."""
-        self._begin_bounded_run()
+        """Let the stream end when everything published before now has been returned."""
+        self._is_bounded = True
+        published = self._ledger.state.published or 0
+        with self._freshness.changed:
+            self._freshness.begin(time.monotonic(), max(published, time.time_ns() // 1000))
 
     def latest_offset(self, start: Mapping[str, Any], max_rows: int | None) -> Offset:
-        """The end of the next batch that begins at `start`.
+        """Return the end of the next batch that begins at `start`; `start` itself if there is nothing new.
 
-        Args:
-            start: the sentinel or an offset of this spool.
-            max_rows: most rows of the batch; None for all that are there (Trigger.Once).
-
-        Returns:
-            An offset; `start` itself if there is nothing new.
+        A batch has at most `max_rows`; None means all rows that there are (Trigger.Once).
 
         Raises:
             OffsetError: the spool does not know the offset.
             DataLossError: rows above it were freed, and that is not given up.
             ConnectorError: what ended the fetchers or the background work; what is wrong with the source only when
-                nothing that it gave is left to be read.
+                nothing that it delivered is left to be read.
         """
         self._check()
         first = self._losses.begin(self._start_position(start))
-        self._admission.seen_start(first)
-        once = max_rows is None and self._quiet is None
+        self._background.seen_start(first)
+        once = max_rows is None and not self._is_bounded
         if once:
-            self._begin_bounded_run()
+            self.prepare_for_available_now()
         try:
             self._wait_until_fresh(first, everything=max_rows is None)
             self._drain_lost_source(first, everything=max_rows is None)
-            return self._losses.going_on(lambda: self._answer(start, first, max_rows))
+            return self._losses.going_on(lambda: self._offset_of_end(start, first, max_rows))
         finally:
             if once:
-                self._quiet = self._bound = None
-
-    def _answer(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
-        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
-            state = self._ledger.state
-            check_range(state, first, state.head, self._where)
-            end = self._end(first, max_rows)
-            if end == first and not is_sentinel(start):
-                return ordered(start)
-            offset = offset_at(state, end)
-            if is_sentinel(start):
-                offset[START_KEY] = offset_at(state, first)
-            return ordered(offset)
+                self._is_bounded, self._bound = False, None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Slice]]:
-        """The partitions of the batch between two offsets: a pure function of them and the ledger.
+        """Cut the batch between two offsets into partitions: a pure function of them and the ledger.
 
         Raises:
             OffsetError: the spool does not know an offset.
@@ -184,7 +159,7 @@ class SpoolStream:
         with while_newest(self._ledger.store, self._ledger.claim):
             first, last = self._position(start), self._position(end)
             first = max(first, min(self._losses.begin(first), last))
-            self._admission.seen_start(first)
+            self._background.seen_start(first)
             self._losses.check(first, last)
             return self._losses.going_on(lambda: self._plan(first, last))
 
@@ -196,7 +171,7 @@ class SpoolStream:
             return plan(state, first, last, self._ledger.kept_sizes)
 
     def commit(self, end: Mapping[str, Any]) -> None:
-        """Spark has committed all rows below an offset; they may be freed after the margin."""
+        """Record that Spark has committed all rows below an offset; they may be freed after the margin."""
         if is_sentinel(end):
             return
         position = self._position(end)
@@ -205,22 +180,29 @@ class SpoolStream:
             self._ledger.commit(position)
         except OSError as error:
             _logger.warning("The commit of position %d was not recorded: %s", position, error)
-        self._admission.wake()
+        self._background.wake()
 
     def report_latest_offset(self) -> Offset:
-        """The head of the ledger."""
+        """Return the head of the ledger."""
         with self._ledger.lock:
             return ordered(offset_at(self._ledger.state, self._ledger.state.head))
 
     def stop(self) -> None:
-        """End the fetchers and give the spool back."""
+        """End the fetchers and release the spool."""
         self._stopped.set()
-        self._admission.stop()
+        self._background.stop()
         self._lock.release()
+
+    def _end_with(self, gone: Callable[[], bool]) -> None:
+        """End this process when Spark's driver is gone, also while a call waits; the fetchers see it and clean up."""
+        while not gone():
+            if self._stopped.wait(_WATCH_EVERY):
+                return
+        os._exit(1)
 
     def _check(self) -> None:
         self._lock.check()
-        self._admission.check()
+        self._background.check()
 
     @property
     def _where(self) -> str:
@@ -231,7 +213,7 @@ class SpoolStream:
             return position_of(self._ledger.state, load_offset(offset, self._settings.connector), self._where)
 
     def _start_position(self, start: Mapping[str, Any]) -> int:
-        """The position of a start offset; what the sentinel stands for is decided once."""
+        """Return the position of a start offset; what the sentinel stands for is decided once."""
         if not is_sentinel(start):
             return self._position(start)
         if self._resolved is None:
@@ -244,6 +226,18 @@ class SpoolStream:
                 self._resolved = position.get(self._settings.starting_position, committed)
         return self._resolved
 
+    def _offset_of_end(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:
+        with while_newest(self._ledger.store, self._ledger.claim), self._ledger.lock:
+            state = self._ledger.state
+            check_range(state, first, state.head, self._where)
+            end = self._end(first, max_rows)
+            if end == first and not is_sentinel(start):
+                return ordered(start)
+            offset = offset_at(state, end)
+            if is_sentinel(start):
+                offset[START_KEY] = offset_at(state, first)
+            return ordered(offset)
+
     def _end(self, first: int, max_rows: int | None) -> int:
         state, settings = self._ledger.state, self._settings
         end = max(first, state.head if self._bound is None else min(state.head, self._bound))
@@ -254,75 +248,70 @@ class SpoolStream:
             end = cut_by_bytes(state, first, end, settings.max_bytes_per_trigger, self._ledger.kept_sizes)
         return end
 
-    def _begin_bounded_run(self) -> None:
-        settings, now = self._settings, time.monotonic()
-        self._quiet = QuietWatch(now, settings.available_now_quiet, settings.available_now_max_wait)
-        known = self._ledger.state.published or 0
-        with self._admission.changed:
-            self._admission.arrivals.begin(now, max(known, time.time_ns() // 1000))
-
     def _wait_until_fresh(self, first: int, *, everything: bool) -> None:
-        """Wait as the trigger asks for, and fix the bound of a bounded run when it is quiet."""
-        if self._quiet is None:
-            if not self._answered:
-                self._wait_for_streams(first)
-                self._answered = True
-            return
-        self._wait_for_source(lambda: self._bounded_answer(first, everything=everything))
+        """Wait as the trigger asks for, as long as the source can deliver anything."""
+        if self._is_bounded:
+            self._freshness.wait(lambda: self._bounded_reason(first, everything=everything), self._check)
+        elif not self._answered:
+            deadline = time.monotonic() + self._settings.start_timeout
+            self._freshness.wait(lambda: self._first_reason(first), self._check, deadline)
+            self._answered = True
 
-    def _wait_for_streams(self, first: int) -> None:
-        """Wait until all streams are open and what they bring at once is admitted, or the spool is full."""
-        admission, end = self._admission, time.monotonic() + self._settings.start_timeout
+    def _first_reason(self, first: int) -> Reason | None:
+        """Wait for all streams to be open, and for what they bring at once to be admitted, or for a full spool."""
+        if self._background.source_error() is not None:
+            return Reason.SOURCE_LOST
+        if self._spool_is_full():
+            return Reason.SPOOL_FULL
+        healthy_since = self._freshness.healthy_since
+        if healthy_since is None:
+            return None
+        if self._ledger.state.head > first:
+            return Reason.NEW_ROWS
         settle = self._settings.publish_period + _SETTLE
+        return Reason.QUIET if time.monotonic() - healthy_since > settle else None
 
-        def ready() -> bool:
-            now, healthy_since = time.monotonic(), admission.arrivals.healthy_since
-            if now > end or self._losses.going_on(admission.free_bytes) == 0:
-                return True
-            return healthy_since is not None and (self._ledger.state.head > first or now - healthy_since > settle)
+    def _bounded_reason(self, first: int, *, everything: bool) -> Reason | None:
+        """Wait for the end of a bounded run, and fix it; or for new rows, or for a full spool if all are wanted."""
+        if self._background.source_error() is not None:
+            return Reason.SOURCE_LOST
+        head = self._ledger.state.head
+        if self._bound is None and self._freshness.all_came(time.monotonic()):
+            self._bound = head
+        if self._bound is not None:
+            return Reason.ALL_CAME
+        if everything:
+            return Reason.SPOOL_FULL if self._spool_is_full() else None
+        return Reason.NEW_ROWS if head > first else None
 
-        self._wait_for_source(ready)
+    def _spool_is_full(self) -> bool:
+        return self._losses.going_on(self._background.free_bytes) == 0
 
     def _drain_lost_source(self, first: int, *, everything: bool) -> None:
-        """Go on while the spool has rows of a source that gives no more; then raise why it gives no more.
+        """Continue while the spool has rows of a source that delivers no more; then raise why it does not.
 
-        A bounded run whose bound was found before the source was lost ends there, in good order.
+        A bounded run whose bound was found before the source was lost ends there, without an error.
         """
-        admission = self._admission
-        error = admission.source_error()
+        error = self._background.source_error()
         if error is None or self._bound is not None:
             return
-        self._wait(lambda: admission.complete or (not everything and self._ledger.state.head > first))
+
+        def reason() -> Reason | None:
+            if self._background.complete:
+                return Reason.SOURCE_LOST
+            return Reason.NEW_ROWS if not everything and self._ledger.state.head > first else None
+
+        self._freshness.wait(reason, self._check)
         rows = self._ledger.state.head
         if rows <= first:
             raise _drained(error, rows, len(self._settings.sources))
 
-    def _bounded_answer(self, first: int, *, everything: bool) -> bool:
-        """Whether a bounded run can answer now."""
-        head, quiet = self._ledger.state.head, self._quiet
-        if self._bound is None and quiet is not None and quiet.over(time.monotonic(), self._admission.arrivals):
-            self._bound = head
-        full = self._losses.going_on(self._admission.free_bytes) == 0
-        return self._bound is not None or (full if everything else head > first)
-
-    def _wait_for_source(self, ready: Callable[[], bool]) -> None:
-        """Wait for what the source gives, as long as it can give anything."""
-        self._wait(lambda: self._admission.source_error() is not None or ready())
-
-    def _wait(self, ready: Callable[[], bool]) -> None:
-        admission = self._admission
-        with admission.changed:
-            while not ready():
-                self._check()
-                admission.changed.wait(_WAIT_STEP)
-        self._check()
-
 
 def _drained(error: ConnectorError, rows: int, sources: int) -> ConnectorError:
-    """The error of a source, when every row that it gave was served."""
+    """Return the error of a source all of whose rows were served."""
     if rows == 0:
         return error
-    others = "" if sources == 1 else " A query of the other sources goes on with a new spool and a new checkpoint."
+    others = "" if sources == 1 else " A query of the other sources continues with a new spool and a new checkpoint."
     return type(error)(
         error.code,
         f"{error.what}; the spool is drained: all of its {rows} rows were read",
@@ -352,11 +341,3 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
                 ) from None
             raise
     return lock, ledger
-
-
-def _end_with(gone: Callable[[], bool], stopped: threading.Event) -> None:
-    """End this process when Spark's driver is gone, also while a call waits; the fetchers see it and clean up."""
-    while not gone():
-        if stopped.wait(_WATCH_EVERY):
-            return
-    os._exit(1)

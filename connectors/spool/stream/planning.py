@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.offsets import VERSION, Offset
-from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, unpack_mask
+from connectors.spool.ledger.state import LedgerState, SegmentEntry, unpack_mask
 
-__all__ = ["KeptSizes", "Slice", "bytes_between", "check_range", "cut_by_bytes", "offset_at", "plan", "position_of"]
+__all__ = ["RowSizes", "Slice", "bytes_between", "check_range", "cut_by_bytes", "offset_at", "plan", "position_of"]
 
-KeptSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
-"""Gives the bytes of each kept row of a segment, in order."""
+RowSizes = Callable[[SegmentEntry], npt.NDArray[np.int64]]
+"""Returns the bytes of each row of a segment that is no duplicate, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,11 @@ class Slice:
     """A run of rows of one segment, for a task.
 
     Attributes:
-        segment: its name in the store.
-        digest: the digest that the ledger holds for it.
         source: index of its subscription in the spool's list of sources.
         first_row, end_row: row indexes in the segment, end excluded.
-        position: position of the first kept row.
-        rows: how many rows are kept.
-        kept: which of the rows are kept, packed bits; None if all are.
+        position: position of the first row that is no duplicate.
+        rows: how many rows are no duplicates.
+        kept: which rows these are, packed bits; None if all are.
     """
 
     segment: str
@@ -45,7 +43,7 @@ class Slice:
 
 
 def offset_at(state: LedgerState, position: int) -> Offset:
-    """The offset of a position: with the nonce of the start that admitted the row before it."""
+    """Return the offset of a position, with the nonce of the start that admitted the row before it."""
     start = next((start for start in reversed(state.starts) if start.first < position <= start.last), state.starts[-1])
     if not start.first <= position <= start.last:
         start = next(start for start in state.starts if start.first <= position <= start.last)
@@ -53,7 +51,7 @@ def offset_at(state: LedgerState, position: int) -> Offset:
 
 
 def position_of(state: LedgerState, offset: Offset, where: str) -> int:
-    """The position of an offset from the checkpoint, if this ledger wrote it.
+    """Return the position of an offset from the checkpoint, which this ledger must have written.
 
     Raises:
         OffsetError: the offset belongs to another spool, is not known in this one, or lies above its head.
@@ -72,8 +70,7 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
             "SPOOL_OFFSET_UNKNOWN",
             f"This spool does not know the offset {position} of epoch {offset.get('epoch')}",
             where,
-            "The spool is an older copy, or a copy that went its own way. Restore the spool the checkpoint was "
-            "used with.",
+            "The spool is an older copy, or one that diverged. Restore the spool that the checkpoint was used with.",
         )
     if position > start.last:
         raise OffsetError(
@@ -93,7 +90,7 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
 
 
 def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
-    """See that the rows from `first` to before `end` can be read.
+    """Check that the rows from `first` to before `end` can be read.
 
     Raises:
         OffsetError: the range goes backwards.
@@ -112,17 +109,17 @@ def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
             f"A batch begins at position {first} and the oldest row in the spool is {state.oldest}",
             where,
             "The checkpoint is older than the spool. Restore a later one, and keep rows longer with spoolRetention; or "
-            "set failOnDataLoss=false to go on at the oldest row.",
+            "set failOnDataLoss=false to continue at the oldest row.",
         )
 
 
-def bytes_between(state: LedgerState, first: int, end: int, sizes: KeptSizes) -> int:
-    """Bytes of the rows from position `first` to before `end`."""
+def bytes_between(state: LedgerState, first: int, end: int, sizes: RowSizes) -> int:
+    """Return the bytes of the rows from position `first` to before `end`."""
     return _bytes_below(state, end, sizes) - _bytes_below(state, first, sizes)
 
 
-def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: KeptSizes) -> int:
-    """The highest end, at most `end`, with at most `limit` bytes from `first` on; at least one row if there is one."""
+def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: RowSizes) -> int:
+    """Return the highest end, at most `end`, with at most `limit` bytes from `first` on, or one row."""
     if first >= end:
         return end
     below = _bytes_below(state, first, sizes) + limit
@@ -135,11 +132,12 @@ def cut_by_bytes(state: LedgerState, first: int, end: int, limit: int, sizes: Ke
     return min(end, max(first + 1, entry.base + int(inside)))
 
 
-def plan(state: LedgerState, first: int, end: int, sizes: KeptSizes) -> list[list[Slice]]:
-    """The partitions of a batch: contiguous ranges of positions, near-equal in rows (rule R5)."""
+def plan(state: LedgerState, first: int, end: int, sizes: RowSizes) -> list[list[Slice]]:
+    """Cut a batch into partitions: contiguous ranges of positions, near-equal in rows (rule R5)."""
     if first == end:
         return []
-    layout = _layout_at(state.layouts, end)
+    # The layout in force at the end of the range: the last one made below it.
+    layout = next((layout for layout in reversed(state.layouts) if layout.position < end), state.layouts[0])
     wanted = -(-bytes_between(state, first, end, sizes) // layout.partition_bytes)
     count = min(max(wanted, 1), layout.max_partitions, end - first)
     edges = [first + (end - first) * index // count for index in range(count + 1)]
@@ -147,13 +145,8 @@ def plan(state: LedgerState, first: int, end: int, sizes: KeptSizes) -> list[lis
     return [[part for part in slices if part.digest] for slices in parts]  # the others were quarantined
 
 
-def _layout_at(layouts: Sequence[Layout], end: int) -> Layout:
-    """A range is cut by the layout in force at its end: the last one made below it."""
-    return next((layout for layout in reversed(layouts) if layout.position < end), layouts[0])
-
-
-def _bytes_below(state: LedgerState, position: int, sizes: KeptSizes) -> int:
-    """Bytes of all rows ever kept below a position, which is not below the oldest row."""
+def _bytes_below(state: LedgerState, position: int, sizes: RowSizes) -> int:
+    """Return the bytes of all rows ever admitted below a position, which is not below the oldest row."""
     if position >= state.head:
         return state.bytes
     entry = state.segments[_index_at(state.segments, position)]
@@ -162,7 +155,6 @@ def _bytes_below(state: LedgerState, position: int, sizes: KeptSizes) -> int:
 
 
 def _index_at(segments: Sequence[SegmentEntry], position: int) -> int:
-    """The index of the segment that holds the row at a position."""
     return bisect_right(segments, position, key=lambda entry: entry.end)
 
 

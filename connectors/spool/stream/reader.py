@@ -1,4 +1,4 @@
-"""What a task does: read its slices from the segments. Imported by Spark's workers, so it imports little."""
+"""What a task does: read its slices from the segments. Spark's workers import it, so it imports little."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.stream.planning import Slice
 
-__all__ = ["KeptRows", "read_slices"]
+__all__ = ["SpoolRows", "read_slices"]
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRows:
-    """Some rows that dedup kept, with consecutive positions.
+class SpoolRows:
+    """Some rows of a segment without duplicates, with consecutive positions from `position` on.
 
-    Attributes:
-        rows: the columns of the segment.
-        position: position of the first of them.
-        source: index of their subscription in the spool's list of sources.
+    `source` is the index of their subscription in the spool's list of sources.
     """
 
     rows: pa.RecordBatch
@@ -32,7 +29,7 @@ class KeptRows:
     source: int
 
 
-def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[KeptRows]:
+def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
     """Read the rows of a partition, in order.
 
     Raises:
@@ -46,16 +43,16 @@ def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None =
             yield from _read_slice(store, part)
 
 
-def _read_slice(store: Store, part: Slice) -> Iterator[KeptRows]:
+def _read_slice(store: Store, part: Slice) -> Iterator[SpoolRows]:
     reader = SegmentReader(store, part.segment, part.digest)
     span = part.end_row - part.first_row
-    kept = None if part.kept is None else np.unpackbits(np.frombuffer(part.kept, np.uint8), count=span).astype(np.bool_)
+    mask = None if part.kept is None else np.unpackbits(np.frombuffer(part.kept, np.uint8), count=span).astype(np.bool_)
     position = part.position
     for first, batch in reader.batches(part.first_row, part.end_row):
         rows = batch
-        if kept is not None:
+        if mask is not None:
             low = first - part.first_row
-            rows = batch.filter(pa.array(kept[low : low + len(batch)]))
+            rows = batch.filter(pa.array(mask[low : low + len(batch)]))
         if len(rows):
-            yield KeptRows(rows, position, part.source)
+            yield SpoolRows(rows, position, part.source)
         position += len(rows)

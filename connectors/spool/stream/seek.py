@@ -1,13 +1,12 @@
-"""Moving a source to another place in its past or future, so that dedup does not swallow what comes again.
+"""Moving a source to another point in time, so that dedup does not drop what is redelivered then.
 
 The order is: record what is wanted; see that all that was received is admitted; move the source; record that it is
-done, and with it a new epoch of ids. A crash anywhere in between leaves a wish without a "done", which the next start
-carries out again: until then nothing is fetched, so it comes to the same. What was carried out is not done again, until
-something else is wanted: so the options may stay in the script. To want only a part of it is to want nothing else: one
-option may be taken away and put back while another stays.
+done, and with it a new epoch of ids. After a crash in between the next start repeats it: until then nothing is fetched.
+What is done is not repeated until something else is wanted, so the options may stay in the script; wanting only a part
+of it is wanting nothing else: one option may be removed and restored while another stays.
 
-A wish that the service refuses is taken back, so that a start without it goes on as if it had never been. Whether an
-earlier start had moved the source by it is not known then; ids stay known, so no row comes twice.
+What the service refuses is withdrawn, so that a start without it continues as if it had never been wanted. Whether an
+earlier start had moved the source by it is unknown then; ids stay known, so no row comes twice.
 """
 
 from __future__ import annotations
@@ -30,15 +29,12 @@ _PATIENCE_SECONDS: Final = 60.0
 
 
 def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Mapping[str, Any]], None]) -> bool:
-    """Move the source if that is wanted and not done, before anything is fetched.
+    """Move the source if that is wanted and not done, before anything is fetched; return whether it was moved.
 
     Args:
         ledger: of the spool; another thread admits what earlier fetchers have published.
-        wanted: what is wanted now, as JSON values; empty when nothing is.
+        wanted: JSON values; empty when nothing is wanted.
         move: moves the source; may be called again with the same value after a crash.
-
-    Returns:
-        Whether the source was moved.
 
     Raises:
         SpoolInUseError: a fetcher of an earlier start does not end.
@@ -48,7 +44,7 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
     last = ledger.state.seek
     value = dict(wanted)
     if not value and last is not None and not last["done"]:
-        # The options are gone, but the source may have been moved already: what was begun is ended.
+        # The options are gone, but the source may have been moved already: finish what was begun.
         value = last["value"]
     if not value or (last is not None and last["done"] and value.items() <= last["value"].items()):
         return False
@@ -68,12 +64,12 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
         _log.warning("[SPOOL_SEEK_GIVEN_UP] A seek that was begun with earlier options is given up: %s", error)
         return False
     failpoint("seek.after_move")
-    old = [run.name for run in ledger.state.runs]
+    runs = [run.name for run in ledger.state.runs]
 
     def forget() -> None:
         failpoint("seek.after_record")
         ledger.index.clear()
-        for name in old:
+        for name in runs:
             ledger.store.delete(run_name(name))
 
     with ledger.lock:
@@ -83,7 +79,7 @@ def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Ma
 
 
 def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
-    """Wait until nothing that was received before is outside of the ledger."""
+    """Wait until all that was received before is in the ledger."""
     give_up_at = time.monotonic() + _PATIENCE_SECONDS
     while not ledger.earlier_fetchers_done():
         if time.monotonic() > give_up_at:

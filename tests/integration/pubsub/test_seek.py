@@ -13,7 +13,7 @@ from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.warnings import CopyWatch
+from connectors.spool.stream.warnings import DuplicateWatch
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderDiedError, ReaderFailedError, TaskWorkers
 from tests.support.pubsub_calls import PubSubCalls
@@ -150,7 +150,7 @@ def test_26_a_seek_from_outside_is_explained_in_the_log(rig: PubSubRig) -> None:
 
 
 def test_26_copies_among_new_messages_are_nothing_to_explain(caplog: pytest.LogCaptureFixture) -> None:
-    watch = CopyWatch("spool")
+    watch = DuplicateWatch("spool")
     for _ in range(30):
         watch.admitted(rows=100, kept=20)
     assert not caplog.records

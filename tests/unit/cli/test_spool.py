@@ -154,6 +154,18 @@ def test_verify_sees_a_missing_file(spool: HandSpool) -> None:
     assert run_json("verify", spool.root)["findings"] == []
 
 
+def test_verify_sees_positions_that_no_segment_holds(spool: HandSpool) -> None:
+    ledger = spool.ledger
+    assert ledger is not None
+    second = ledger.state.segments[1]
+    ledger.append({"free": [second.name]})
+    found = run_json("verify", spool.root, code=1)["findings"]
+    assert ("damage", "ledger", "SPOOL_RECORD_DAMAGED") in {
+        (each["severity"], each["file"], each["code"]) for each in found
+    }
+    assert f"positions {second.base} to {second.end - 1}" in found[0]["what"]
+
+
 def test_verify_does_not_ask_to_restore_what_no_query_reads_again(spool: HandSpool) -> None:
     spool.open("cd")  # a second start: a newer claim, and a snapshot that stands for the first start's records
     (spool.root / "epochs/1").write_bytes(b"")

@@ -11,7 +11,7 @@ import pytest
 from connectors.core.arrow import arrow_schema
 from connectors.pubsub.schema import SchemaMode, output, schema_of
 from connectors.pubsub.source.records import ROWS_SCHEMA
-from connectors.spool.stream.reader import KeptRows
+from connectors.spool.stream.reader import SpoolRows
 
 AWKWARD = {
     "key": "välue",
@@ -23,7 +23,7 @@ AWKWARD = {
 }
 
 
-def kept(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> KeptRows:
+def kept(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> SpoolRows:
     columns = [
         [row[0] for row in rows],
         [row[1] for row in rows],
@@ -33,7 +33,7 @@ def kept(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> KeptRows:
         [None for _ in rows],
     ]
     arrays = [pa.array(values, field.type) for values, field in zip(columns, ROWS_SCHEMA, strict=True)]
-    return KeptRows(pa.RecordBatch.from_arrays(arrays, schema=ROWS_SCHEMA), 7, 0)
+    return SpoolRows(pa.RecordBatch.from_arrays(arrays, schema=ROWS_SCHEMA), 7, 0)
 
 
 @pytest.mark.parametrize("mode", SchemaMode)

@@ -9,7 +9,7 @@ import pytest
 
 from connectors.core.errors import OptionError, SpoolError
 from connectors.spool import SpoolRates, rates, stats
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_streams import open_stream
 from tests.support.spool_writing import HandSpool, ObjectSpool
@@ -121,12 +121,12 @@ def test_a_look_reads_each_record_of_the_ledger_once() -> None:
 
 def test_counts_survive_freeing_and_restarts(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1))
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1))
     for batch in range(6):
         spool.write([f"{batch}-a", "copy"])
         ledger.admit()
         ledger.commit(ledger.state.head)
-        upkeep.step()
+        compaction.step()
     spool.open()
     seen = stats(str(spool.root))
     assert (seen.delivered, seen.struck_out["duplicate"], seen.rows, seen.ready_rows) == (12, 5, 7, 0)

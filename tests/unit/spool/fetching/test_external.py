@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spool.fetching.driver_watch import Published, ReaderWatch, heartbeat_seconds, share_of
-from connectors.spool.fetching.external import ExternalFetching
+from connectors.spool.fetching.child import share_of
+from connectors.spool.fetching.external import ExternalFetching, Published, ReaderWatch, heartbeat_seconds
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.recovery import clear_temporary, read_state
 from connectors.spool.store.local import LocalStore, StoreWriter
 from connectors.spool.store.lock_owner import Holder
-from connectors.spool.stream import compaction as upkeep
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream import compaction
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import HandSpool, ObjectSpool
 
@@ -206,12 +206,12 @@ def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_fo
         spool.write([str(number)], "f1")
         ledger.admit()
         ledger.commit(ledger.state.head)
-    keeper = Upkeep(ledger, UpkeepSettings(free_segments=1))
+    keeper = Compaction(ledger, CompactionSettings(free_segments=1))
     keeper.step()
     assert FETCHER not in {entry.fetcher for entry in ledger.state.segments}
     assert not spool.store.is_closed("inbox/f0/1.arrow")
-    monkeypatch.setattr(upkeep, "_PATIENCE", 0.0)
-    Upkeep(ledger, UpkeepSettings(free_segments=1)).step()
+    monkeypatch.setattr(compaction, "_PATIENCE", 0.0)
+    Compaction(ledger, CompactionSettings(free_segments=1)).step()
     assert spool.store.is_closed("inbox/f0/1.arrow")
     assert not ObjectSpool(server=server).store.exists("inbox/f0/1.arrow")
 
@@ -231,7 +231,7 @@ def test_what_killed_fetchers_had_half_written_goes_while_the_query_runs(tmp_pat
     spool = HandSpool(tmp_path / "spool")
     ledger = spool.open()
     live, killed = (FetcherFolder(str(spool.root)) for _ in range(2))
-    keeper = Upkeep(ledger, UpkeepSettings())
+    keeper = Compaction(ledger, CompactionSettings())
     with half_written(live) as lives, half_written(killed), spool.store.writer("ids/0"):
         killed.release()
         keeper.step()

@@ -21,7 +21,7 @@ import pytest
 
 from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
-from connectors.spool.fetching.buffer import Held, HeldIntake
+from connectors.spool.fetching.buffer import Held, Intake
 from connectors.spool.fetching.child import FetcherStatus, next_allowance
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.process import FetchProcess, Reporter
@@ -580,7 +580,7 @@ def test_an_allowance_is_sent_when_it_matters(
 
 
 def test_what_is_held_is_given_up_in_the_order_of_arrival() -> None:
-    intake = HeldIntake(1 << 30, 1 << 30, 100)
+    intake = Intake(1 << 30, 1 << 30, 100)
     for name in "abcdef":
         intake.put(name, 10, 1)
     with intake.lock:
@@ -597,7 +597,7 @@ def test_what_is_held_is_given_up_in_the_order_of_arrival() -> None:
 
 
 def test_a_delivery_counts_with_its_bytes_until_it_is_decoded_and_then_with_those_of_its_rows() -> None:
-    intake = HeldIntake(1 << 30, 1 << 30, 10)
+    intake = Intake(1 << 30, 1 << 30, 10)
     intake.put("a", 10, 1)
     assert intake.exhausted
     with intake.lock:
@@ -613,7 +613,7 @@ def test_a_delivery_counts_with_its_bytes_until_it_is_decoded_and_then_with_thos
 
 
 def test_a_block_without_rows_is_let_go_of_at_once() -> None:
-    intake = HeldIntake(1 << 30, 1 << 30, None)
+    intake = Intake(1 << 30, 1 << 30, None)
     intake.put("a", 10, 1)
     with intake.lock:
         intake.take(100)

@@ -15,7 +15,7 @@ from connectors.core.errors import SpoolError
 from connectors.spool.ledger.recovery import open_ledger, read_state
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT, SegmentReader
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.spool_writing import HandSpool
 
 BLOCK = 512
@@ -29,12 +29,12 @@ def spool(tmp_path: Path) -> HandSpool:
     """A spool with files of every kind, two epochs, freed segments, and one segment that is not admitted yet."""
     made = HandSpool(tmp_path / "spool")
     ledger = made.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, merge=9))
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, merge=9))
     for batch in range(6):
         made.write([str(FIRST_ID + 3 * batch + number) for number in range(3)])
         ledger.admit()
         ledger.commit(ledger.state.head)
-        upkeep.step()
+        compaction.step()
     ledger = made.open()
     for batch in range(2):
         made.write([f"{batch}-a", f"{batch}-b", f"{batch}-c"])

@@ -15,7 +15,7 @@ import pytest
 from connectors.core.errors import SpoolError, SpoolFencedError
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.power_loss import Kind, RecordingDisk
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.spool_writing import HandSpool
@@ -68,7 +68,7 @@ def spool(tmp_path: Path) -> HandSpool:
     return made
 
 
-def batches(spool: HandSpool, upkeep: Upkeep, count: int, fetcher: str) -> None:
+def batches(spool: HandSpool, compaction: Compaction, count: int, fetcher: str) -> None:
     """Publish, admit, commit and free, so often."""
     ledger = spool.ledger
     assert ledger is not None
@@ -76,8 +76,8 @@ def batches(spool: HandSpool, upkeep: Upkeep, count: int, fetcher: str) -> None:
         spool.write([f"{fetcher}-{number}"], fetcher=fetcher)
         ledger.admit()
         ledger.commit(ledger.state.head)
-        upkeep.step()
-        upkeep.merge()
+        compaction.step()
+        compaction.merge()
 
 
 def restored(spool: HandSpool, copy: Path) -> HandSpool:
@@ -97,8 +97,8 @@ def can_write(ledger: Ledger) -> bool:
 ACTIONS: dict[str, Callable[[Ledger], object]] = {
     "commit": lambda ledger: ledger.commit(ledger.state.head),
     "admit": lambda ledger: ledger.admit(),
-    "free": lambda ledger: Upkeep(ledger, UpkeepSettings(free_segments=1)).step(),
-    "merge": lambda ledger: Upkeep(ledger, UpkeepSettings(merge=2)).merge(),
+    "free": lambda ledger: Compaction(ledger, CompactionSettings(free_segments=1)).step(),
+    "merge": lambda ledger: Compaction(ledger, CompactionSettings(merge=2)).merge(),
 }
 
 
@@ -106,12 +106,12 @@ ACTIONS: dict[str, Callable[[Ledger], object]] = {
 def busy(spool: HandSpool) -> HandSpool:
     """A spool in which every action has something to do."""
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, merge=99))
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, merge=99))
     for number in range(6):
         spool.write([f"{number}-a", f"{number}-b"], fetcher="f2")
         ledger.admit()
         ledger.commit(ledger.state.head)
-        upkeep.step()
+        compaction.step()
     spool.write(["one more batch"], fetcher="f2")
     ledger.admit()
     ledger.commit(ledger.state.head)
@@ -128,13 +128,13 @@ class Takeover:
     spool: HandSpool
     count: int
     files: dict[str, bytes] = field(default_factory=dict)
-    upkeep: Upkeep | None = None
+    compaction: Compaction | None = None
 
     def __call__(self) -> None:
         ledger = self.spool.open("bb")
         ledger.admit()
-        self.upkeep = Upkeep(ledger, UpkeepSettings(free_segments=2, merge=3))
-        batches(self.spool, self.upkeep, self.count, "f3")
+        self.compaction = Compaction(ledger, CompactionSettings(free_segments=2, merge=3))
+        batches(self.spool, self.compaction, self.count, "f3")
         self.files = self.spool.files()
 
 
@@ -163,8 +163,8 @@ def resume_after_a_takeover(busy: HandSpool, action: str, at: int, count: int) -
     assert not can_write(old)
     with pytest.raises(SpoolFencedError):
         old.check()
-    assert takeover.upkeep is not None
-    batches(takeover.spool, takeover.upkeep, 3, "f4")
+    assert takeover.compaction is not None
+    batches(takeover.spool, takeover.compaction, 3, "f4")
     shutil.rmtree(busy.root / "tmp")
     HandSpool(busy.root).open("cc").admit()
     return disk.seen

@@ -13,7 +13,7 @@ from connectors.core.failpoints import set_failpoints
 from connectors.spool import stats
 from connectors.spool.ledger.fencing import claim_epoch, put_seal
 from connectors.spool.ledger.identity import open_identity
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.planning import check_range, cut_by_bytes, offset_at, plan, position_of
 from tests.support.spool_writing import HandSpool, much_later
 
@@ -158,7 +158,7 @@ def test_an_offset_is_known_only_within_the_positions_of_its_start(spool: HandSp
         position_of(ledger.state, {**first, "spool": "another"}, "here")
 
 
-def commit_batches(spool: HandSpool, upkeep: Upkeep, batches: int, rows: int = 4) -> None:
+def commit_batches(spool: HandSpool, compaction: Compaction, batches: int, rows: int = 4) -> None:
     ledger = spool.ledger
     assert ledger is not None
     for _ in range(batches):
@@ -166,12 +166,12 @@ def commit_batches(spool: HandSpool, upkeep: Upkeep, batches: int, rows: int = 4
         spool.write(numbers(head, head + rows))
         ledger.admit()
         ledger.commit(ledger.state.head)
-        upkeep.step()
+        compaction.step()
 
 
 def test_committed_segments_are_freed_but_for_the_last_two_batches(spool: HandSpool) -> None:
     ledger = spool.open()
-    commit_batches(spool, Upkeep(ledger, UpkeepSettings(free_segments=1)), 5)
+    commit_batches(spool, Compaction(ledger, CompactionSettings(free_segments=1)), 5)
     assert ledger.state.oldest == 12
     assert len(list(spool.root.glob("inbox/f0/*"))) == 2
     check_range(ledger.state, 12, 20, "here")
@@ -181,52 +181,52 @@ def test_committed_segments_are_freed_but_for_the_last_two_batches(spool: HandSp
 
 def test_retention_keeps_rows_for_so_long_after_their_commit_whenever_they_were_published(spool: HandSpool) -> None:
     ledger, hour, now = spool.open(), 3600.0, [1e6]
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=hour), clock=lambda: now[0])
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, retention=hour), clock=lambda: now[0])
     # The messages of ten days, in a few seconds, and a commit each six minutes from then on.
     for batch in range(10):
         spool.write(numbers(batch * 2, batch * 2 + 2), published=batch * 86_400_000_000)
     ledger.admit()
     for batch in range(10):
         ledger.commit(2 * batch + 2)
-        upkeep.step()
+        compaction.step()
         assert ledger.state.oldest == 0
         now[0] += hour / 10
-    upkeep.step()
+    compaction.step()
     assert ledger.state.oldest == 2
     now[0] += 0.45 * hour
-    upkeep.step()
+    compaction.step()
     assert ledger.state.oldest == 10
     now[0] += hour
-    upkeep.step()
+    compaction.step()
     # Less the last two batches.
     assert ledger.state.oldest == 16
 
 
 def test_rows_committed_before_the_start_are_out_of_retention_when_their_files_are(spool: HandSpool) -> None:
     ledger, now = spool.open(), [1e6]
-    commit_batches(spool, Upkeep(ledger, UpkeepSettings()), 6)
+    commit_batches(spool, Compaction(ledger, CompactionSettings()), 6)
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
-    upkeep.step()
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
+    compaction.step()
     now[0] += 3500.0
-    upkeep.step()
+    compaction.step()
     assert ledger.state.oldest == 0
     # Short runs come to the same: an hour by the times of the files, and a moment by this process.
     spool.age("inbox/f0", 3590.0)
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
-    upkeep.step()
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, retention=3600.0), clock=lambda: now[0])
+    compaction.step()
     assert ledger.state.oldest == 0
     now[0] += 11.0
-    upkeep.step()
+    compaction.step()
     assert ledger.state.oldest == 16
 
 
 def test_ids_outlive_their_segments_and_a_restart(spool: HandSpool) -> None:
     ledger = spool.open()
-    commit_batches(spool, Upkeep(ledger, UpkeepSettings(free_segments=2, merge=3)), 30)
+    commit_batches(spool, Compaction(ledger, CompactionSettings(free_segments=2, merge=3)), 30)
     for _ in range(9):
-        Upkeep(ledger, UpkeepSettings(merge=3))
+        Compaction(ledger, CompactionSettings(merge=3))
     ledger = spool.open()
     spool.write([*numbers(0, 120), "1"], fetcher="f9")
     ledger.admit()
@@ -236,11 +236,11 @@ def test_ids_outlive_their_segments_and_a_restart(spool: HandSpool) -> None:
 @pytest.mark.parametrize("point", ["free.before_record", "free.after_record", "free.after_delete", "ids.after_record"])
 def test_a_crash_while_segments_are_freed_forgets_no_id(point: str, spool: HandSpool) -> None:
     ledger = spool.open()
-    commit_batches(spool, Upkeep(ledger, UpkeepSettings()), 5)
+    commit_batches(spool, Compaction(ledger, CompactionSettings()), 5)
     set_failpoints(f"{point}=raise:5")
     try:
         with pytest.raises(OSError, match="Input/output"):
-            Upkeep(ledger, UpkeepSettings(free_segments=1)).step()
+            Compaction(ledger, CompactionSettings(free_segments=1)).step()
     finally:
         set_failpoints("")
     ledger = spool.open()
@@ -251,10 +251,10 @@ def test_a_crash_while_segments_are_freed_forgets_no_id(point: str, spool: HandS
 
 def test_runs_of_one_size_are_merged_and_nothing_is_forgotten(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, merge=3))
-    commit_batches(spool, upkeep, 30)
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, merge=3))
+    commit_batches(spool, compaction, 30)
     before = sum(run.ids for run in ledger.state.runs)
-    while upkeep.merge():
+    while compaction.merge():
         pass
     assert len(ledger.state.runs) < 9
     assert sum(run.ids for run in ledger.state.runs) == before
@@ -266,17 +266,17 @@ def test_runs_of_one_size_are_merged_and_nothing_is_forgotten(spool: HandSpool) 
 
 def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, recent_ids=1, horizon=10.0), clock=much_later)
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1, recent_ids=1, horizon=10.0), clock=much_later)
     spool.write(["1", "2"], published=1_000_000)
     ledger.admit()
-    upkeep.step()
+    compaction.step()
     spool.write(["3"], published=10_900_000)
     ledger.admit()
-    upkeep.expire()
+    compaction.expire()
     assert len(ledger.state.runs) == 1
     spool.write(["4"], published=11_100_000)
     ledger.admit()
-    upkeep.expire()
+    compaction.expire()
     assert ledger.state.runs == []
     spool.write(["1"], published=11_200_000)
     ledger.admit()
@@ -287,15 +287,15 @@ def test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon(spool: 
 def test_ids_of_a_backlog_are_known_for_the_horizon_after_their_admission(durable: bool, spool: HandSpool) -> None:
     # Three hours of messages are read in a moment, and some are delivered again in the next one.
     ledger, late = spool.open(), [0.0]
-    settings = UpkeepSettings(recent_ids=1 if durable else 1 << 20, horizon=600.0, merge=2)
-    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    settings = CompactionSettings(recent_ids=1 if durable else 1 << 20, horizon=600.0, merge=2)
+    compaction = Compaction(ledger, settings, clock=lambda: time.monotonic() + late[0])
 
     def read(ids: list[str], fetcher: str, published: int) -> None:
         spool.write(ids, fetcher=fetcher, published=published)
         ledger.admit()
-        upkeep.step()
-        upkeep.merge()
-        upkeep.expire()
+        compaction.step()
+        compaction.merge()
+        compaction.expire()
 
     for minute in range(0, 180, 5):
         read([str(minute)], "f0", minute * 60_000_000)
@@ -304,40 +304,40 @@ def test_ids_of_a_backlog_are_known_for_the_horizon_after_their_admission(durabl
         read([str(minute)], "f1", minute * 60_000_000)
     assert ledger.state.head == 36
     late[0] = 1200.0
-    upkeep.expire()
+    compaction.expire()
     # Those of the last ten minutes by publish time stay, and are no more than four.
     assert sum(run.ids for run in ledger.state.runs) + sum(len(ids) for _, ids in ledger.index.recent()) <= 4
 
 
 def test_ids_that_were_admitted_before_the_start_go_by_the_age_of_their_run(spool: HandSpool) -> None:
-    settings = UpkeepSettings(recent_ids=1, horizon=600.0)
+    settings = CompactionSettings(recent_ids=1, horizon=600.0)
     ledger = spool.open()
-    upkeep = Upkeep(ledger, settings)
+    compaction = Compaction(ledger, settings)
     for published in (1, 3600):
         spool.write([str(published)], published=published * 1_000_000)
         ledger.admit()
-        upkeep.step()
+        compaction.step()
     spool.age("ids", 500.0)
     ledger, late = spool.open(), [0.0]
-    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
-    upkeep.expire()
+    compaction = Compaction(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    compaction.expire()
     late[0] = 90.0
-    upkeep.expire()
+    compaction.expire()
     assert len(ledger.state.runs) == 2
     late[0] = 110.0
-    upkeep.expire()
+    compaction.expire()
     assert len(ledger.state.runs) == 1
 
 
 def test_fetchers_are_forgotten_when_their_folder_is_unlocked_and_empty(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1))
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1))
     spool.write(["a"], fetcher="gone")
     spool.write(["b"], fetcher="alive")
     alive = spool.store.lock_folder("inbox/alive")
     assert alive is not None
-    commit_batches(spool, upkeep, 6)
-    upkeep.step()
+    commit_batches(spool, compaction, 6)
+    compaction.step()
     assert set(ledger.state.fetchers) == {"alive", "f0"}
     assert not (spool.root / "inbox/gone").exists()
     assert (spool.root / "inbox/alive").exists()
@@ -345,11 +345,11 @@ def test_fetchers_are_forgotten_when_their_folder_is_unlocked_and_empty(spool: H
 
 def test_a_start_reads_one_snapshot_and_a_bounded_number_of_records(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings())
+    compaction = Compaction(ledger, CompactionSettings())
     counts = []
     for _ in range(8):
-        commit_batches(spool, upkeep, 100, rows=1)
-        while upkeep.merge():
+        commit_batches(spool, compaction, 100, rows=1)
+        while compaction.merge():
             pass
         counts.append(len(list(spool.root.glob("ledger/1/*"))))
     assert max(counts[2:]) - min(counts[2:]) <= 1
@@ -359,8 +359,8 @@ def test_a_start_reads_one_snapshot_and_a_bounded_number_of_records(spool: HandS
 
 def test_a_writer_that_was_taken_over_writes_and_deletes_nothing_more(spool: HandSpool) -> None:
     old = spool.open("aa")
-    upkeep = Upkeep(old, UpkeepSettings(free_segments=1))
-    commit_batches(spool, upkeep, 3)
+    compaction = Compaction(old, CompactionSettings(free_segments=1))
+    commit_batches(spool, compaction, 3)
     new = spool.open("bb")
     new.admit()
     before = spool.files()
@@ -370,7 +370,7 @@ def test_a_writer_that_was_taken_over_writes_and_deletes_nothing_more(spool: Han
     with pytest.raises(SpoolFencedError):
         old.admit()
     with pytest.raises(SpoolFencedError):
-        upkeep.step()
+        compaction.step()
     after = {name: data for name, data in spool.files().items() if "zz" not in name}
     assert after == before
     assert new.admit() == 1

@@ -22,7 +22,7 @@ from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.records import decode, encode
 from connectors.spool.store import object_client
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.object_store.model import Request
 from tests.support.fetch_waiting import wait_for
@@ -67,17 +67,17 @@ def test_ages_of_files_before_the_start_cost_two_lists_a_folder(
         ledger.admit()
         ledger.commit(number + 1)
     ledger = spool.open("second")
-    settings = UpkeepSettings(free_segments=1, retention=3600.0)
-    upkeep = Upkeep(ledger, settings, clock=lambda: time.monotonic() + late[0])
+    settings = CompactionSettings(free_segments=1, retention=3600.0)
+    compaction = Compaction(ledger, settings, clock=lambda: time.monotonic() + late[0])
     asked: list[str] = []
     look = ledger.store.written
     monkeypatch.setattr(ledger.store, "written", lambda folder: asked.append(folder) or look(folder))
     for late[0] in (0.0, 1800.0, 3500.0):
-        upkeep.step()
+        compaction.step()
         assert ledger.state.oldest == 0
     assert asked == [f"ledger/{ledger.claim.epoch}", "inbox/f0"]
     late[0] = 3700.0
-    upkeep.step()
+    compaction.step()
     assert ledger.state.oldest == 3
 
 
@@ -86,15 +86,15 @@ def life(spool: ObjectSpool) -> list[str]:
     found: list[str] = []
     for start in range(2):
         ledger = spool.open(f"start{start}")
-        upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1, merge=2))
+        compaction = Compaction(ledger, CompactionSettings(free_segments=1, merge=2))
         for _ in range(5):
             head = ledger.state.head
             spool.write([*numbers(head, head + 3), "1"], fetcher=f"f{start}")
             ledger.admit()
             found += [text for part in spool.read(head, ledger.state.head) for _, text in part]
             ledger.commit(ledger.state.head)
-            upkeep.step()
-            upkeep.merge()
+            compaction.step()
+            compaction.merge()
     return found
 
 
@@ -130,12 +130,12 @@ def test_an_earlier_fetcher_can_publish_nothing_once_the_next_one_may_start(spoo
 
 def test_fetchers_are_forgotten_when_all_their_segments_are_freed(spool: ObjectSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(free_segments=1))
+    compaction = Compaction(ledger, CompactionSettings(free_segments=1))
     spool.write(["a"], fetcher="gone")
-    commit_batches(spool, upkeep, 6)
+    commit_batches(spool, compaction, 6)
     for _ in range(2):
-        upkeep._next_look = 0.0
-        upkeep.step()
+        compaction._next_look = 0.0
+        compaction.step()
     assert set(ledger.state.fetchers) == {"f0"}
     late = spool.store.writer("inbox/gone/1.arrow")
     with pytest.raises(FileNotFoundError):
@@ -157,7 +157,7 @@ def test_a_spool_in_another_bucket_is_a_moved_one(spool: ObjectSpool, server: Ob
 ACTIONS: dict[str, Callable[[Ledger], object]] = {
     "commit": lambda ledger: ledger.commit(ledger.state.head),
     "admit": lambda ledger: ledger.admit(),
-    "free": lambda ledger: Upkeep(ledger, UpkeepSettings(free_segments=1)).step(),
+    "free": lambda ledger: Compaction(ledger, CompactionSettings(free_segments=1)).step(),
 }
 
 

@@ -17,7 +17,7 @@ from connectors.spool.ledger.quarantine import read_notes
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool
 
@@ -124,7 +124,7 @@ def test_the_loss_still_shows_when_the_segment_would_have_been_freed(spool: Hand
     ledger = spool.open()
     for position in (10, 15, 20):
         ledger.commit(position)
-    Upkeep(ledger, UpkeepSettings(free_segments=1)).step()
+    Compaction(ledger, CompactionSettings(free_segments=1)).step()
     assert ledger.state.oldest == 10
     spool.open()
     assert stats(str(spool.root)).struck_out == {"duplicate": 0, "quarantined": ROWS, "skipped": 0}
@@ -278,7 +278,7 @@ def test_a_crash_at_any_step_of_a_quarantine_loses_no_other_row_and_counts_once(
 def test_what_is_no_damaged_segment_stops_the_query_in_any_case(spool: HandSpool, tmp_path: Path) -> None:
     ledger = spool.ledger
     assert ledger is not None
-    Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+    Compaction(ledger, CompactionSettings(recent_ids=1)).step()
     (run,) = ledger.state.runs
     last = f"ledger/{ledger.claim.epoch}/{ledger.state.number}"
     other = HandSpool(tmp_path / "other")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.failpoints import set_failpoints
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.clock import ServerClock
 from tests.support.spool_writing import HandSpool, much_later
 
@@ -21,7 +21,7 @@ DAY = 24 * HOUR
 ROUNDS = 14
 ROWS = 6
 COPIES_AFTER = 4
-SETTINGS = UpkeepSettings(horizon=6 * 3600.0, free_segments=2, recent_ids=8, merge=2)
+SETTINGS = CompactionSettings(horizon=6 * 3600.0, free_segments=2, recent_ids=8, merge=2)
 
 POINTS = [
     "ids.before_write",
@@ -73,7 +73,7 @@ class Lives:
     def _open(self) -> None:
         self.spool.age("ids", 86_400.0)
         self.ledger = self.spool.open()
-        self.upkeep = Upkeep(self.ledger, SETTINGS, much_later)
+        self.compaction = Compaction(self.ledger, SETTINGS, much_later)
 
     def _deliver(self, round_: int) -> None:
         for kind in ("new", "old"):
@@ -85,9 +85,9 @@ class Lives:
     def _one_round(self) -> None:
         self.ledger.admit()
         self.ledger.commit(self.ledger.state.head)
-        self.upkeep.step()
-        self.upkeep.expire()
-        while self.upkeep.merge():
+        self.compaction.step()
+        self.compaction.expire()
+        while self.compaction.merge():
             pass
 
     def _until_done(self) -> None:
@@ -103,7 +103,7 @@ class Lives:
 
 @pytest.mark.parametrize("passes", [1, 4])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_crash_at_any_step_of_the_upkeep_doubles_nothing_and_leaves_nothing_behind(
+def test_a_crash_at_any_step_of_compaction_doubles_nothing_and_leaves_nothing_behind(
     point: str, passes: int, tmp_path: Path
 ) -> None:
     lives = Lives(tmp_path)
@@ -125,14 +125,14 @@ def test_a_crash_at_any_step_of_the_upkeep_doubles_nothing_and_leaves_nothing_be
 
 
 class Due:
-    """A spool in which one step of the upkeep is due, to be taken up again and again."""
+    """A spool in which one step of the compaction is due, to be taken up again and again."""
 
     def __init__(self, folder: Path, step: str) -> None:
         self.step = step
         self.spool = HandSpool(folder / "spool")
         self._template = folder / "template"
         ledger = self.spool.open()
-        upkeep = Upkeep(ledger, SETTINGS, much_later)
+        compaction = Compaction(ledger, SETTINGS, much_later)
         self.rounds = 6
         self.checks = 0
         for round_ in range(self.rounds):
@@ -143,7 +143,7 @@ class Due:
             ledger.admit()
             ledger.commit(ledger.state.head)
             if step != "step" and round_ < self.rounds - 1:
-                upkeep.step()
+                compaction.step()
         self.spool.age("ids", 86_400.0)
         shutil.copytree(self.spool.root, self._template)
 
@@ -151,10 +151,10 @@ class Due:
         """Do the step from the beginning; whether it crashed at the failpoint."""
         shutil.rmtree(self.spool.root)
         shutil.copytree(self._template, self.spool.root)
-        upkeep = Upkeep(self.spool.open(), SETTINGS, much_later)
+        compaction = Compaction(self.spool.open(), SETTINGS, much_later)
         set_failpoints(failpoint)
         try:
-            getattr(upkeep, self.step)()
+            getattr(compaction, self.step)()
         except OSError:
             return True
         finally:
@@ -164,8 +164,8 @@ class Due:
     def check(self) -> None:
         """Another writer takes the spool over and does the step: nothing is doubled, and nothing is left behind."""
         ledger = self.spool.open()
-        upkeep = Upkeep(ledger, SETTINGS, much_later)
-        getattr(upkeep, self.step)()
+        compaction = Compaction(ledger, SETTINGS, much_later)
+        getattr(compaction, self.step)()
         known = [self.rounds - 1] if self.step == "expire" else range(self.rounds)
         self.checks += 1
         for round_ in known:
@@ -200,24 +200,24 @@ def test_a_crash_at_every_pass_of_every_failpoint_of_a_step_doubles_nothing_and_
 def test_eight_days_of_stop_with_copies_waiting_in_the_inbox(tmp_path: Path) -> None:
     """The copies were fetched before the stop and are admitted after it, together with what is eight days younger."""
     spool = HandSpool(tmp_path / "spool")
-    settings = UpkeepSettings(horizon=7 * 86_400.0, free_segments=1, recent_ids=8)
+    settings = CompactionSettings(horizon=7 * 86_400.0, free_segments=1, recent_ids=8)
     ledger = spool.open()
-    upkeep = Upkeep(ledger, settings)
+    compaction = Compaction(ledger, settings)
     ids = [str(number) for number in range(40)]
     for first in range(0, 40, 4):
         spool.write(ids[first : first + 4], published=DAY + first)
         ledger.admit()
         ledger.commit(ledger.state.head)
-        upkeep.step()
+        compaction.step()
     assert ledger.state.runs
     spool.write(["younger"], fetcher="a", published=9 * DAY)
     spool.write(ids, fetcher="b", published=DAY)
     spool.age("ids", 8 * 86_400.0)
     ledger = spool.open()
-    upkeep = Upkeep(ledger, settings, much_later)
+    compaction = Compaction(ledger, settings, much_later)
     ledger.admit()
-    upkeep.step()
-    upkeep.expire()
+    compaction.step()
+    compaction.expire()
     assert ledger.state.head == 41
     # Now nothing can bring them again, so their ids are let go.
     assert [run.ids for run in ledger.state.runs] == [1]
@@ -233,7 +233,7 @@ def test_a_service_clock_that_goes_wrong_by_a_day_loses_nothing_and_doubles_noth
     (wrong if away == "forward" else right).jump(86_400)
     spool = HandSpool(tmp_path / "spool")
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(horizon=7 * 86_400.0, free_segments=1, recent_ids=1), much_later)
+    compaction = Compaction(ledger, CompactionSettings(horizon=7 * 86_400.0, free_segments=1, recent_ids=1), much_later)
     sent: list[tuple[str, int]] = []
     for number in range(60):
         clock = wrong if 20 <= number < 30 else right
@@ -241,8 +241,8 @@ def test_a_service_clock_that_goes_wrong_by_a_day_loses_nothing_and_doubles_noth
         for text, published in (sent[-1], sent[max(0, number - 50)]):
             spool.write([text], published=published)
         ledger.admit()
-        upkeep.step()
-        upkeep.expire()
+        compaction.step()
+        compaction.expire()
         for each in (right, wrong):
             each.jump(7_200)
     assert ledger.state.head == 60
@@ -254,11 +254,11 @@ def test_the_drivers_clock_decides_nothing(tmp_path: Path) -> None:
     for first in (0, DAY, 50 * 365 * DAY, 200 * 365 * DAY):
         spool = HandSpool(tmp_path / str(first))
         ledger = spool.open()
-        upkeep = Upkeep(ledger, UpkeepSettings(horizon=86_400.0, recent_ids=1), much_later)
+        compaction = Compaction(ledger, CompactionSettings(horizon=86_400.0, recent_ids=1), much_later)
         for published in (first, first + DAY):
             spool.write(["1"], published=published)
             ledger.admit()
-            upkeep.step()
-            upkeep.expire()
+            compaction.step()
+            compaction.expire()
         assert ledger.state.head == 1
         shutil.rmtree(spool.root)

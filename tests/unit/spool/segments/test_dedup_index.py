@@ -17,7 +17,7 @@ from connectors.spool.segments import id_runs as runs_module
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.id_keys import OtherIds, keys_of
 from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, write_run
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings, runs_to_merge
+from connectors.spool.stream.compaction import Compaction, CompactionSettings, runs_to_merge
 from tests.support.spool_writing import HandSpool, much_later
 
 HOUR = 3_600_000_000
@@ -85,7 +85,7 @@ def test_a_copy_is_known_by_its_id_when_the_attribute_changes_in_between(
     spool.write(["17"], other=before)
     ledger.admit()
     if durable:
-        Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+        Compaction(ledger, CompactionSettings(recent_ids=1)).step()
     ledger = spool.open()
     spool.write(["17"], fetcher="f1", other=after)
     ledger.admit()
@@ -95,12 +95,12 @@ def test_a_copy_is_known_by_its_id_when_the_attribute_changes_in_between(
 @pytest.mark.parametrize("durable", [False, True])
 def test_one_value_is_one_row_within_the_horizon_and_two_outside(durable: bool, spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=1 if durable else 1 << 20, horizon=3600.0))
+    compaction = Compaction(ledger, CompactionSettings(recent_ids=1 if durable else 1 << 20, horizon=3600.0))
 
     def publish(text: str, at: int) -> list[str]:
         spool.write([text], published=at, other=values("uid", "same"))
         ledger.admit()
-        upkeep.step()
+        compaction.step()
         return spool.all_ids()
 
     assert publish("1", DAY) == ["1"]
@@ -110,12 +110,12 @@ def test_one_value_is_one_row_within_the_horizon_and_two_outside(durable: bool, 
 
 def test_ids_in_memory_expire_in_portions_and_not_only_when_all_are_old(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(horizon=8 * 3600.0), much_later)
+    compaction = Compaction(ledger, CompactionSettings(horizon=8 * 3600.0), much_later)
     for hour in range(20):
         spool.write([str(hour)], published=DAY + hour * HOUR)
         ledger.admit()
-        upkeep.step()
-        upkeep.expire()
+        compaction.step()
+        compaction.expire()
     held = sum(len(recent) for _, recent in ledger.index.recent())
     assert 8 <= held <= 10
 
@@ -123,22 +123,22 @@ def test_ids_in_memory_expire_in_portions_and_not_only_when_all_are_old(spool: H
 def test_a_late_copy_does_not_keep_runs_from_being_merged() -> None:
     """A run expires with its last message; eight of them that each hold a copy of long ago are one portion."""
     runs = [RunEntry(str(number), SPACE, 100, 0, (0, 7 * DAY + number), "") for number in range(8)]
-    assert len(runs_to_merge(runs, UpkeepSettings(horizon=7 * 86_400.0, merge=8))) == 8
+    assert len(runs_to_merge(runs, CompactionSettings(horizon=7 * 86_400.0, merge=8))) == 8
     apart = [RunEntry(str(number), SPACE, 100, 0, (0, number * DAY), "") for number in range(8)]
-    assert runs_to_merge(apart, UpkeepSettings(horizon=7 * 86_400.0, merge=8)) == []
+    assert runs_to_merge(apart, CompactionSettings(horizon=7 * 86_400.0, merge=8)) == []
 
 
 def test_a_merge_takes_no_more_room_than_it_is_allowed() -> None:
     runs = [RunEntry(str(number), SPACE, 1000, 0, (0, 1), "") for number in range(8)]
-    assert len(runs_to_merge(runs, UpkeepSettings(merged_ids=8000, merge=8))) == 8
-    assert runs_to_merge(runs, UpkeepSettings(merged_ids=7999, merge=8)) == []
+    assert len(runs_to_merge(runs, CompactionSettings(merged_ids=8000, merge=8))) == 8
+    assert runs_to_merge(runs, CompactionSettings(merged_ids=7999, merge=8)) == []
 
 
 @pytest.mark.parametrize("ids", [1 << 20, 1_100_000, 1_500_000, 2_000_000])
 def test_a_hundred_million_ids_never_take_more_than_1_2_gb_in_a_dozen_or_two_runs(ids: int) -> None:
     """By the rules alone, without the files: runs of so many ids come one after the other, and are merged when due."""
     runs: list[RunEntry] = []
-    settings, largest = UpkeepSettings(), 0
+    settings, largest = CompactionSettings(), 0
     for number in range(-(-100_000_000 // ids)):
         runs.append(RunEntry(f"{number}", SPACE, ids, 0, (0, 1), ""))
         while chosen := runs_to_merge(runs, settings):
@@ -201,32 +201,32 @@ def test_a_short_array_and_a_long_one_find_the_same_copies() -> None:
         assert np.array_equal(struck, np.isin(ids, known) | ~first), f"seed {seed}, size {size}"
 
 
-def fill_index(spool: HandSpool, upkeep: Upkeep, ids: int, first: int = 0, published: int = DAY) -> None:
+def fill_index(spool: HandSpool, compaction: Compaction, ids: int, first: int = 0, published: int = DAY) -> None:
     assert spool.ledger is not None
     spool.write([str(number) for number in range(first, first + ids)], published=published)
     spool.ledger.admit()
-    upkeep.step()
+    compaction.step()
 
 
 def test_at_its_limit_the_index_stops_the_query_and_forgets_nothing(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=100, max_id_bytes=1600))
-    fill_index(spool, upkeep, 100)
-    fill_index(spool, upkeep, 100, first=100)
+    compaction = Compaction(ledger, CompactionSettings(recent_ids=100, max_id_bytes=1600))
+    fill_index(spool, compaction, 100)
+    fill_index(spool, compaction, 100, first=100)
     with pytest.raises(SpoolFullError, match=r"SPOOL_ID_INDEX_FULL.*take 2400 bytes.*maxIdIndexBytes is 1600.*Raise"):
-        fill_index(spool, upkeep, 100, first=200)
+        fill_index(spool, compaction, 100, first=200)
     with pytest.raises(SpoolFullError):
-        upkeep.step()
+        compaction.step()
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=100, max_id_bytes=8000))
-    fill_index(spool, upkeep, 300)
+    compaction = Compaction(ledger, CompactionSettings(recent_ids=100, max_id_bytes=8000))
+    fill_index(spool, compaction, 300)
     assert ledger.state.head == 300
     assert stats(str(spool.root)).duplicates == 300
 
 
 def test_ids_that_have_expired_do_not_count_towards_the_limit(spool: HandSpool) -> None:
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=100, max_id_bytes=1600, horizon=3600.0), much_later)
+    compaction = Compaction(ledger, CompactionSettings(recent_ids=100, max_id_bytes=1600, horizon=3600.0), much_later)
     for hour in range(20):
-        fill_index(spool, upkeep, 100, first=hour * 100, published=DAY + hour * HOUR)
+        fill_index(spool, compaction, 100, first=hour * 100, published=DAY + hour * HOUR)
     assert sum(run.ids for run in ledger.state.runs) == 200

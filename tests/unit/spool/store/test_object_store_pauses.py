@@ -13,7 +13,7 @@ from connectors.core.offsets import SENTINEL
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.background import Started
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.fetch_waiting import wait_for
 from tests.support.spool_streams import open_stream, start_nothing
 from tests.support.spool_writing import HandSpool
@@ -36,20 +36,20 @@ def test_a_pause_while_ids_are_written_leaves_no_run_that_only_the_record_knows(
     store = PausingStore(str(spool.root), spool.owner)
     spool._stores[spool.owner] = store
     ledger = spool.open()
-    upkeep = Upkeep(ledger, UpkeepSettings(recent_ids=1, merge=2))
+    compaction = Compaction(ledger, CompactionSettings(recent_ids=1, merge=2))
     spool.write(["1", "2"])
     ledger.admit()
     store.silent = True
     with pytest.raises(OSError, match="timed out"):
-        upkeep.step()
+        compaction.step()
     spool.write(["3"])
     ledger.admit()
-    upkeep.step()
+    compaction.step()
     spool.write(["4", "5", "6"])
     ledger.admit()
-    upkeep.step()
+    compaction.step()
     assert [run.name for run in ledger.state.runs] == [run.entry.name for run in ledger.index.runs("0.0")]
-    assert upkeep.merge()
+    assert compaction.merge()
     spool.write([str(number) for number in range(1, 7)])
     ledger.admit()
     assert ledger.state.head == 6
@@ -66,6 +66,6 @@ def test_fetchers_are_started_when_the_pause_at_the_start_is_over(tmp_path: Path
         return start_nothing(ledger, wake)
 
     with open_stream(tmp_path / "spool", start_fetching=start) as stream:
-        wait_for(lambda: stream._admission._fetching is not None)
+        wait_for(lambda: stream._background._fetching is not None)
         assert len(calls) == 3
         assert stream.latest_offset(SENTINEL, 10)["position"] == 0

@@ -16,7 +16,7 @@ from connectors.core.errors import SpoolError
 from connectors.core.offsets import SENTINEL
 from connectors.spool.admin.stats import stats
 from connectors.spool.store.disk import Disk
-from connectors.spool.stream.batch import KeptRange, plan_kept_rows
+from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 from connectors.spool.stream.planning import plan
 from connectors.spool.stream.reader import read_slices
 from tests.support.power_loss_rig import on_disk
@@ -125,12 +125,12 @@ def test_those_who_only_read_name_the_file_of_another_user_and_the_way_on(spool:
     ledger = spool.ledger
     assert ledger is not None
     (slices,) = plan(ledger.state, 0, 2, ledger.kept_sizes)
-    wanted = KeptRange("earliest", "latest", 1 << 20, 4)
+    wanted = SpoolRange("earliest", "latest", 1 << 20, 4)
     for path in (spool.root / "ledger", spool.root):
         with refused(path, spool.root):
             with pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{path}.*chown"):
                 stats(str(spool.root))
             with pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{path}.*chown"):
-                plan_kept_rows(str(spool.root), "pubsub", SOURCES, wanted)
+                plan_spool_rows(str(spool.root), "pubsub", SOURCES, wanted)
     with refused(spool.root, spool.root), pytest.raises(SpoolError, match=rf"^\[SPOOL_UNREADABLE\].*{spool.root}"):
         list(read_slices(str(spool.root), slices))

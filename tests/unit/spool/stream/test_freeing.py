@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from connectors.core.offsets import SENTINEL
-from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.spool.stream.planning import offset_at
 from tests.support.fetch_waiting import wait_for
@@ -38,8 +38,8 @@ def spool(tmp_path: Path) -> HandSpool:
 def a_life(spool: HandSpool, checkpoint: Mapping[str, Any]) -> Iterator[SpoolStream]:
     """A start of a query that frees each segment by itself as soon as it may."""
     first = "earliest" if checkpoint == SENTINEL else "committed"
-    upkeep = UpkeepSettings(free_segments=1)
-    with open_stream(spool.root, starting_position=first, start_timeout=20.0, upkeep=upkeep) as stream:
+    compaction = CompactionSettings(free_segments=1)
+    with open_stream(spool.root, starting_position=first, start_timeout=20.0, compaction=compaction) as stream:
         yield stream
 
 
@@ -47,9 +47,9 @@ def oldest(stream: SpoolStream) -> int:
     return stream._ledger.state.oldest
 
 
-def let_upkeep_work(spool: HandSpool, stream: SpoolStream, fetcher: str) -> None:
+def let_compaction_work(spool: HandSpool, stream: SpoolStream, fetcher: str) -> None:
     """Two rounds, so that one of them has begun after the call."""
-    wait_for(lambda: stream._admission._upkeep)
+    wait_for(lambda: stream._background._compaction)
     for text in ("a", "b"):
         before = stream._ledger.state.ordinal
         spool.write([f"{fetcher}-{text}"], fetcher=fetcher)
@@ -98,13 +98,13 @@ def test_a_start_frees_nothing_before_spark_has_said_where_the_query_is(spool: H
     state = spool.ledger.state
     start, end = offset_at(state, 2 * BATCH), offset_at(state, 3 * BATCH)
     with a_life(spool, start) as stream:
-        let_upkeep_work(spool, stream, "f1")
+        let_compaction_work(spool, stream, "f1")
         assert oldest(stream) == 0
         if call == "partitions":
             assert len(rows_of(spool.root, stream.partitions(start, end))) == BATCH
         elif call == "latest_offset":
             assert stream.latest_offset(start, BATCH) == end
-        let_upkeep_work(spool, stream, "f2")
+        let_compaction_work(spool, stream, "f2")
         assert oldest(stream) == (0 if call == "nothing" else 2 * BATCH)
         assert len(rows_of(spool.root, stream.partitions(start, end))) == BATCH
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from connectors.spool.stream.freshness import Arrivals, QuietWatch
+import threading
+import time
+
+from connectors.spool.stream.freshness import Freshness, Reason
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
-WATCH = QuietWatch(began=100.0, quiet=10.0, longest=300.0)
 
 
-def arrivals(bound_time: int = START) -> Arrivals:
-    seen = Arrivals()
+def arrivals(bound_time: int = START) -> Freshness:
+    seen = Freshness(quiet=10.0, longest=300.0)
     seen.begin(100.0, bound_time)
     return seen
 
@@ -19,21 +21,21 @@ def test_a_run_ends_when_healthy_streams_were_quiet_long_enough() -> None:
     seen = arrivals()
     seen.round_ended(101.0, healthy=True, settled=101.0)
     seen.round_ended(110.9, healthy=True, settled=110.9)
-    assert not WATCH.over(110.9, seen)
+    assert not seen.all_came(110.9)
     seen.round_ended(111.0, healthy=True, settled=111.0)
-    assert WATCH.over(111.0, seen)
+    assert seen.all_came(111.0)
 
 
 def test_rows_that_a_fetcher_holds_may_be_old_so_the_run_goes_on() -> None:
     seen = arrivals()
     seen.round_ended(101.0, healthy=True, settled=101.0)
     seen.round_ended(130.0, healthy=True, settled=105.0)
-    assert not WATCH.over(130.0, seen)
+    assert not seen.all_came(130.0)
     seen.admitted(131.0, (START - SECOND, START - SECOND), 1)
     seen.round_ended(131.0, healthy=True, settled=131.0)
-    assert not WATCH.over(140.9, seen)
+    assert not seen.all_came(140.9)
     seen.round_ended(141.0, healthy=True, settled=141.0)
-    assert WATCH.over(141.0, seen)
+    assert seen.all_came(141.0)
 
 
 def test_new_rows_do_not_keep_a_run_going() -> None:
@@ -41,7 +43,7 @@ def test_new_rows_do_not_keep_a_run_going() -> None:
     seen.round_ended(101.0, healthy=True, settled=101.0)
     seen.admitted(111.0, (START + 5 * SECOND, START + 10 * SECOND), 1)
     seen.round_ended(111.0, healthy=True, settled=111.0)
-    assert WATCH.over(111.0, seen)
+    assert seen.all_came(111.0)
 
 
 def test_publish_times_show_that_the_clock_here_is_slow() -> None:
@@ -53,11 +55,28 @@ def test_publish_times_show_that_the_clock_here_is_slow() -> None:
     assert seen.bound_time == START
     seen.admitted(106.0, (START - SECOND, START - SECOND), 1)
     seen.round_ended(111.0, healthy=True, settled=111.0)
-    assert not WATCH.over(111.0, seen)
+    assert not seen.all_came(111.0)
 
 
 def test_an_unhealthy_run_ends_when_nothing_old_came_for_the_longest_time() -> None:
     seen = arrivals()
     seen.round_ended(399.0, healthy=False, settled=399.0)
-    assert not WATCH.over(399.0, seen)
-    assert WATCH.over(400.0, seen)
+    assert not seen.all_came(399.0)
+    assert seen.all_came(400.0)
+
+
+def test_a_wait_ends_with_its_reason_or_at_its_deadline() -> None:
+    seen, arrived, checks = Freshness(10.0, 300.0), threading.Event(), []
+
+    def reason() -> Reason | None:
+        return Reason.NEW_ROWS if arrived.is_set() else None
+
+    def arrive() -> None:
+        with seen.changed:
+            arrived.set()
+            seen.changed.notify_all()
+
+    assert seen.wait(reason, lambda: checks.append(1), deadline=time.monotonic() - 1) is Reason.TIMEOUT
+    threading.Timer(0.05, arrive).start()
+    assert seen.wait(reason, lambda: checks.append(1)) is Reason.NEW_ROWS
+    assert len(checks) >= 2

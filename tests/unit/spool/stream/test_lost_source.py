@@ -106,9 +106,9 @@ def test_what_a_fetcher_of_the_query_before_publishes_at_its_end_is_waited_for(s
     hold = spool.store.hold_folder("inbox/f2")
     assert hold is not None
     with open_stream(spool.root, lost_at_the_start(GONE), starting_position="earliest") as stream:
-        wait_for(lambda: stream._admission._fetching_ended is not None)
+        wait_for(lambda: stream._background._fetching_ended is not None)
         wait_for(lambda: stream._ledger.state.head == ROWS + 1)
-        assert not stream._admission.complete
+        assert not stream._background.complete
         spool.write(["c1"], fetcher="f2")
         hold.release()
         found, _ = read_to_the_end(stream, spool, None)
@@ -135,7 +135,7 @@ def test_with_other_sources_the_error_says_how_they_go_on(tmp_path: Path) -> Non
         found, raised = read_to_the_end(stream, spool)
     assert found == [0, 1]
     assert str(raised).endswith(
-        "Look for it. A query of the other sources goes on with a new spool and a new checkpoint."
+        "Look for it. A query of the other sources continues with a new spool and a new checkpoint."
     )
 
 
@@ -154,6 +154,6 @@ def test_what_is_wrong_with_the_spool_or_the_fetchers_stops_the_query_at_once(
 ) -> None:
     start = lost(kind("CODE", "It is wrong"))
     with open_stream(spool.root, start, starting_position="earliest", start_timeout=20.0) as stream:
-        wait_for(lambda: stream._admission._error or stream._admission._fetching)
+        wait_for(lambda: stream._background._error or stream._background._fetching)
         with pytest.raises(kind, match=r"^\[CODE\] It is wrong\.$"):
             stream.latest_offset(SENTINEL, BATCH)

@@ -12,7 +12,7 @@ import pytest
 from connectors.core.errors import ConnectorError, DataLossError
 from connectors.core.offsets import SENTINEL, START_KEY
 from connectors.spool import stats
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
 from connectors.spool.stream.planning import offset_at
 from tests.support.spool_streams import open_stream, rows_of
@@ -108,7 +108,7 @@ class History:
             self.batch()
         if later:
             assert taken.ledger is not None
-            Upkeep(taken.ledger, UpkeepSettings(free_segments=1)).step()
+            Compaction(taken.ledger, CompactionSettings(free_segments=1)).step()
             assert taken.ledger.state.oldest > ROWS * 2
         return taken
 
@@ -141,7 +141,7 @@ def test_a_mix_goes_on_or_stops_with_the_code_of_what_is_wrong(
             assert caught.value.action
         after = taken.files()
     moved = expected != CELLS[checkpoint, spool]
-    # The stream's upkeep may write records meanwhile; nothing else has changed.
+    # The stream's compaction may write records meanwhile; nothing else has changed.
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert {name.split("/")[0] for name in changed} <= {"ledger", "tmp"}
     assert stats(str(taken.root)).struck_out["skipped"] == (0 if not moved else 40 if checkpoint == "older" else 30)

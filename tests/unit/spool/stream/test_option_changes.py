@@ -9,7 +9,7 @@ import pytest
 
 from connectors.core.errors import SpoolFullError
 from connectors.core.offsets import SENTINEL
-from connectors.spool.stream.compaction import UpkeepSettings
+from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream
 from tests.support.spool_streams import open_stream, rows_of
 from tests.support.spool_writing import HandSpool
@@ -36,13 +36,13 @@ def ask_for(stream: SpoolStream, seconds: float) -> None:
 def test_a_smaller_limit_of_ids_stops_the_query_and_a_larger_one_lets_it_go_on_where_it_was(spool: HandSpool) -> None:
     with open_stream(spool.root, starting_position="earliest") as stream:
         start = stream.latest_offset(SENTINEL, 7)
-    small = UpkeepSettings(recent_ids=1, max_id_bytes=100)
+    small = CompactionSettings(recent_ids=1, max_id_bytes=100)
     with (
-        open_stream(spool.root, upkeep=small) as stream,
+        open_stream(spool.root, compaction=small) as stream,
         pytest.raises(SpoolFullError, match=r"SPOOL_ID_INDEX_FULL.*maxIdIndexBytes"),
     ):
         ask_for(stream, 30)
-    with open_stream(spool.root, upkeep=UpkeepSettings(recent_ids=1, max_id_bytes=160)) as stream:
+    with open_stream(spool.root, compaction=CompactionSettings(recent_ids=1, max_id_bytes=160)) as stream:
         end = stream.latest_offset(start, NO_LIMIT)
         assert [position for position, _ in rows_of(spool.root, stream.partitions(start, end))] == list(range(7, 20))
 

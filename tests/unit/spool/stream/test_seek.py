@@ -11,7 +11,7 @@ import pytest
 from connectors.core.errors import SourceGoneError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.seek import carry_out_seek
 from tests.support.spool_writing import HandSpool
 
@@ -45,7 +45,7 @@ def read_some(spool: HandSpool) -> Ledger:
         spool.write([str(number) for number in range(first, first + 10)])
         ledger.admit()
         if not first:
-            Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+            Compaction(ledger, CompactionSettings(recent_ids=1)).step()
     assert ledger.state.runs
     assert ledger.state.head == 20
     return ledger

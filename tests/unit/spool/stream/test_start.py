@@ -13,7 +13,7 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.snapshot_entries import EntryLog
 from connectors.spool.store.local import LocalStore
-from connectors.spool.stream.compaction import Upkeep, UpkeepSettings
+from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from tests.support.power_loss_rig import UnsyncedDisk, on_disk
 from tests.support.spool_writing import HandSpool
 
@@ -52,7 +52,7 @@ def filled(root: Path, segments: int) -> HandSpool:
     for number in range(segments):
         spool.write([f"{number}-a", f"{number}-b"])
     ledger.admit()
-    Upkeep(ledger, UpkeepSettings(recent_ids=1)).step()
+    Compaction(ledger, CompactionSettings(recent_ids=1)).step()
     spool.open()
     spool.write(["new"], fetcher="f1")
     spool.open().admit()
