@@ -10,13 +10,12 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.spool.errors import foreign_folder
+from connectors.core.errors import SpoolDamagedError
 from connectors.spool.ledger.fencing import LOCK_NAME, MOST_OF_A_LOCK, is_holder
 from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER
 from connectors.spool.store.base import Store
-from connectors.spool.store.disk_space import is_temporary_name
-from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore, is_temporary_name
 from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["WIPING", "file_sizes", "is_known", "is_there", "refuse_foreign_folder"]
@@ -48,7 +47,12 @@ def refuse_foreign_folder(store: Store) -> None:
     if isinstance(store, LocalStore):
         foreign = next(_foreign(store), None)
         if foreign is not None and read_identity(store) is None:
-            raise foreign_folder(store.root, foreign)
+            raise SpoolDamagedError(
+                "SPOOL_FOREIGN_FILE",
+                "The folder is no spool, and has something under a name that a spool would use; nothing was changed",
+                f"{store.root}/{foreign}",
+                "Give spoolLocation a folder of its own, such as a new one.",
+            )
 
 
 def _foreign(store: LocalStore) -> Iterator[str]:

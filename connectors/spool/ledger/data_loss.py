@@ -17,7 +17,8 @@ import numpy as np
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.ledger.fencing import claimed_epochs, fenced_error
+from connectors.spool.errors import fenced_error
+from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.quarantine import (

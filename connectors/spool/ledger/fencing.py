@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError, SpoolInUseError
+from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import foreign_file, full_disk_error, no_lock_error, no_room
+from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.store.base import Store
 from connectors.spool.store.lock_owner import start_time
@@ -29,12 +28,10 @@ from connectors.spool.store.lock_owner import start_time
 __all__ = [
     "LOCK_NAME",
     "MOST_OF_A_LOCK",
-    "READ_TWICE",
     "Claim",
     "SpoolLock",
     "claim_epoch",
     "claimed_epochs",
-    "fenced_error",
     "is_holder",
     "process_gone",
     "put_seal",
@@ -89,7 +86,8 @@ class SpoolLock:
             holder = _read_holder(file)
             if _alive(holder.get("jvm"), holder.get("jvm_start")) or time.monotonic() > deadline:
                 os.close(file)
-                raise _in_use(self._path, holder)
+                named = f"reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}"
+                raise in_use_error(named, self._path, can_take_over=False)
             time.sleep(_POLL)
         holder = {
             "pid": os.getpid(),
@@ -133,7 +131,8 @@ class SpoolLock:
             return False
         except OSError as error:
             os.close(file)
-            raise no_lock_error(error, self._path) from error
+            what = "The file system of the spool has no locks"
+            raise not_writable(what, error, self._path, OTHER_DISK) from error
         return True
 
     def _open(self, flags: int) -> int:
@@ -143,15 +142,14 @@ class SpoolLock:
         except FileNotFoundError:
             raise
         except OSError as error:
-            if no_room(error):
-                raise full_disk_error(self._root) from error
             if error.errno == errno.ELOOP:
                 raise foreign_file(self._root, LOCK_NAME) from error
-            raise SpoolError(
-                "SPOOL_NOT_WRITABLE",
-                f"The lock of the spool cannot be opened: {error.strerror}",
+            raise not_writable(
+                "The lock of the spool cannot be opened",
+                error,
                 self._path,
                 "Choose a spoolLocation that is a folder, and that the user of the driver may write to.",
+                root=self._root,
             ) from error
 
 
@@ -242,16 +240,6 @@ def while_newest(store: Store, claim: Claim) -> Iterator[None]:
         raise
 
 
-def fenced_error(where: str) -> SpoolFencedError:
-    """The error of a writer that another one has followed."""
-    return SpoolFencedError(
-        "SPOOL_FENCED",
-        "Another query took this spool over; this one writes, serves and deletes nothing more",
-        where,
-        "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-    )
-
-
 def spark_pid() -> int:
     """The pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
     pid = os.getppid()
@@ -288,21 +276,3 @@ def is_holder(value: object) -> bool:
 def _alive(pid: int | None, start: int | None) -> bool:
     """Whether the process with this pid and start time lives, and is not a zombie."""
     return pid is not None and start is not None and start_time(pid) == start
-
-
-READ_TWICE: Final = (
-    "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, or "
-    "use two subscriptions with a spool each."
-)
-"""Advice for a query that is in its own way."""
-
-
-def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
-    return SpoolInUseError(
-        "SPOOL_IN_USE",
-        f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
-        path,
-        "Stop that query, or give this one a subscription and a spoolLocation of its own. If both are queries on one "
-        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks. "
-        f"{READ_TWICE}",
-    )

@@ -14,15 +14,10 @@ import time
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from connectors.core.errors import (
-    ConnectorError,
-    SpoolDamagedError,
-    SpoolFencedError,
-    SpoolInUseError,
-    SpoolVersionError,
-)
+from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolInUseError, SpoolVersionError
 from connectors.core.failpoints import failpoint
-from connectors.spool.ledger.fencing import READ_TWICE, SpoolLock
+from connectors.spool.errors import fenced_error, in_use_error
+from connectors.spool.ledger.fencing import SpoolLock
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
 from connectors.spool.store.base import Store
 from connectors.spool.store.lock_owner import Holder
@@ -101,7 +96,7 @@ class SpoolLease:
         first: Any = None
         since = time.monotonic()
         while True:
-            data, version = self._store.read_version(_NAME) or (None, None)
+            data, version = self._store.client.read_version(_NAME) or (None, None)
             free, holder = _read(data)
             if first is None:
                 first = data
@@ -118,12 +113,7 @@ class SpoolLease:
     def check(self) -> None:
         """Raise `SpoolFencedError` if another query took the lease."""
         if self._is_lost:
-            raise SpoolFencedError(
-                "SPOOL_FENCED",
-                f"Another query took this spool over: {_named(self._lost_to)}",
-                f"{self._store.root}/{_NAME}",
-                "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-            )
+            raise fenced_error(f"{self._store.root}/{_NAME}", _named(self._lost_to))
 
     def release(self) -> None:
         """Give the lease back, so that the next query need not wait."""
@@ -132,7 +122,7 @@ class SpoolLease:
             self._thread.join()
         if self._version is not None and not self._is_lost:
             try:
-                self._store.replace_version(_NAME, self._bytes(released=True), self._version)
+                self._store.client.replace(_NAME, self._bytes(released=True), self._version)
             except (OSError, ConnectorError) as error:
                 _log.warning("the lease of the spool was not given back: %s", error)
             self._version = None
@@ -158,9 +148,9 @@ class SpoolLease:
         failpoint("lease.before_put")
         data = self._bytes()
         if version is not None:
-            self._version = self._store.replace_version(_NAME, data, version)
+            self._version = self._store.client.replace(_NAME, data, version)
         elif self._store.put(_NAME, data):
-            found = self._store.read_version(_NAME)
+            found = self._store.client.read_version(_NAME)
             self._version = None if found is None or found[0] != data else found[1]
         else:
             self._version = None
@@ -171,9 +161,8 @@ class SpoolLease:
         while not self._released.wait(self._times.renew):
             try:
                 self._count += 1
-                renewed = (
-                    None if self._version is None else self._store.replace_version(_NAME, self._bytes(), self._version)
-                )
+                version = self._version
+                renewed = None if version is None else self._store.client.replace(_NAME, self._bytes(), version)
                 if renewed is None and not self._recover():
                     return
                 self._version = renewed or self._version
@@ -184,7 +173,7 @@ class SpoolLease:
     def _recover(self) -> bool:
         """Look why the lease could not be replaced; False if another query has it, or it was given back."""
         while not self._released.is_set():
-            data, version = self._store.read_version(_NAME) or (None, None)
+            data, version = self._store.client.read_version(_NAME) or (None, None)
             if data is None:
                 if self._put(None):
                     return True
@@ -212,18 +201,12 @@ class SpoolLease:
         )
 
     def _in_use(self, holder: Holder | None) -> SpoolInUseError:
-        return SpoolInUseError(
-            "SPOOL_IN_USE",
-            f"Another query uses this spool: {_named(holder)}",
-            f"{self._store.root}/{_NAME}",
-            "Stop that query, or give this one a subscription and a spoolLocation of its own. takeOver=true takes the "
-            f"spool from it: that query then stops with an error, and nothing is lost. {READ_TWICE}",
-        )
+        return in_use_error(_named(holder), f"{self._store.root}/{_NAME}", can_take_over=True)
 
 
 def lease_holder(store: ObjectStore) -> Holder | None:
     """Who holds the lease of a spool, as far as can be seen at once; takes nothing."""
-    found = store.read_version(_NAME)
+    found = store.client.read_version(_NAME)
     free, holder = _read(None if found is None else found[0])
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.ledger.fencing import Claim, fenced_error
+from connectors.spool.errors import fenced_error
+from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from connectors.core.errors import SpoolDamagedError, SpoolVersionError
+from connectors.core.errors import SpoolVersionError
+from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.snapshot_entries import JsonText
 from connectors.spool.segments.sealed_file import checksum
 from connectors.spool.store.base import Store
@@ -75,10 +76,10 @@ def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dic
     """
     end = len(data) - _TAIL_BYTES
     if end < 0 or data[end:] != b"\n" + checksum(memoryview(data)[:end]).encode() + b"\n":
-        _damaged(where, f"{what} has a wrong checksum")
+        raise record_damaged(f"{what} has a wrong checksum", where)
     value = _parse(data, end)
     if not isinstance(value, dict):
-        _damaged(where, f"{what} is not an object")
+        raise record_damaged(f"{what} is not an object", where)
     if value.get("v") != FORMAT_VERSION:
         raise SpoolVersionError(
             "SPOOL_RECORD_VERSION",
@@ -112,14 +113,5 @@ def read_record(store: Store, place: Place) -> dict[str, Any]:
     record = decode(store.read(place.name), where)
     found = (record.get("spool"), record.get("epoch"), record.get("number"))
     if found != (place.spool, place.epoch, place.number):
-        _damaged(where, f"A record of the ledger belongs elsewhere: spool, epoch and number are {found}")
+        raise record_damaged(f"A record of the ledger belongs elsewhere: spool, epoch and number are {found}", where)
     return record
-
-
-def _damaged(where: str, what: str) -> NoReturn:
-    raise SpoolDamagedError(
-        "SPOOL_RECORD_DAMAGED",
-        what,
-        where,
-        "Restore the spool from a backup; no record of the ledger is ever skipped.",
-    )

@@ -22,7 +22,6 @@ from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Sta
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
-from connectors.spool.store.disk_space import temporary_files
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
 __all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
@@ -283,7 +282,7 @@ def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
 def clear_temporary(store: Store) -> None:
     """Delete the temporary files of processes that are gone; also beside fetchers that come and go."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
-    for name in temporary_files(store):
+    for name in store.temporary_files():
         owner = name.partition("-")[0]
         # A fetcher locks its folder before it writes: one that began after the first look is seen by this one.
         if owner != store.owner and owner not in running and not store.is_locked(f"inbox/{owner}"):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from connectors.core.errors import SpoolDamagedError
+from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.snapshot_entries import EntryLog, JsonText
 from connectors.spool.segments.id_runs import RunEntry
 from connectors.spool.segments.segment import SegmentInfo, Sizes, segment_name
@@ -272,11 +272,9 @@ class LedgerState:
             SpoolDamagedError: the record does not follow on this state.
         """
         if record["base"] != self.head:
-            raise SpoolDamagedError(
-                "SPOOL_RECORD_DAMAGED",
+            raise record_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
                 f"epoch {record['epoch']}, number {record['number']}",
-                "Restore the spool from a backup; no record of the ledger is ever skipped.",
             )
         self.epoch, self.nonce, self.number = record["epoch"], record["nonce"], record["number"]
         for value in record.get("admit", ()):

@@ -9,11 +9,11 @@ __all__ = ["open_store"]
 
 
 def open_store(root: str, owner: str, access: StoreAccess | None = None) -> Store:
-    """The store that a location means; nothing is read or written yet.
+    """Return the store at a location; nothing is read or written yet.
 
     Args:
         root: an absolute path, or the URL of an object store.
-        owner: a name of this process life.
+        owner: a name that no other process uses.
         access: how to reach an object store.
     """
     if "://" not in root:
