@@ -239,11 +239,11 @@ class Ledger:
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
-            struck = self.index.strike(space, keys, info.published)
+            duplicates = self.index.duplicates(space, keys, info.published)
             if len(readers) > 1:
-                struck |= together.strike(space, keys, info.published)
+                duplicates |= together.duplicates(space, keys, info.published)
             together.add(space, keys, info.published)
-            entry = SegmentEntry.admitted(info, struck, int(sizes[~struck].sum()))
+            entry = SegmentEntry.admitted(info, duplicates, int(sizes[~duplicates].sum()))
             entries.append(entry)
             counts = {"delivered": info.rows, "duplicates": info.rows - entry.kept, **info.counters}
             for name, count in counts.items():
