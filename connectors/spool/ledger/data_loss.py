@@ -29,7 +29,7 @@ from connectors.spool.ledger.quarantine import (
     waiting_names,
 )
 from connectors.spool.ledger.recovery import open_ledger, take_over
-from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry
+from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry, SegmentLog
 from connectors.spool.segments.id_runs import IdRun, RunEntry, write_run
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.base import Store
@@ -145,7 +145,7 @@ class Losses:
         runs = [IdRun.load(ledger.store, run) for run in _keep_ids(ledger, entry)]
         _move_admitted(ledger, entry, error)
         added = [run.entry for run in runs]
-        state = replace(ledger.state, segments=list(ledger.state.segments), runs=[*ledger.state.runs, *added])
+        state = replace(ledger.state, segments=SegmentLog(ledger.state.segments), runs=[*ledger.state.runs, *added])
         state.quarantine(entry.name)
 
         def then() -> None:
