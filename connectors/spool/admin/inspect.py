@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from connectors.core.errors import SpoolError
 from connectors.spool.admin.stats import SpoolStats, stats
+from connectors.spool.ledger.data_loss import read_notes
 from connectors.spool.ledger.fencing import SpoolLock, claimed_epochs
 from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.lease import lease_holder
-from connectors.spool.ledger.quarantine import read_notes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store import open_store
@@ -40,7 +40,7 @@ class FetcherFolder:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A segment that was quarantined; see `connectors.spool.ledger.quarantine.move_aside`."""
+    """A segment that was quarantined; see `connectors.spool.ledger.data_loss.read_notes`."""
 
     segment: str
     first: int

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from connectors.core.errors import SpoolDamagedError
+from connectors.spool.ledger.data_loss import QUARANTINE_FOLDER
 from connectors.spool.ledger.fencing import LOCK_NAME, MOST_OF_A_LOCK, is_holder
 from connectors.spool.ledger.identity import read_identity
-from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore, is_temporary_name
 from connectors.spool.store.object_store import ObjectStore
