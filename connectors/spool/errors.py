@@ -15,6 +15,7 @@ from connectors.core.errors import (
     SpoolFencedError,
     SpoolFullError,
     SpoolInUseError,
+    SpoolVersionError,
 )
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "name_in_full",
     "no_room",
     "not_writable",
+    "other_version",
     "reading_errors",
     "record_damaged",
     "write_error",
@@ -149,6 +151,16 @@ def record_damaged(what: str, where: str) -> SpoolDamagedError:
         what,
         where,
         "Restore the spool from a backup; no record of the ledger is ever skipped.",
+    )
+
+
+def other_version(code: str, what: str, found: object, supported: int, where: str) -> SpoolVersionError:
+    """Return the error of a file in the format of another version."""
+    return SpoolVersionError(
+        code,
+        f"{what} has format version {found} and this version reads {supported}",
+        where,
+        "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
     )
 
 

@@ -1,7 +1,7 @@
 """One writer: a lock for courtesy, epochs for correctness (rule R7).
 
 The lock keeps a second query away from a spool that is in use. It can fail: a process may be paused, a network file
-system may forget locks. Then epochs decide. Every writer claims the next epoch, seals all earlier ones, and only then
+system may lose locks. Then epochs decide. Every writer claims the next epoch, seals all earlier ones, and only then
 serves; a writer that was sealed finds the seal at its own next number, and stops.
 """
 
@@ -44,21 +44,21 @@ _GRACE = 5.0
 _POLL = 0.05
 LOCK_NAME = "lock"
 MOST_OF_A_LOCK = 4096
-"""Bytes; what it says is far less."""
+"""Bytes; its content is far less."""
 _HOLDER_KEYS = frozenset({"pid", "start", "jvm", "jvm_start"})
 _NONCE_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A writer's claim: its epoch, and the nonce that only it knows before the claim is written."""
+    """A writer's claim: its epoch, and the nonce by which it recognises its own claim."""
 
     epoch: int
     nonce: str
 
 
 class SpoolLock:
-    """A lock on a spool of a local disk, held by the reader process for its life; it goes with the process.
+    """A lock on a spool in a folder, which ends with the reader process that holds it.
 
     Args:
         root: the folder of the spool, which exists.
@@ -72,13 +72,11 @@ class SpoolLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
-
-        A newcomer is refused at once while the holder's JVM lives, and waits up to 5 s when it is gone.
+        """Take the lock; wait up to 5 s for it if the JVM of its holder is gone.
 
         Raises:
             SpoolInUseError: another query holds it; nothing was changed.
-            SpoolError: the place takes no lock, so it cannot be used.
+            SpoolError: the file system has no locks.
         """
         file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
@@ -100,11 +98,7 @@ class SpoolLock:
         self._file = file
 
     def holder(self) -> dict[str, int] | None:
-        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing.
-
-        Raises:
-            SpoolError: the lock cannot be looked at.
-        """
+        """Return the process of this machine that the lock file names, if it lives; raises `SpoolError`."""
         try:
             file = self._open(os.O_RDONLY)
         except FileNotFoundError:
@@ -116,10 +110,10 @@ class SpoolLock:
         return holder if _alive(holder.get("pid"), holder.get("start")) else None
 
     def check(self) -> None:
-        """Do nothing: who has this lock keeps it."""
+        """Do nothing: nobody can take this lock away."""
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -136,7 +130,6 @@ class SpoolLock:
         return True
 
     def _open(self, flags: int) -> int:
-        """Open the file of the lock; raises `FileNotFoundError`, and a `SpoolError` for all else."""
         try:
             return os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
@@ -154,11 +147,7 @@ class SpoolLock:
 
 
 def claimed_epochs(store: Store) -> list[int]:
-    """The epochs that were claimed, ascending.
-
-    Raises:
-        SpoolDamagedError: claims are missing, which are never deleted.
-    """
+    """Return the epochs that were claimed, ascending; raises `SpoolDamagedError` if claims are missing."""
     epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
     if epochs != list(range(1, len(epochs) + 1)):
         raise SpoolDamagedError(
@@ -192,17 +181,13 @@ def claim_epoch(store: Store, spool: str) -> Claim:
 
 
 def read_claim(store: Store, spool: str, epoch: int) -> Claim:
-    """A claim that was put.
-
-    Raises:
-        SpoolDamagedError: it is damaged, or belongs elsewhere.
-    """
+    """Read a claim; raises `SpoolDamagedError` if it is damaged or belongs elsewhere."""
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
         raise SpoolDamagedError(
             "SPOOL_CLAIM_DAMAGED",
-            f"A claim says that it is of spool {claim.get('spool')}, epoch {claim.get('epoch')}",
+            f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}",
             where,
             "Restore the spool from a backup.",
         )
@@ -210,15 +195,9 @@ def read_claim(store: Store, spool: str, epoch: int) -> Claim:
 
 
 def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
-    """Put a seal at a number of an older epoch; False if the number is taken."""
-    seal = {
-        "v": FORMAT_VERSION,
-        "kind": "seal",
-        "spool": spool,
-        "epoch": epoch,
-        "number": number,
-        "by": [claim.epoch, claim.nonce],
-    }
+    """Put a seal at a number of an older epoch; return False if the number is taken."""
+    by = [claim.epoch, claim.nonce]
+    seal = {"v": FORMAT_VERSION, "kind": "seal", "spool": spool, "epoch": epoch, "number": number, "by": by}
     failpoint("fence.before_seal")
     put = store.put(record_name(epoch, number), encode(seal))
     failpoint("fence.after_seal")
@@ -227,11 +206,7 @@ def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) ->
 
 @contextlib.contextmanager
 def while_newest(store: Store, claim: Claim) -> Iterator[None]:
-    """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
-
-    Raises:
-        SpoolFencedError: instead of `SpoolDamagedError` or `FileNotFoundError`, when there is a newer claim.
-    """
+    """Raise `SpoolFencedError` for damaged or missing files if there is a newer claim: a newer writer deletes files."""
     try:
         yield
     except (SpoolDamagedError, FileNotFoundError) as error:
@@ -241,7 +216,7 @@ def while_newest(store: Store, claim: Claim) -> Iterator[None]:
 
 
 def spark_pid() -> int:
-    """The pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
+    """Return the pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
     pid = os.getppid()
     while pid > 1:
         try:
@@ -255,7 +230,7 @@ def spark_pid() -> int:
 
 
 def process_gone(pid: int) -> Callable[[], bool]:
-    """A function that tells whether a process that lives now has ended."""
+    """Return a function that returns whether a process, which lives now, has ended."""
     start = start_time(pid)
     return lambda: start_time(pid) != start
 
@@ -269,10 +244,9 @@ def _read_holder(file: int) -> dict[str, int]:
 
 
 def is_holder(value: object) -> bool:
-    """Whether a JSON value is what the file of a lock says."""
+    """Return whether a JSON value is the content of a lock file."""
     return isinstance(value, dict) and value.keys() == _HOLDER_KEYS
 
 
 def _alive(pid: int | None, start: int | None) -> bool:
-    """Whether the process with this pid and start time lives, and is not a zombie."""
     return pid is not None and start is not None and start_time(pid) == start

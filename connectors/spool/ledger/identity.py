@@ -21,7 +21,7 @@ _HASH_KEY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SpoolIdentity:
-    """Who a spool is.
+    """The identity of a spool.
 
     Attributes:
         spool: its random id; offsets carry it.
@@ -41,7 +41,7 @@ class SpoolIdentity:
 
 
 def read_identity(store: Store) -> SpoolIdentity | None:
-    """The identity of a spool; None if the folder holds no spool. The store then keeps to the spool it has found.
+    """Return the identity of a spool, to which the store then keeps; None if the folder has no spool.
 
     Raises:
         SpoolDamagedError: the file is damaged, or gone while other parts of a spool are there.
@@ -53,7 +53,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
         if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
             raise SpoolDamagedError(
                 "SPOOL_IDENTITY_MISSING",
-                "The folder holds parts of a spool and its identity is missing",
+                "The folder has parts of a spool and its identity is missing",
                 where,
                 "Restore the file from a backup of the spool; if this never was one, give spoolLocation a folder of "
                 "its own.",
@@ -70,7 +70,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
-    """The identity of the spool for these sources; made if the folder is empty.
+    """Return the identity of the spool for these sources; make it if the folder is empty.
 
     Raises:
         SpoolError: the spool belongs to other sources, or was moved or copied here.
@@ -97,33 +97,33 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
             "SPOOL_MOVED",
             f"The spool was made in {identity.location}; it was moved or copied here",
             location,
-            "To go on with it here, run connectors spool adopt; the one at the old place then runs no more. Two copies "
-            "of one spool must never run.",
+            "To use it here, run connectors spool adopt; the one at the old location must not be used any more. Two "
+            "copies of one spool must never run.",
         )
     return identity
 
 
 def check_identity(store: Store, spool: str) -> None:
-    """See that the place of a spool holds it, before anything is made there.
+    """Check that the store has this spool, before anything is made there.
 
     Raises:
-        SpoolError: it is not there, or another one is.
+        SpoolError: it is missing, or another one is there.
         SpoolDamagedError: see `read_identity`.
     """
-    found = read_identity(store)
-    if found is None:
+    identity = read_identity(store)
+    if identity is None:
         raise missing_spool(store.root)
-    if found.spool != spool:
+    if identity.spool != spool:
         raise SpoolError(
             "SPOOL_OTHER",
-            f"There is spool {found.spool} here, and the fetchers belong to spool {spool}",
+            f"There is spool {identity.spool} here, and the fetchers belong to spool {spool}",
             store.root,
-            "Start the fetchers again; they then look for the spool of today.",
+            "Start the fetchers again; they then use the present spool.",
         )
 
 
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:
-    """Write the identity of a spool anew: an adoption changes its location. The caller holds the lock."""
+    """Replace the identity of a spool: an adoption changes its location. The caller holds the lock."""
     failpoint("adopt.before_replace")
     store.replace(_NAME, _encoded(identity))
     failpoint("adopt.after_replace")

@@ -1,8 +1,8 @@
 """The lease on a spool of an object store, in the place of the lock on a local one (rule R7).
 
-It is a courtesy, as the lock is: it keeps a second query away. What makes the spool safe are the epochs. A holder that
-can be seen, on the same machine, is judged by whether its process lives. Any other one is judged by whether the lease
-changes while the challenger watches, on the challenger's own monotonic clock: no clocks of two machines are compared.
+It is a courtesy, as the lock is; the epochs make the spool safe. A holder on the same machine has lost its lease when
+its process is gone. Any other one has lost it when the lease does not change while the challenger watches, by the
+challenger's own monotonic clock: no clocks of two machines are compared.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ class WriterLock(Protocol):
     """What keeps a second writer away from a spool."""
 
     def acquire(self) -> None:
-        """Take it; raises `SpoolInUseError`, and has changed nothing then."""
+        """Take the lock; raises `SpoolInUseError` and then has changed nothing."""
 
     def check(self) -> None:
-        """Raise `SpoolFencedError` if another writer has it now."""
+        """Raise `SpoolFencedError` if another writer has the lock now."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class LeaseTimes:
 
     Attributes:
         renew: between two renewals by its holder.
-        expire: without a renewal, as the challenger sees it, after which the challenger takes it.
-        poll: between two looks of the challenger.
+        expire: without a renewal, after which a challenger takes it.
+        poll: between two reads by a challenger.
     """
 
     renew: float = 10.0
@@ -65,10 +65,10 @@ class SpoolLease:
     """A lease on a spool.
 
     Args:
-        store: where the spool is; it can be used.
+        store: of the spool.
         jvm: pid of the Spark driver's JVM, or of whatever the reader process belongs to.
         take_over: take it at once, whoever holds it.
-        times: see there.
+        times: of the lease.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SpoolLease:
         """Take the lease, and renew it from now on in the background.
 
         Raises:
-            SpoolInUseError: another query holds it: its process lives, or it renewed the lease while this call watched.
+            SpoolInUseError: another query holds it: its process lives, or it renewed the lease meanwhile.
             OSError: the store does not answer.
         """
         first: Any = None
@@ -103,7 +103,7 @@ class SpoolLease:
             if free or self._take_over or self._has_ended(holder, time.monotonic() - since, changed=data != first):
                 if self._put(version):
                     break
-                # Somebody was faster; that is then the lease to judge.
+                # Another challenger was faster; now its lease is to be judged.
                 first, since, self._take_over = None, time.monotonic(), False
             else:
                 time.sleep(self._times.poll)
@@ -116,7 +116,7 @@ class SpoolLease:
             raise fenced_error(f"{self._store.root}/{_NAME}", _named(self._lost_to))
 
     def release(self) -> None:
-        """Give the lease back, so that the next query need not wait."""
+        """Release the lease, so that the next query need not wait."""
         self._released.set()
         if self._thread is not None:
             self._thread.join()
@@ -124,15 +124,11 @@ class SpoolLease:
             try:
                 self._store.client.replace(_NAME, self._bytes(released=True), self._version)
             except (OSError, ConnectorError) as error:
-                _log.warning("the lease of the spool was not given back: %s", error)
+                _log.warning("the lease of the spool was not released: %s", error)
             self._version = None
 
     def _has_ended(self, holder: Holder | None, watched: float, *, changed: bool) -> bool:
-        """Whether the holder of the lease is gone; not known yet if it returns False.
-
-        Raises:
-            SpoolInUseError: it is not.
-        """
+        """Return whether the holder is gone, False if that is not known yet; raises `SpoolInUseError` if it lives."""
         if holder is not None and holder.is_here:
             if not holder.lives:
                 return True
@@ -167,17 +163,17 @@ class SpoolLease:
                     return
                 self._version = renewed or self._version
             except (OSError, ConnectorError) as error:
-                # What the store refuses now it may take at the next renewal; a lease that nobody renews is lost.
+                # The next renewal may succeed; without one the lease is lost.
                 _log.warning("the lease of the spool was not renewed: %s", error)
 
     def _recover(self) -> bool:
-        """Look why the lease could not be replaced; False if another query has it, or it was given back."""
+        """Find out why the lease was not replaced; return False if another query has it, or it was released."""
         while not self._released.is_set():
             data, version = self._store.client.read_version(_NAME) or (None, None)
             if data is None:
                 if self._put(None):
                     return True
-                # Somebody was faster; that is then the lease to judge.
+                # Another challenger was faster; now its lease is to be judged.
                 self._released.wait(self._times.poll)
                 continue
             if _nonce(data) == self._nonce:
@@ -205,21 +201,20 @@ class SpoolLease:
 
 
 def lease_holder(store: ObjectStore) -> Holder | None:
-    """Who holds the lease of a spool, as far as can be seen at once; takes nothing."""
-    found = store.client.read_version(_NAME)
-    free, holder = _read(None if found is None else found[0])
+    """Return who holds the lease of a spool; None if it is free or its holder, on this machine, is gone."""
+    free, holder = _read(store.client.read(_NAME))
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
 def writer_lock(store: Store, jvm: int, *, take_over: bool = False) -> WriterLock:
-    """The lock or the lease of a spool, not taken yet."""
+    """Return the lock or the lease of a spool, not taken yet."""
     if isinstance(store, ObjectStore):
         return SpoolLease(store, jvm, take_over=take_over)
     return SpoolLock(store.root, jvm)
 
 
 def _value(data: bytes | None) -> dict[str, Any]:
-    """What a lease says; nothing if it is damaged, which a watch over its changes sorts out as well."""
+    """Return the content of a lease; nothing if it is damaged: then only whether it changes decides."""
     try:
         return {} if data is None else decode(data, _NAME, "The lease of the spool")
     except (SpoolDamagedError, SpoolVersionError):
@@ -227,7 +222,7 @@ def _value(data: bytes | None) -> dict[str, Any]:
 
 
 def _read(data: bytes | None) -> tuple[bool, Holder | None]:
-    """Whether a lease is free, and who holds it as far as it says so."""
+    """Return whether a lease is free, and its holder if it names one."""
     value = _value(data)
     holder = Holder.from_json(value["holder"]) if "holder" in value else None
     return data is None or bool(value.get("released")), holder
@@ -240,5 +235,5 @@ def _nonce(data: bytes) -> str | None:
 
 def _named(holder: Holder | None) -> str:
     if holder is None:
-        return "it does not say which"
+        return "it is not named"
     return f"reader process {holder.pid}, Spark driver {holder.jvm}, on the host {holder.host}"

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from connectors.core.errors import SpoolVersionError
-from connectors.spool.errors import record_damaged
+from connectors.spool.errors import other_version, record_damaged
 from connectors.spool.segments.sealed_file import checksum
 from connectors.spool.store.base import Store
 
@@ -97,12 +96,7 @@ def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dic
     if not isinstance(value, dict):
         raise record_damaged(f"{what} is not an object", where)
     if value.get("v") != FORMAT_VERSION:
-        raise SpoolVersionError(
-            "SPOOL_RECORD_VERSION",
-            f"{what} has format version {value.get('v')} and this version reads {FORMAT_VERSION}",
-            where,
-            "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
-        )
+        raise other_version("SPOOL_RECORD_VERSION", what, value.get("v"), FORMAT_VERSION, where)
     return value
 
 

@@ -49,22 +49,6 @@ SKIPPED_THROUGH = "skipped_through"
 """Counters of what was lost (rule R9): they never go down, so the loss shows for ever. Rows are skipped when a
 checkpoint begins below the oldest row; each position counts once, up to `SKIPPED_THROUGH`."""
 
-_UNCHANGED = (
-    "head",
-    "bytes",
-    "ordinal",
-    "commits",
-    "published",
-    "starts",
-    "layouts",
-    "fetchers",
-    "runs_through",
-    "counters",
-    "sealed",
-    "dedup_epoch",
-)
-"""The fields of a state that are JSON values as they are."""
-
 _FETCHER = re.compile(rb'"fetcher":("[^"\\]*(?:\\.[^"\\]*)*")')
 _OPEN, _COMMA, _QUOTE, _A, _Z = b'{,"az'
 _SHORTEST = len('{"a":1}')
@@ -354,8 +338,9 @@ class LedgerState:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as a JSON object."""
+        others = {"spool", "epoch", "nonce", "number", "segments", "runs", "seek"}
         return {
-            **{name: getattr(self, name) for name in _UNCHANGED},
+            **{name: getattr(self, name) for name in self.__slots__ if name not in others},
             "segments": self.segments.text(),
             "runs": [run.to_json() for run in self.runs],
             # Left out where there was none, so that older versions can read a spool without a seek.

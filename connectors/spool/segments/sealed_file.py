@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import xxhash
 
-from connectors.core.errors import SpoolDamagedError, SpoolVersionError
+from connectors.core.errors import SpoolDamagedError
+from connectors.spool.errors import other_version
 from connectors.spool.store.base import Blobs, Pieces
 
 if TYPE_CHECKING:
@@ -169,12 +170,8 @@ class SealedReader:
         if magic != self._kind.magic:
             self.damaged("does not end as it should")
         if version != FORMAT_VERSION:
-            raise SpoolVersionError(
-                f"{self._kind.code}_VERSION",
-                f"{self._kind.label} has format version {version} and this version reads {FORMAT_VERSION}",
-                self._where,
-                "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
-            )
+            kind = self._kind
+            raise other_version(f"{kind.code}_VERSION", kind.label, version, FORMAT_VERSION, self._where)
         text = self.data[max(end - length, 0) : end]
         actual = checksum(text)
         if actual.encode() != digest:
