@@ -64,8 +64,7 @@ _ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this ma
 def location_text(location: str | Path) -> str:
     """Return the location that a tool was given: as the option spoolLocation, but a path may be relative.
 
-    Raises:
-        OptionError: no spool can be there.
+    Raises `OptionError` if no spool can be there.
     """
     text = str(location)
     if isinstance(location, Path) or (text and "://" not in text and not text.lower().startswith("file:")):
@@ -165,11 +164,7 @@ def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) 
 
 
 def check_object_store_options(options: ObjectStoreOptions, location: Path | str, connector: str) -> None:
-    """Refuse options that do nothing where the spool is.
-
-    Raises:
-        OptionError: an option of object stores is given and the spool is a folder, or belongs to another cloud.
-    """
+    """Refuse options of object stores for a spool in a folder, or of another cloud, with `OptionError`."""
     kind = parse_object_url(location).kind if isinstance(location, str) else "a folder"
     options_of_kinds = {
         "spoolEndpoint": (options.spool_endpoint, ("s3", "az")),

@@ -57,12 +57,7 @@ _Result = TypeVar("_Result")
 
 
 class Losses:
-    """What a stream does about lost rows.
-
-    Args:
-        ledger: of the spool.
-        fail: whether lost rows stop the query.
-    """
+    """What a stream does about lost rows: with `fail` they stop the query."""
 
     def __init__(self, ledger: Ledger, *, fail: bool) -> None:
         self._ledger = ledger
@@ -110,8 +105,8 @@ class Losses:
     def check(self, first: int, end: int) -> None:
         """Check rows before they are planned: quarantine what is damaged, warn of what is lost.
 
-        With ``failOnDataLoss`` every byte of a segment is checked by the task that reads it. Without, it is checked
-        here too, once: a task could only fail, and would fail again.
+        With ``failOnDataLoss`` the task that reads a segment checks it. Without, it is checked here too, once: a task
+        could only fail, and would fail again.
         """
         with self._ledger.lock:
             due = [] if self._fail else self._ledger.state.between(first, end)
@@ -174,8 +169,7 @@ class Losses:
 def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamagedError]:
     """Return every segment, admitted or waiting, that is damaged or missing, with its error.
 
-    Raises:
-        SpoolDamagedError: something is foreign, or of another kind.
+    Raises `SpoolDamagedError` if something is foreign, or of another kind.
     """
     aside, damaged = quarantined_rows(store), {}
     admitted = {entry.name: entry.digest for entry in state.segments if not entry.quarantined}
@@ -193,9 +187,8 @@ def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamaged
 def quarantine(ledger: Ledger, damaged: dict[str, SpoolDamagedError]) -> None:
     """Quarantine segments of a spool that was taken over for a repair (see `take_over`).
 
-    Raises:
-        OSError: the disk refused; what was quarantined stays so.
-        SpoolFencedError: another writer took the spool over.
+    If the disk refuses (`OSError`), or another writer took the spool over (`SpoolFencedError`), what was quarantined
+    stays so.
     """
     admitted = [(entry, damaged[entry.name]) for entry in ledger.state.segments if entry.name in damaged]
     for name in damaged.keys() - {entry.name for entry, _ in admitted}:
@@ -209,10 +202,7 @@ def quarantine(ledger: Ledger, damaged: dict[str, SpoolDamagedError]) -> None:
 
 
 def can_be_quarantined(error: ConnectorError) -> bool:
-    """Return whether an error says that a segment is damaged or missing.
-
-    Foreign files and files of other versions do not count: a person has to examine these.
-    """
+    """Return whether a segment is damaged or missing; foreign files and other versions are for a person to examine."""
     return error.code == f"{SEGMENT.code}_DAMAGED"
 
 

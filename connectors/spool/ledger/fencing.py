@@ -60,9 +60,7 @@ class Claim:
 class SpoolLock:
     """A lock on a spool in a folder, which ends with the reader process that holds it.
 
-    Args:
-        root: the folder of the spool, which exists.
-        jvm: pid of the Spark driver's JVM, or of whatever the reader process belongs to.
+    `root` exists; `jvm` is the pid of the Spark driver's JVM, or of whatever the reader process belongs to.
     """
 
     def __init__(self, root: str, jvm: int) -> None:
@@ -74,9 +72,7 @@ class SpoolLock:
     def acquire(self) -> None:
         """Take the lock; wait up to 5 s for it if the JVM of its holder is gone.
 
-        Raises:
-            SpoolInUseError: another query holds it; nothing was changed.
-            SpoolError: the file system has no locks.
+        Raises `SpoolInUseError` if another query holds it, and `SpoolError` if the file system has no locks.
         """
         file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
@@ -162,8 +158,7 @@ def claimed_epochs(store: Store) -> list[int]:
 def claim_epoch(store: Store, spool: str) -> Claim:
     """Claim the next free epoch with a random nonce.
 
-    Raises:
-        SpoolDamagedError: claims are missing, or the newest one is damaged or belongs to another spool.
+    Raises `SpoolDamagedError` if claims are missing, or the newest one is damaged or belongs to another spool.
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
     epoch = len(claimed_epochs(store)) + 1

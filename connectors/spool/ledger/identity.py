@@ -43,8 +43,7 @@ class SpoolIdentity:
 def read_identity(store: Store) -> SpoolIdentity | None:
     """Return the identity of a spool, to which the store then keeps; None if the folder has no spool.
 
-    Raises:
-        SpoolDamagedError: the file is damaged, or gone while other parts of a spool are there.
+    Raises `SpoolDamagedError` if the file is damaged, or missing while other parts of a spool are there.
     """
     where = f"{store.root}/{_NAME}"
     try:
@@ -72,9 +71,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
     """Return the identity of the spool for these sources; make it if the folder is empty.
 
-    Raises:
-        SpoolError: the spool belongs to other sources, or was moved or copied here.
-        SpoolDamagedError: see `read_identity`.
+    Raises as `read_identity`, and `SpoolError` if the spool belongs to other sources, or was moved or copied here.
     """
     location = store.location
     identity = read_identity(store)
@@ -106,9 +103,7 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
 def check_identity(store: Store, spool: str) -> None:
     """Check that the store has this spool, before anything is made there.
 
-    Raises:
-        SpoolError: it is missing, or another one is there.
-        SpoolDamagedError: see `read_identity`.
+    Raises as `read_identity`, and `SpoolError` if the spool is missing, or another one is there.
     """
     identity = read_identity(store)
     if identity is None:

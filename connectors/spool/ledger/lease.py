@@ -48,13 +48,7 @@ class WriterLock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds of a lease.
-
-    Attributes:
-        renew: between two renewals by its holder.
-        expire: without a renewal, after which a challenger takes it.
-        poll: between two reads by a challenger.
-    """
+    """Seconds between two renewals, until an unrenewed lease may be taken, and between two reads by a challenger."""
 
     renew: float = 10.0
     expire: float = 35.0
@@ -62,14 +56,7 @@ class LeaseTimes:
 
 
 class SpoolLease:
-    """A lease on a spool.
-
-    Args:
-        store: of the spool.
-        jvm: pid of the Spark driver's JVM, or of whatever the reader process belongs to.
-        take_over: take it at once, whoever holds it.
-        times: of the lease.
-    """
+    """A lease on a spool; `jvm` is as in `SpoolLock`, and `take_over` takes it at once, whoever holds it."""
 
     def __init__(
         self, store: ObjectStore, jvm: int, *, take_over: bool = False, times: LeaseTimes | None = None
@@ -89,9 +76,8 @@ class SpoolLease:
     def acquire(self) -> None:
         """Take the lease, and renew it from now on in the background.
 
-        Raises:
-            SpoolInUseError: another query holds it: its process lives, or it renewed the lease meanwhile.
-            OSError: the store does not answer.
+        Raises `SpoolInUseError` if its holder lives or renewed it meanwhile, and `OSError` if the store does not
+        answer.
         """
         first: Any = None
         since = time.monotonic()

@@ -39,15 +39,7 @@ _SIZES_CACHED = 8
 
 
 class Ledger:
-    """The ledger of a spool, held by its one writer.
-
-    Args:
-        store: of the spool.
-        identity: of the spool.
-        claim: of this writer.
-        state: after the sealed epochs, not yet written as this epoch's first snapshot.
-        index: the ids already admitted.
-    """
+    """The ledger of a spool, held by its one writer; `begin` writes `state` as the first snapshot of its epoch."""
 
     def __init__(
         self, store: Store, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex

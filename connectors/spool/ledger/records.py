@@ -85,9 +85,7 @@ def encode(value: Mapping[str, Any]) -> bytes:
 def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dict[str, Any]:
     """Return the JSON object that `encode` wrote; `what` names it in errors.
 
-    Raises:
-        SpoolDamagedError: the bytes are not whole.
-        SpoolVersionError: another version wrote them.
+    Raises `SpoolDamagedError` if the bytes are not whole, and `SpoolVersionError` if another version wrote them.
     """
     end = len(data) - _TAIL_BYTES
     if end < 0 or data[end:] != b"\n" + checksum(memoryview(data)[:end]).encode() + b"\n":
@@ -114,10 +112,7 @@ def _parse(data: bytes, end: int) -> Any:
 def read_record(store: Store, place: Place) -> dict[str, Any]:
     """Read a record and check that it is the one that belongs there.
 
-    Raises:
-        FileNotFoundError: there is no such record.
-        SpoolDamagedError: it is damaged, or belongs elsewhere.
-        SpoolVersionError: another version wrote it.
+    Raises as `decode`, and `FileNotFoundError`.
     """
     where = f"{store.root}/{place.name}"
     record = decode(store.read(place.name), where)

@@ -77,11 +77,8 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
 def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
     """Become the one writer of a spool for a repair: to change the state and admit nothing.
 
-    No segment and no id run is read, so this works where `open_ledger` finds damage.
-
-    Raises:
-        SpoolDamagedError: a record or a claim is damaged or missing.
-        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    No segment and no id run is read, so this works where `open_ledger` finds damage. Raises as that, for records and
+    claims.
     """
     seen = _read_newest(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
@@ -92,8 +89,7 @@ def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
 def read_state(store: Store, spool: str) -> LedgerState:
     """Return the state of a ledger without becoming its writer; also beside a running query.
 
-    Raises:
-        SpoolDamagedError: a record is damaged or missing.
+    Raises `SpoolDamagedError` if a record is damaged or missing.
     """
     return _read_newest(store, spool).state
 

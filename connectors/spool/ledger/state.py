@@ -77,14 +77,12 @@ class SegmentEntry:
     """An admitted segment.
 
     Attributes:
-        fetcher, number, source, rows, digest, published: as in its footer; no digest means that the file was
-            quarantined: its rows keep their positions and are gone (rule R9).
-        kept: rows that are no duplicates; they have the positions from `base` on.
-        bytes: bytes of these rows.
+        fetcher, number, source, rows, published: as in its footer.
+        digest: of the file; empty if it was quarantined: its rows keep their positions and are gone (rule R9).
+        kept, bytes: rows that are no duplicates, and their bytes.
         struck: which rows are duplicates, packed by `_pack_mask`; None if none is.
         base: position of its first row.
-        bytes_before: bytes of all rows admitted before it.
-        ordinal: how many segments were admitted before it.
+        bytes_before, ordinal: bytes of all rows, and number of all segments, that were admitted before it.
     """
 
     fetcher: str
@@ -259,13 +257,10 @@ class LedgerState:
         spool: id of the spool.
         epoch, nonce, number: of the last record.
         head: the position after the last row.
-        bytes: bytes of all rows so far.
-        ordinal: how many segments were admitted so far.
+        bytes, ordinal: bytes of all rows, and number of all segments, admitted so far.
         commits: the highest committed positions, at most three, ascending.
         published: the highest publish time admitted, microseconds: the latest that is known of the service's clock.
-        segments: admitted and not freed, in order.
         fetchers: highest admitted number of each fetcher whose folder is not forgotten.
-        runs: live id runs.
         runs_through: ids of segments with a lower ordinal are in runs.
         counters: running totals: ``delivered``, ``duplicates``, losses, and those of the fetchers.
         sealed: the last number of each epoch that the newest start sealed.
@@ -328,10 +323,7 @@ class LedgerState:
         return list(takewhile(lambda entry: entry.base < end, (self.segments[index] for index in from_first)))
 
     def quarantine(self, name: str) -> None:
-        """Record the rows of an admitted segment as empty, and count the loss.
-
-        There is no record for this alone: a snapshot of the state says it.
-        """
+        """Record the rows of an admitted segment as empty and count the loss, for a snapshot: no other record can."""
         index = next(index for index, entry in enumerate(self.segments) if entry.name == name)
         self.counters = counted_loss(self.counters, self.segments[index].kept)
         self.segments[index] = replace(self.segments[index], digest="")

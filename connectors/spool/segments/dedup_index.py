@@ -74,11 +74,7 @@ class RecentIds:
 
 
 class DedupIndex:
-    """All ids admitted, by name space.
-
-    Args:
-        horizon: seconds, by publish time, for which ids count; None while it is not known: then all of them count.
-    """
+    """All ids admitted, by name space; they count for `horizon` seconds of publish time, for ever while it is None."""
 
     def __init__(self, horizon: float | None = None) -> None:
         self.horizon = horizon
@@ -103,13 +99,7 @@ class DedupIndex:
         return list(self._runs.get(space, ()))
 
     def duplicates(self, space: str, keys: IdKeys, published: Published) -> Mask:
-        """Return which rows are duplicates: those whose id is in the index, and all but the first of the same id.
-
-        Args:
-            space: their name space.
-            keys: of the rows, in order.
-            published: when their messages were published.
-        """
+        """Return which rows are duplicates: those whose id is in the index, and all but the first of the same id."""
         arrays = list(self._arrays(space, published))
         numbers = [guided for numbers, _ in arrays for guided in numbers]
         if not len(keys.hash_rows):
@@ -139,9 +129,7 @@ class DedupIndex:
     def drop_recent(self, before: int, added_before: float) -> None:
         """Forget the portions in memory that were published and added before these times.
 
-        Args:
-            before: microseconds since 1970.
-            added_before: of the monotonic clock.
+        `before` is in microseconds since 1970, `added_before` of the monotonic clock.
         """
         for portions in self._recent.values():
             for number, recent in list(portions.items()):

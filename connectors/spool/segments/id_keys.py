@@ -38,11 +38,9 @@ Hashes = npt.NDArray[np.bytes_]
 
 @dataclass(frozen=True, slots=True)
 class OtherIds:
-    """Values by which rows are duplicates, though their ids differ.
+    """Values of an attribute by which rows are duplicates, though their ids differ: strings, one a row, or null.
 
-    Attributes:
-        attribute: whose values they are; equal values of different attributes are unrelated.
-        values: strings, one a row; null where the row has none.
+    Equal values of different attributes are unrelated.
     """
 
     attribute: str
@@ -98,7 +96,7 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
 
     Args:
         ids: strings without nulls, one a row.
-        hash_key: the key of the spool's hash, 16 bytes.
+        hash_key: of the spool, 16 bytes.
         other: values by which rows are duplicates as well; where there is none the id alone counts.
     """
     rows = len(ids)

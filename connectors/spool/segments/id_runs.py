@@ -46,13 +46,8 @@ _Key = TypeVar("_Key", np.uint64, np.bytes_)
 class RunEntry:
     """A run, as the ledger records it.
 
-    Attributes:
-        name: of the file, within ``ids/``.
-        space: name space of the ids: index of the subscription, a dot, and its dedup epoch.
-        numbers: how many numbers it holds.
-        hashes: how many hashes it holds.
-        published: when its messages were published.
-        digest: the digest of the file.
+    `name` is within ``ids/``, `space` the name space of the ids (index of the subscription, a dot, its dedup epoch),
+    `numbers` and `hashes` are counts.
     """
 
     name: str
@@ -84,13 +79,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class IdRun:
-    """A run in mapped memory: two sorted arrays. `load` checks every byte of it once.
-
-    Attributes:
-        entry: of the ledger.
-        numbers, hashes: its ids.
-        number_guide, hash_guide: speed up a search (see `connectors.spool.segments.sorted_search`).
-    """
+    """A run in mapped memory: two sorted arrays, and their guides (see `connectors.spool.segments.sorted_search`)."""
 
     entry: RunEntry
     numbers: Numbers
@@ -100,11 +89,7 @@ class IdRun:
 
     @classmethod
     def load(cls, store: Blobs, entry: RunEntry) -> IdRun:
-        """Map a run and check it.
-
-        Raises:
-            SpoolDamagedError: it is missing or damaged, or not the one that the ledger names.
-        """
+        """Map a run and check every byte; raises `SpoolDamagedError` if it is missing, damaged or another one."""
         file = SealedReader(store, run_name(entry.name), RUN, entry.digest)
         file.verify()
         split = entry.numbers * _NUMBER_TYPE.itemsize
@@ -126,19 +111,10 @@ def write_run(
     hashes: Iterable[Hashes],
     published: Published,
 ) -> RunEntry:
-    """Write a run durably.
+    """Write a run durably; `name` is one within ``ids/`` that was never used.
 
-    Args:
-        store: of the spool.
-        name: within ``ids/``; never used before.
-        space: name space of the ids.
-        numbers: chunks of numbers, ascending over all of them, without repeats.
-        hashes: chunks of hashes, likewise.
-        published: when the messages were published.
-
-    Raises:
-        OSError: the disk refused; nothing was published.
-        FileExistsError: the name was used before.
+    Numbers and hashes come in chunks, ascending over all of them, without repeats. Raises `OSError` if the disk
+    refuses; then nothing was published.
     """
     failpoint("ids.before_write")
     file = SealedWriter(store, run_name(name), RUN)

@@ -60,15 +60,10 @@ def checksum(*parts: Buffer) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SealedKind:
-    """A kind of sealed file.
+    """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
 
-    Attributes:
-        magic: the last 8 bytes of every such file.
-        label: what errors call it.
-        code: the beginning of its error codes.
-        stake: what is lost with such a file, for errors.
-        action: what to do about a damaged one, for errors.
-        whole: whether all of such a file is read when it is opened.
+    `code` is the beginning of its error codes, `stake` what is lost with a file; `whole` says that all of a file is
+    read when it is opened.
     """
 
     magic: bytes
@@ -113,14 +108,8 @@ class SealedWriter:
 class SealedReader:
     """A sealed file; its footer is checked when it is opened, a section when it is read.
 
-    Args:
-        store: where it lives.
-        name: its name in the store.
-        kind: what it has to be.
-        digest: what the ledger holds for it, or None when nothing is known yet.
-
     Raises:
-        SpoolDamagedError: it is missing or damaged, or another file than the ledger means.
+        SpoolDamagedError: it is missing or damaged, or its digest is not the one of the ledger (None: any).
         SpoolVersionError: it was written by another version.
     """
 

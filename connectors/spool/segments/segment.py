@@ -62,15 +62,8 @@ def segment_name(fetcher: str, number: int) -> str:
 class SegmentInfo:
     """A segment, as its footer describes it.
 
-    Attributes:
-        fetcher: random name of the fetcher process that wrote it.
-        number: how many segments that process wrote before it.
-        source: index of the subscription in the spool's list of sources.
-        rows: number of rows.
-        bytes: sum of the rows' sizes.
-        published: when the messages of the rows were published.
-        digest: the digest of the file.
-        counters: what the fetcher counted for these rows, by name.
+    `number` counts the segments of a fetcher from 0; `source` is an index in the spool's list of sources; `bytes` is
+    the sum of the sizes of the rows; `counters` are what the fetcher counted for them.
     """
 
     fetcher: str
@@ -102,9 +95,9 @@ class SegmentWriter:
         spool: id of the spool.
         fetcher: name of this process.
         number: one more than the last number that was published.
-        schema: the schema of the rows.
+        schema: of the rows.
         source: index of the subscription in the spool's list of sources.
-        compression: of the blocks, by the name that Arrow IPC has for it; an empty text for none.
+        compression: of the blocks, as Arrow IPC calls it; empty for none.
     """
 
     def __init__(
@@ -142,18 +135,9 @@ class SegmentWriter:
         counters: dict[str, int] | None = None,
         notes: Sequence[Any] = (),
     ) -> None:
-        """Append one block.
+        """Append one block; `published` and `counters` are those of its rows.
 
-        Args:
-            rows: of the schema of the segment.
-            keys: one a row.
-            sizes: bytes of each row.
-            published: when the messages of the rows were published.
-            counters: what to add to the segment's counters.
-            notes: JSON values of the connector for the footer, in the order of the blocks.
-
-        Raises:
-            OSError: the disk refused; the segment can only be discarded.
+        `notes` are JSON values of the connector for the footer. After an `OSError` the segment can only be discarded.
         """
         failpoint("segment.before_append")
         self._file.section("block", _message(rows, self._compression), rows=len(rows))
@@ -172,7 +156,6 @@ class SegmentWriter:
         Raises:
             OSError: the disk refused; nothing was published.
             FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
-            SpoolDamagedError: the name is taken, which cannot be while numbers count up.
         """
         footer = {
             "spool": self._spool,
@@ -203,17 +186,7 @@ class SegmentWriter:
 
 
 class SegmentReader:
-    """A published segment.
-
-    Args:
-        store: of the spool.
-        name: its name in the store.
-        digest: by the ledger; None at admission.
-
-    Raises:
-        SpoolDamagedError: it is missing or damaged, or it is another segment than the ledger means.
-        SpoolVersionError: it was written by another version.
-    """
+    """A published segment; `digest` is that of the ledger, None at admission. Raises as `SealedReader`."""
 
     def __init__(self, store: Blobs, name: str, digest: str | None = None) -> None:
         self._file = SealedReader(store, name, SEGMENT, digest)

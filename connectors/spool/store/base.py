@@ -134,10 +134,9 @@ class FolderClaims(Protocol):
 
     @abstractmethod
     def hold_folder(self, name: str) -> FolderHold | None:
-        """Hold a folder until this process ends; None if another one holds it.
+        """Hold a folder until this process ends; None if another one holds it. Raises `FileNotFoundError`.
 
         Raises:
-            FileNotFoundError: there is no such folder.
             SpoolError: another user could change the spool.
         """
 
@@ -153,12 +152,8 @@ class FolderClaims(Protocol):
     def close_folder(self, name: str, next_file: str) -> bool:
         """Make sure that nothing more is ever published in a folder whose files are numbered.
 
-        Args:
-            name: of the folder.
-            next_file: the name that the holder of the folder would publish next.
-
-        Returns:
-            Whether that is so: nobody holds the folder, and `next_file` does not exist.
+        `next_file` is the name that the holder of the folder would publish next. Return whether that is so: nobody
+        holds the folder, and `next_file` does not exist.
         """
 
     def is_closed(self, name: str) -> bool:  # noqa: ARG002 - only an object store closes names
@@ -202,13 +197,7 @@ class Store(Blobs, FolderClaims, Protocol):
 class StoreAccess:
     """How to reach an object store. None: from the environment, as the store's own tools have it.
 
-    Attributes:
-        endpoint: URL of a service that speaks S3, where it is not Amazon's.
-        region: of the bucket.
-        key_id: S3's access key id, or the name of the Azure account.
-        secret: S3's secret access key, or the key of the Azure account.
-        session_token: of temporary S3 credentials.
-        credentials_file: path of a Google service account's key file.
+    For Azure `key_id` and `secret` are the name and the key of the account; `credentials_file` is Google's.
     """
 
     endpoint: str | None = None

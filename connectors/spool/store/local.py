@@ -63,12 +63,7 @@ def is_temporary_name(name: str) -> bool:
 
 
 class LocalStore(Store):
-    """A store in a folder.
-
-    Args:
-        root: the folder of the spool, absolute.
-        owner: a name that no other process uses; its temporary files begin with it.
-    """
+    """A store in a folder: `root` is its absolute path, `owner` what the names of temporary files begin with."""
 
     def __init__(self, root: str, owner: str) -> None:
         self.root = root
@@ -85,8 +80,7 @@ class LocalStore(Store):
     def make_root(self) -> None:
         """Make the root where it is absent, readable by its owner only, and use what is there now.
 
-        Raises:
-            SpoolError: it cannot be made, or another user could change it.
+        Raises `SpoolError` if it cannot be made, or another user could change it.
         """
         self._kept = None
         try:
@@ -125,12 +119,10 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder of the spool, as a file descriptor; every part is opened without following links.
+        """Open a folder of the spool, as a file descriptor; no link is followed.
 
-        With `make` a part that is missing is made, durably.
-
-        Raises:
-            SpoolError: the root is not the folder that `keep_root` has seen, or has lost the identity of the spool.
+        With `make` a part that is missing is made, durably. Raises `SpoolError` if the root is not the folder that
+        `keep_root` has seen, or has lost the identity of the spool.
         """
         descriptor = self._open_root()
         path = ""
@@ -204,12 +196,7 @@ class LocalStore(Store):
         return StoreWriter(self, name, f"{self.owner}-{self._temporary_count}")
 
     def map(self, name: str) -> memoryview:
-        """Return a whole file as read-only memory.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            SpoolDamagedError: the name belongs to something that is not a file.
-        """
+        """Return a whole file as read-only memory; raises `FileNotFoundError`, `SpoolDamagedError` if it is no file."""
         folder, _, base = name.rpartition("/")
         with self.folder(folder) as descriptor:
             try:
@@ -288,8 +275,7 @@ class LocalStore(Store):
     def lock_folder(self, name: str) -> int | None:
         """Lock a folder until this process ends or closes the returned descriptor; None if another process holds it.
 
-        Raises:
-            FileNotFoundError: there is no such folder.
+        Raises `FileNotFoundError`.
         """
         with self.folder(name) as opened:
             descriptor = os.dup(opened)
@@ -302,12 +288,7 @@ class LocalStore(Store):
         return descriptor
 
     def hold_folder(self, name: str) -> LockedFolder | None:
-        """Hold a folder by its lock; None if another process has that.
-
-        Raises:
-            FileNotFoundError: there is no such folder.
-            SpoolError: another user could change the spool.
-        """
+        """Hold a folder by its lock; None if another process has that. Raises as the interface says."""
         check_protected(self.root)
         lock = self.lock_folder(name)
         return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
@@ -410,11 +391,8 @@ class StoreWriter(StoreWriting):
 def check_protected(root: str) -> None:
     """Check that no other user but root can replace a folder, or add, rename or delete files in it.
 
-    Walk from ``/`` by descriptors and check each folder and link on the way; stop at the first that is missing.
-
-    Raises:
-        OSError: this user may not read a folder on the way.
-        SpoolError: another user could.
+    Walk from ``/`` by descriptors and check each folder and link on the way; stop at the first that is missing. Raises
+    `SpoolError` where another user could, and `OSError` where this one may not read.
     """
     with contextlib.suppress(FileNotFoundError):
         Path(root).stat()  # refuses links that lead in a circle
@@ -447,11 +425,7 @@ def check_protected(root: str) -> None:
 
 
 def _check_owner(information: os.stat_result, path: Path, what: str) -> None:
-    """Check one folder or link on the way to the spool or in it; errors call it `what`.
-
-    Raises:
-        SpoolError: another user than this one and root could change what is in it.
-    """
+    """Check one folder or link on the way to the spool or in it; errors call it `what`."""
     user, is_link = os.geteuid(), stat.S_ISLNK(information.st_mode)
     may_be_roots = is_link or what in {_PARENT, _INSIDE}
     if information.st_uid != user and not (may_be_roots and information.st_uid == _ROOT):

@@ -38,11 +38,7 @@ _ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.core\.[a-z0-9.]+")
 class ObjectUrl:
     """A place in an object store; as text it is the same for every spelling of the URL.
 
-    Attributes:
-        kind: ``s3``, ``gs`` or ``az``.
-        bucket: bucket or container.
-        prefix: the part of the names that all objects share, without ``/`` at its ends; may be empty.
-        account: the Azure account; empty if the URL does not name it.
+    `kind` is ``s3``, ``gs`` or ``az``; `prefix` has no ``/`` at its ends and may be empty, as may the Azure `account`.
     """
 
     kind: str
@@ -60,8 +56,7 @@ class ObjectUrl:
 def parse_object_url(text: str) -> ObjectUrl:
     """Parse ``s3://``, ``gs://``, ``az://`` or ``abfss://``.
 
-    Raises:
-        ValueError: with a reason that can be shown; it never repeats the URL, which may hold a secret.
+    Raises `ValueError` with a reason that can be shown; it never repeats the URL, which may hold a secret.
     """
     url = urlsplit(text)
     scheme = url.scheme.lower()
@@ -123,10 +118,8 @@ _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?/?"
 class ObjectClient:
     """One prefix of one bucket. Names are relative to it.
 
-    Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses.
-
-    Raises:
-        SpoolError: obstore is not installed, or the configuration is not sufficient.
+    Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses; so
+    does the constructor without obstore, or with a configuration that is not sufficient.
     """
 
     def __init__(self, url: ObjectUrl, access: StoreAccess) -> None:

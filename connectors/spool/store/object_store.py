@@ -35,13 +35,7 @@ _TAIL_BYTES: Final = 256 << 10
 
 
 class ObjectStore(Store):
-    """A store in a bucket.
-
-    Args:
-        root: its URL.
-        owner: a name that no other process uses.
-        access: how to reach it.
-    """
+    """A store in a bucket; `root` is its URL."""
 
     look_seconds = 5.0
 
@@ -67,10 +61,8 @@ class ObjectStore(Store):
     def make_root(self) -> None:
         """Check that the store can be reached, and that it honours the condition of a put.
 
-        Raises:
-            SpoolError: there is no such bucket, or the store ignores the condition of a put.
-            ServiceUnavailableError: it does not answer.
-            AccessDeniedError, CredentialsError: it refuses.
+        Raises `SpoolError` if there is no such bucket or the condition is ignored, `ServiceUnavailableError` without an
+        answer, `AccessDeniedError` or `CredentialsError` if the store refuses.
         """
         name = f"probe/{self.owner}"
         try:
@@ -242,9 +234,8 @@ class ObjectWriter(StoreWriting):
     def publish(self) -> bool:
         """Put the object if its name is free; return False if other bytes have that name.
 
-        Raises:
-            OSError: the store does not answer; whether the object is there is not known.
-            FileNotFoundError: it was to be put into a folder of the inbox, which was given up (rule R2).
+        Raises `OSError` when it is not known whether the object is there, and `FileNotFoundError` if its folder of the
+        inbox was given up (rule R2).
         """
         failpoint("store.before_put")
         try:
