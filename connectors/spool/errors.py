@@ -26,7 +26,6 @@ __all__ = [
     "full_disk_error",
     "in_use_error",
     "missing_spool",
-    "name_in_full",
     "no_room",
     "not_writable",
     "other_version",
@@ -80,14 +79,6 @@ def reading_errors(root: str) -> Iterator[None]:
             "Only its owner may read a spool. Run driver, executors and tools as the user of the query; "
             f"{_OF_ANOTHER_USER}",
         ) from error
-
-
-def name_in_full(error: OSError, folder: str) -> None:
-    """Complete the path in an error whose file was named within a folder: of the second file where there are two."""
-    if error.filename2 is not None and not str(error.filename2).startswith("/"):
-        error.filename2 = f"{folder}/{error.filename2}"
-    elif isinstance(error.filename, str) and not error.filename.startswith("/"):
-        error.filename = f"{folder}/{error.filename}"
 
 
 def no_room(error: OSError) -> bool:

@@ -1,18 +1,14 @@
 """Lost rows: they stop the query, or are given up with a record and a warning (``failOnDataLoss``, rule R9).
 
-Only damaged or missing segments, and a start below the oldest row, may be given up. A record of the ledger, an id run,
-an unknown epoch, a start above the head and another spool stop the query in any case.
-
-A segment that is given up goes to the quarantine, and its rows are recorded as empty:
+Only damaged or missing segments, and a start below the oldest row, may be given up. A segment that is given up goes to
+the quarantine, and its rows are recorded as empty:
 
     quarantine/<fetcher>-<n>.arrow   the file as it was; absent if it was missing
     quarantine/<fetcher>-<n>.json    what was lost, when and why
 
-All other rows keep their positions, and a replay has the same rows less the lost ones. The order is: copy, record,
-delete. A crash in between leaves a copy too many, and the next start repeats it.
-
-There is no record of its own for this: a segment that was never admitted is admitted without rows; an admitted one
-loses its digest in a snapshot. An older version of this pack stops at the second kind, with an error that names it.
+All other rows keep their positions. The order is: copy, record, delete; a crash in between leaves a copy too many, and
+the next start repeats it. A segment that was never admitted is admitted without rows; an admitted one loses its digest
+in a snapshot, at which an older version of this pack stops, with an error that names it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolInUseError, SpoolVersionError
 from connectors.core.failpoints import failpoint
@@ -33,19 +33,6 @@ _POLL = 0.5
 _NONCE_BYTES = 12
 
 
-class WriterLock(Protocol):
-    """What keeps a second writer away from a spool."""
-
-    def acquire(self) -> None:
-        """Take the lock; raises `SpoolInUseError` and then has changed nothing."""
-
-    def check(self) -> None:
-        """Raise `SpoolFencedError` if another writer has the lock now."""
-
-    def release(self) -> None:
-        """Release the lock."""
-
-
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
     """Seconds between two renewals, until an unrenewed lease may be taken, and between two reads by a challenger."""
@@ -53,6 +40,12 @@ class LeaseTimes:
     renew: float = 10.0
     expire: float = 35.0
     poll: float = _POLL
+
+
+class _Lease(NamedTuple):
+    free: bool
+    holder: Holder | None
+    nonce: str | None
 
 
 class SpoolLease:
@@ -83,7 +76,7 @@ class SpoolLease:
         since = time.monotonic()
         while True:
             data, version = self._store.client.read_version(_NAME) or (None, None)
-            free, holder = _read(data)
+            free, holder, _ = _parse(data)
             if first is None:
                 first = data
             if free or self._take_over or self._has_ended(holder, time.monotonic() - since, changed=data != first):
@@ -162,10 +155,11 @@ class SpoolLease:
                 # Another challenger was faster; now its lease is to be judged.
                 self._released.wait(self._times.poll)
                 continue
-            if _nonce(data) == self._nonce:
+            lease = _parse(data)
+            if lease.nonce == self._nonce:
                 self._version = version
                 return True
-            self._lost_to = _read(data)[1]
+            self._lost_to = lease.holder
             self._is_lost = True
             return False
         return False
@@ -186,9 +180,13 @@ class SpoolLease:
         return in_use_error(_named(holder), f"{self._store.root}/{_NAME}", can_take_over=True)
 
 
+WriterLock = SpoolLock | SpoolLease
+"""What keeps a second writer away from a spool."""
+
+
 def lease_holder(store: ObjectStore) -> Holder | None:
     """Return who holds the lease of a spool; None if it is free or its holder, on this machine, is gone."""
-    free, holder = _read(store.client.read(_NAME))
+    free, holder, _ = _parse(store.client.read(_NAME))
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
@@ -199,24 +197,13 @@ def writer_lock(store: Store, jvm: int, *, take_over: bool = False) -> WriterLoc
     return SpoolLock(store.root, jvm)
 
 
-def _value(data: bytes | None) -> dict[str, Any]:
-    """Return the content of a lease; nothing if it is damaged: then only whether it changes decides."""
+def _parse(data: bytes | None) -> _Lease:
     try:
-        return {} if data is None else decode(data, _NAME, "The lease of the spool")
+        value = {} if data is None else decode(data, _NAME, "The lease of the spool")
     except (SpoolDamagedError, SpoolVersionError):
-        return {}
-
-
-def _read(data: bytes | None) -> tuple[bool, Holder | None]:
-    """Return whether a lease is free, and its holder if it names one."""
-    value = _value(data)
+        value = {}  # then only whether it changes decides
     holder = Holder.from_json(value["holder"]) if "holder" in value else None
-    return data is None or bool(value.get("released")), holder
-
-
-def _nonce(data: bytes) -> str | None:
-    nonce = _value(data).get("nonce")
-    return nonce if isinstance(nonce, str) else None
+    return _Lease(data is None or bool(value.get("released")), holder, value.get("nonce"))
 
 
 def _named(holder: Holder | None) -> str:

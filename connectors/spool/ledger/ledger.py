@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ class Ledger:
         self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
         self._snapshot_number = -1
         self._oldest_number = 0
-        self._sizes: dict[str, npt.NDArray[np.int64]] = {}
+        self._read_kept_sizes = lru_cache(_SIZES_CACHED)(partial(read_kept_sizes, store))
 
     def begin(self) -> None:
         """Put the first record of this epoch: a snapshot. Nothing is served or deleted before it."""
@@ -144,13 +145,7 @@ class Ledger:
         with self.lock:
             if entry.quarantined:
                 return even_sizes(entry)
-            sizes = self._sizes.get(entry.name)
-            if sizes is None:
-                sizes = read_kept_sizes(self.store, entry)
-                while len(self._sizes) >= _SIZES_CACHED:
-                    self._sizes.pop(next(iter(self._sizes)))
-                self._sizes[entry.name] = sizes
-            return sizes
+            return self._read_kept_sizes(entry)
 
     def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
         """Return whether all fetchers but `others` are gone, and all that they published is admitted (rule R3)."""
@@ -166,7 +161,7 @@ class Ledger:
         return segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1)
 
     def check(self) -> None:
-        """Raise `SpoolFencedError` if another writer has taken over, as far as this one has noticed."""
+        """Raise `SpoolFencedError` if this ledger has noticed that another writer took over."""
         if self._dead is not None:
             raise self._dead
 
@@ -269,7 +264,6 @@ class Ledger:
         failpoint("ledger.after_put")
 
     def _trim(self) -> None:
-        """Delete the records that are too old and below a snapshot."""
         keep_from = min(self.state.number - RECORDS_RETAINED, self._snapshot_number)
         while self._oldest_number < keep_from:
             self.store.delete(record_name(self.claim.epoch, self._oldest_number))

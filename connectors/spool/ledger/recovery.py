@@ -121,37 +121,31 @@ def _highest(store: Store, epoch: int) -> int:
 
 
 def _read(store: Store, spool: str, last_epoch: int) -> _Reading:
-    """Read up to the last record of an epoch."""
     for epoch in range(last_epoch, 0, -1):
         numbers = _numbers(store, epoch)
-        records = _records_from_snapshot(store, spool, epoch, numbers)
-        if records:
-            return _Reading(_replay(records), {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
+        state = _state_from_snapshot(store, spool, epoch, numbers)
+        if state is not None:
+            return _Reading(state, {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
     if any(_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
         raise _missing(store, "The newest snapshot of the ledger")
     return _Reading(LedgerState(spool), {epoch: _highest(store, epoch) for epoch in range(1, last_epoch + 1)})
 
 
-def _records_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
-    """Return the records of an epoch from its newest snapshot on, without a seal; empty if it has no snapshot."""
+def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> LedgerState | None:
+    """Return the state after the last record of an epoch; None if the epoch has no snapshot."""
     records: list[dict[str, Any]] = []
     for number in range(max(numbers, default=-1), -1, -1):
         record = read_record(store, Place(spool, epoch, number))
-        if record["kind"] == "seal":
-            continue
-        records.append(record)
         if record["kind"] == "snapshot":
-            return records[::-1]
+            state = LedgerState.from_snapshot(record)
+            for later in reversed(records):
+                state.apply(later)
+            return state
+        if record["kind"] != "seal":
+            records.append(record)
     if records:
         raise _missing(store, "The newest snapshot of the ledger")
-    return []
-
-
-def _replay(records: list[dict[str, Any]]) -> LedgerState:
-    state = LedgerState.from_snapshot(records[0])
-    for record in records[1:]:
-        state.apply(record)
-    return state
+    return None
 
 
 def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> LedgerState:
@@ -205,7 +199,6 @@ def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
 
 
 def _numbers_in_inbox(store: Store) -> dict[str, _Numbers]:
-    """Return the numbers of the segments of each fetcher, in any order."""
     return {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
 
 

@@ -116,18 +116,10 @@ class SegmentEntry:
     @classmethod
     def admitted(cls, info: SegmentInfo, duplicates: Mask, kept_bytes: int) -> SegmentEntry:
         """Return the entry of a segment that is being admitted; the ledger sets its position."""
+        same = {name: getattr(info, name) for name in ("fetcher", "number", "source", "rows", "digest", "published")}
         count = int(np.count_nonzero(duplicates))
-        return cls(
-            info.fetcher,
-            info.number,
-            info.source,
-            info.rows,
-            info.digest,
-            info.published,
-            info.rows - count,
-            kept_bytes,
-            _pack_mask(duplicates) if count else None,
-        )
+        struck = _pack_mask(duplicates) if count else None
+        return cls(**same, kept=info.rows - count, bytes=kept_bytes, struck=struck)
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as a JSON object."""

@@ -1,8 +1,7 @@
 """The index of the ids already admitted (rule R8).
 
 Per name space it has sorted arrays: the runs on disk, in mapped memory, and the keys of segments that are in no run
-yet, in arrays that are merged as they grow, so that there are few of them. A search for a segment's ids sorts them once
-and then searches in each array.
+yet, in arrays that are merged as they grow, so that there are few of them.
 
 Ids expire in portions of an eighth of the horizon, by the publish time of their last message: a run, and a `RecentIds`
 in memory, has the ids of one portion. A search skips arrays whose last message was published longer than the horizon
@@ -153,7 +152,6 @@ class DedupIndex:
         self._runs[space] = others if new is None else [new, *others]
 
     def _portion(self, space: str, published: Published) -> RecentIds:
-        """Return the ids in memory that expire together with those published in this range."""
         length = (_SHORTEST_HORIZON if self.horizon is None else self.horizon) * _MICROSECONDS // PORTIONS
         number = -1 if published is None else int(published[1] // length)
         return self._recent.setdefault(space, {}).setdefault(number, RecentIds())

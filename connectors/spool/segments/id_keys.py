@@ -31,6 +31,7 @@ _MESSAGE_IDS = b"message-id"
 _MOST_DIGITS = 20
 _SAFE_DIGITS = 19
 _ZERO, _NINE = ord("0"), ord("9")
+_NO_ROWS, _NO_HASHES = np.empty(0, np.int64), np.empty(0, HASH_TYPE)
 
 Numbers = npt.NDArray[np.uint64]
 Hashes = npt.NDArray[np.bytes_]
@@ -78,16 +79,12 @@ class IdKeys:
     @classmethod
     def concatenate(cls, parts: list[IdKeys]) -> IdKeys:
         """Return the keys of several runs of rows, one after the other."""
-        starts = np.cumsum([0, *(len(part) for part in parts)])
+        starts = np.cumsum([0, *map(len, parts)])
+        hash_rows = [part.hash_rows + start for part, start in zip(parts, starts[:-1], strict=True)]
         return cls(
             np.concatenate([np.empty(0, np.uint64), *(part.numbers for part in parts)]),
-            np.concatenate(
-                [
-                    np.empty(0, np.int64),
-                    *(part.hash_rows + start for part, start in zip(parts, starts[:-1], strict=True)),
-                ]
-            ),
-            np.concatenate([np.empty(0, HASH_TYPE), *(part.hashes for part in parts)]),
+            np.concatenate([_NO_ROWS, *hash_rows]),
+            np.concatenate([_NO_HASHES, *(part.hashes for part in parts)]),
         )
 
 
@@ -105,7 +102,7 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
     if other is not None:
         valued = other.values.is_valid().to_numpy(zero_copy_only=False)
     elif canonical.all():
-        return IdKeys(_numbers(ids), np.empty(0, np.int64), np.empty(0, HASH_TYPE))
+        return IdKeys(_numbers(ids), _NO_ROWS, _NO_HASHES)
     numbers = np.zeros(rows, np.uint64)
     if canonical.any():
         numbers[canonical] = _numbers(ids.filter(pa.array(canonical)))
@@ -120,7 +117,7 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
 
 def no_keys(rows: int) -> IdKeys:
     """Return the keys of rows that have no ids: all equal, so that they take little space."""
-    return IdKeys(np.zeros(rows, np.uint64), np.empty(0, np.int64), np.empty(0, HASH_TYPE))
+    return IdKeys(np.zeros(rows, np.uint64), _NO_ROWS, _NO_HASHES)
 
 
 def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:
@@ -141,7 +138,6 @@ def _numbers(ids: pa.Array) -> Numbers:
 
 
 def _canonical(ids: pa.Array) -> npt.NDArray[np.bool_]:
-    """Return which ids are canonical decimal numbers below 2^64."""
     if len(ids) == 0:
         return np.zeros(0, np.bool_)
     offsets, data = _string_buffers(ids)

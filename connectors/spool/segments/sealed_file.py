@@ -1,13 +1,11 @@
 """Sealed files: sections of bytes, then a footer that names each with its checksum, then a tail.
 
-Segments and id runs are sealed files. The checksum of the footer covers the checksums of all sections, so it stands
-for the whole file: it is the digest by which the ledger recognises the file.
-
     section | section | ... | footer (JSON) | tail (32 bytes)
 
 The tail is: checksum of the footer (16 hexadecimal digits), length of the footer, format version, magic of the kind.
+The checksum of the footer covers those of all sections, so it is the digest by which the ledger recognises the file.
 
-The one checksum of the spool: XXH3 with 64 bits. It finds damage; it is no defence against an editor with intent.
+The one checksum of the spool is XXH3 with 64 bits. It detects damage, not an editor with intent.
 """
 
 from __future__ import annotations

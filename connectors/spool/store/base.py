@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from connectors.core.options.kinds import Secret
@@ -34,9 +33,7 @@ class StoreWriting(Protocol):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.discard()
 
     @abstractmethod
@@ -88,9 +85,9 @@ class Blobs(Protocol):
     def map(self, name: str) -> memoryview:
         """Return a whole file as read-only memory; raises `FileNotFoundError`."""
 
-    @abstractmethod
     def pieces(self, name: str) -> Pieces:
         """Return a file of which some pieces will be read; raises `FileNotFoundError`."""
+        return self.map(name)
 
     def read(self, name: str) -> bytes:
         """Return a copy of a whole file; raises `FileNotFoundError`."""

@@ -22,7 +22,7 @@ from typing import Final
 
 from connectors.core.errors import SpoolError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import foreign_file, missing_spool, name_in_full, not_writable
+from connectors.spool.errors import foreign_file, missing_spool, not_writable
 from connectors.spool.store.base import FolderHold, Store, StoreWriting
 from connectors.spool.store.disk import disk
 
@@ -70,7 +70,7 @@ class LocalStore(Store):
         self.owner = owner
         self._temporary_count = 0
         self._durable_folders: set[str] = set()
-        self._kept: tuple[int, int] | None = None
+        self._root_identity: tuple[int, int] | None = None
 
     @property
     def location(self) -> str:
@@ -82,7 +82,7 @@ class LocalStore(Store):
 
         Raises `SpoolError` if it cannot be made, or another user could change it.
         """
-        self._kept = None
+        self._root_identity = None
         try:
             missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
             for folder in reversed(missing):
@@ -104,7 +104,7 @@ class LocalStore(Store):
 
     def keep_root(self) -> None:
         """From now on refuse another folder than the one that is there now: an empty mount point is not the spool."""
-        self._kept = _identity(Path(self.root).stat())
+        self._root_identity = _identity(Path(self.root).stat())
 
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the spool: it may have an empty folder of the same name."""
@@ -137,7 +137,11 @@ class LocalStore(Store):
         except OSError as error:
             if error.errno in {errno.ELOOP, errno.ENOTDIR}:
                 raise foreign_file(self.root, name) from error
-            name_in_full(error, f"{self.root}{path}")
+            # Of a link, with two files, the folder of the second one ends first.
+            if error.filename2 is not None and not str(error.filename2).startswith("/"):
+                error.filename2 = f"{self.root}{path}/{error.filename2}"
+            elif isinstance(error.filename, str) and not error.filename.startswith("/"):
+                error.filename = f"{self.root}{path}/{error.filename}"
             raise
         finally:
             os.close(descriptor)
@@ -146,10 +150,10 @@ class LocalStore(Store):
         try:
             descriptor = os.open(self.root, _OPEN_ROOT)
         except FileNotFoundError:
-            if self._kept is not None:
+            if self._root_identity is not None:
                 raise missing_spool(self.root) from None
             raise
-        if self._kept not in {None, _identity(os.fstat(descriptor))}:
+        if self._root_identity not in {None, _identity(os.fstat(descriptor))}:
             os.close(descriptor)
             raise missing_spool(self.root)
         return descriptor
@@ -159,7 +163,7 @@ class LocalStore(Store):
         try:
             os.stat(part, dir_fd=parent, follow_symlinks=False)
         except FileNotFoundError:
-            if self._kept is not None and not os.path.lexists(f"{self.root}/{IDENTITY_NAME}"):
+            if self._root_identity is not None and not os.path.lexists(f"{self.root}/{IDENTITY_NAME}"):
                 raise missing_spool(self.root) from None
             self._durable_folders.discard(path)
             with contextlib.suppress(FileExistsError):
@@ -215,10 +219,6 @@ class LocalStore(Store):
         finally:
             os.close(file)
 
-    def pieces(self, name: str) -> memoryview:
-        """Return what `map` returns: only the pages that are used are read."""
-        return self.map(name)
-
     def exists(self, name: str) -> bool:
         """Return whether there is a file of this name."""
         return os.path.lexists(f"{self.root}/{name}")
@@ -244,12 +244,11 @@ class LocalStore(Store):
 
     def temporary_files(self) -> list[str]:
         """Return the names, without the folder, of the temporary files that spools have written."""
-        return [name for name in self.list(TEMPORARY_FOLDER) if is_temporary_name(name) and self._is_temporary(name)]
-
-    def _is_temporary(self, name: str) -> bool:
-        with contextlib.suppress(FileNotFoundError):
-            return stat.S_ISREG(Path(self.root, TEMPORARY_FOLDER, name).lstat().st_mode)
-        return False
+        absent = contextlib.suppress(FileNotFoundError)
+        with absent, self.folder(TEMPORARY_FOLDER) as descriptor, os.scandir(descriptor) as entries:
+            files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
+            return sorted(filter(is_temporary_name, files))
+        return []
 
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if it is absent."""
@@ -287,11 +286,11 @@ class LocalStore(Store):
             return None
         return descriptor
 
-    def hold_folder(self, name: str) -> LockedFolder | None:
+    def hold_folder(self, name: str) -> _LockedFolder | None:
         """Hold a folder by its lock; None if another process has that. Raises as the interface says."""
         check_protected(self.root)
         lock = self.lock_folder(name)
-        return None if lock is None else LockedFolder(f"{self.root}/{name}", lock)
+        return None if lock is None else _LockedFolder(f"{self.root}/{name}", lock)
 
     def is_locked(self, name: str) -> bool:
         """Return whether a living process holds the lock on a folder; False if there is no such folder."""
@@ -322,7 +321,7 @@ class LocalStore(Store):
                     os.close(descriptor)
 
 
-class LockedFolder(FolderHold):
+class _LockedFolder(FolderHold):
     """A folder whose lock this process has."""
 
     def __init__(self, path: str, lock: int) -> None:
@@ -330,14 +329,12 @@ class LockedFolder(FolderHold):
         self._lock = lock
 
     def is_present(self) -> bool:
-        """Return whether the folder that was locked is still there under its name."""
         try:
             return _identity(Path(self._path).lstat()) == _identity(os.fstat(self._lock))
         except FileNotFoundError:
             return False
 
     def release(self) -> None:
-        """Release the lock."""
         os.close(self._lock)
 
 

@@ -4,10 +4,10 @@ A put is atomic, and durable when it is answered, so nothing is written to ``tmp
 and put at once, if its name is free.
 
 Object stores have no folders and no locks. A folder of the inbox is an object ``folders/inbox/<fetcher>``, which names
-its holder. Whether that process lives can be seen only on its own machine, so nothing is concluded from that alone.
-Before a fetcher is forgotten, or followed by another one, its next name is *closed*: an object with a fixed content is
-put there, if the name is free. From then on the fetcher cannot publish, however late its put arrives; and if the name
-was taken, there is a segment to admit. A closed name stays for ever, and counts as absent.
+its holder; whether that process lives can be seen only on its own machine. So before a fetcher is forgotten, or another
+one follows it, its next name is *closed*: an object with a fixed content is put there, if the name is free. From then
+on the fetcher cannot publish, however late its put arrives; and if the name was taken, there is a segment to admit. A
+closed name stays for ever, and counts as absent.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ class ObjectStore(Store):
         """Put an object in the place of the one that is there."""
         self.client.put(name, data)
 
-    def writer(self, name: str) -> ObjectWriter:
+    def writer(self, name: str) -> _ObjectWriter:
         """Begin an object that is put when it is published."""
-        return ObjectWriter(self, name)
+        return _ObjectWriter(self, name)
 
     def map(self, name: str) -> memoryview:
         """Return a whole object; raises `FileNotFoundError`."""
@@ -107,9 +107,9 @@ class ObjectStore(Store):
         self._refuse_closed(name, data)
         return data
 
-    def pieces(self, name: str) -> RemotePieces:
+    def pieces(self, name: str) -> _RemotePieces:
         """Return an object of which some pieces will be read; raises `FileNotFoundError`."""
-        pieces = RemotePieces(self.client, name)
+        pieces = _RemotePieces(self.client, name)
         self._refuse_closed(name, pieces.tail)
         return pieces
 
@@ -144,10 +144,10 @@ class ObjectStore(Store):
         """Make a folder that nobody holds; nothing happens if it exists."""
         self.client.create(f"{_FOLDERS}/{name}", b"{}")
 
-    def hold_folder(self, name: str) -> HeldFolder:
+    def hold_folder(self, name: str) -> _HeldFolder:
         """Hold a folder: write who does."""
         self.client.put(f"{_FOLDERS}/{name}", json.dumps(Holder.this_process().to_json()).encode())
-        return HeldFolder(self, name)
+        return _HeldFolder(self, name)
 
     def is_locked(self, name: str) -> bool:
         """Return whether a living process of this machine holds a folder; others cannot be seen."""
@@ -199,7 +199,7 @@ class ObjectStore(Store):
             raise FileNotFoundError(errno.ENOENT, "Nothing is published under this name any more", name)
 
 
-class HeldFolder(FolderHold):
+class _HeldFolder(FolderHold):
     """A folder that this process has claimed."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
@@ -218,7 +218,7 @@ class HeldFolder(FolderHold):
         self._store.client.put(f"{_FOLDERS}/{self._name}", b"{}")
 
 
-class ObjectWriter(StoreWriting):
+class _ObjectWriter(StoreWriting):
     """An object that is collected in memory until it is put."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
@@ -228,7 +228,6 @@ class ObjectWriter(StoreWriting):
         self.length = 0
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes; any buffer of bytes will do."""
         self.length += self._data.write(data)
 
     def publish(self) -> bool:
@@ -251,11 +250,10 @@ class ObjectWriter(StoreWriting):
         return published
 
     def discard(self) -> None:
-        """Release the memory."""
         self._data.close()
 
 
-class RemotePieces:
+class _RemotePieces:
     """An object that is read piece by piece; its end, where footers are, comes with the first request."""
 
     def __init__(self, client: ObjectClient, name: str) -> None:
