@@ -83,12 +83,8 @@ class SpoolLock:
                 named = f"reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}"
                 raise in_use_error(named, self._path, can_take_over=False)
             time.sleep(_POLL)
-        holder = {
-            "pid": os.getpid(),
-            "start": start_time(os.getpid()),
-            "jvm": self._jvm,
-            "jvm_start": start_time(self._jvm),
-        }
+        pid = os.getpid()
+        holder = {"pid": pid, "start": start_time(pid), "jvm": self._jvm, "jvm_start": start_time(self._jvm)}
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(holder).encode(), 0)
         self._file = file

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
@@ -59,13 +58,8 @@ def read_identity(store: Store) -> SpoolIdentity | None:
             ) from None
         return None
     store.keep_root()
-    return SpoolIdentity(
-        value["spool"],
-        value["connector"],
-        tuple(value["sources"]),
-        value["location"],
-        bytes.fromhex(value["hash_key"]),
-    )
+    sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
+    return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key)
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
@@ -125,12 +119,6 @@ def replace_identity(store: Store, identity: SpoolIdentity) -> None:
 
 
 def _encoded(identity: SpoolIdentity) -> bytes:
-    value: dict[str, Any] = {
-        "v": FORMAT_VERSION,
-        "spool": identity.spool,
-        "connector": identity.connector,
-        "sources": list(identity.sources),
-        "location": identity.location,
-        "hash_key": identity.hash_key.hex(),
-    }
+    value = asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()}
+    del value["created"]
     return encode(value)

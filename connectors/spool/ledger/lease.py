@@ -29,7 +29,6 @@ __all__ = ["LeaseTimes", "SpoolLease", "WriterLock", "lease_holder", "writer_loc
 _log = logging.getLogger(__name__)
 _NAME = "lease"
 _GRACE = 5.0
-_POLL = 0.5
 _NONCE_BYTES = 12
 
 
@@ -39,7 +38,7 @@ class LeaseTimes:
 
     renew: float = 10.0
     expire: float = 35.0
-    poll: float = _POLL
+    poll: float = 0.5
 
 
 class _Lease(NamedTuple):
@@ -125,8 +124,8 @@ class SpoolLease:
         if version is not None:
             self._version = self._store.client.replace(_NAME, data, version)
         elif self._store.put(_NAME, data):
-            found = self._store.client.read_version(_NAME)
-            self._version = None if found is None or found[0] != data else found[1]
+            present = self._store.client.read_version(_NAME)
+            self._version = None if present is None or present[0] != data else present[1]
         else:
             self._version = None
         failpoint("lease.after_put")

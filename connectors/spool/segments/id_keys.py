@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys"]
+__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys", "numbers_only"]
 
 HASH_BYTES = 16
 HASH_TYPE = np.dtype("S16")
@@ -102,7 +102,7 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
     if other is not None:
         valued = other.values.is_valid().to_numpy(zero_copy_only=False)
     elif canonical.all():
-        return IdKeys(_numbers(ids), _NO_ROWS, _NO_HASHES)
+        return numbers_only(_numbers(ids))
     numbers = np.zeros(rows, np.uint64)
     if canonical.any():
         numbers[canonical] = _numbers(ids.filter(pa.array(canonical)))
@@ -117,7 +117,12 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
 
 def no_keys(rows: int) -> IdKeys:
     """Return the keys of rows that have no ids: all equal, so that they take little space."""
-    return IdKeys(np.zeros(rows, np.uint64), _NO_ROWS, _NO_HASHES)
+    return numbers_only(np.zeros(rows, np.uint64))
+
+
+def numbers_only(numbers: Numbers) -> IdKeys:
+    """Return the keys of rows that have no hashes."""
+    return IdKeys(numbers, _NO_ROWS, _NO_HASHES)
 
 
 def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:

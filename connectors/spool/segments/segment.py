@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys
+from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
 from connectors.spool.segments.sealed_file import (
     Published,
     SealedKind,
@@ -90,14 +90,8 @@ class SegmentInfo:
 class SegmentWriter:
     """A segment that is being written; nothing of it can be seen before `publish`.
 
-    Args:
-        store: of the spool.
-        spool: id of the spool.
-        fetcher: name of this process.
-        number: one more than the last number that was published.
-        schema: of the rows.
-        source: index of the subscription in the spool's list of sources.
-        compression: of the blocks, as Arrow IPC calls it; empty for none.
+    `number` is one more than the last that `fetcher`, this process, has published; `source` is an index in the spool's
+    list of sources; `compression` is that of the blocks as Arrow IPC calls it, empty for none.
     """
 
     def __init__(
@@ -111,10 +105,8 @@ class SegmentWriter:
         *,
         compression: str = "",
     ) -> None:
-        self._spool = spool
-        self._fetcher = fetcher
-        self._number = number
-        self._source = source
+        self._about = {"spool": spool, "fetcher": fetcher, "number": number, "source": source}
+        self._name = segment_name(fetcher, number)
         self._compression = compression
         self._keys: list[IdKeys] = []
         self._sizes: list[Sizes] = []
@@ -123,7 +115,7 @@ class SegmentWriter:
         self._notes: list[Any] = []
         self.rows = 0
         self.bytes = 0
-        self._file = SealedWriter(store, segment_name(fetcher, number), SEGMENT)
+        self._file = SealedWriter(store, self._name, SEGMENT)
         self._file.section("schema", schema.serialize())
 
     def append(
@@ -158,10 +150,7 @@ class SegmentWriter:
             FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
         """
         footer = {
-            "spool": self._spool,
-            "fetcher": self._fetcher,
-            "number": self._number,
-            "source": self._source,
+            **self._about,
             "rows": self.rows,
             "bytes": self.bytes,
             "published": self._published,
@@ -175,7 +164,7 @@ class SegmentWriter:
             raise SpoolDamagedError(
                 "SPOOL_SEGMENT_EXISTS",
                 "A segment's name is taken already",
-                segment_name(self._fetcher, self._number),
+                self._name,
                 "Two processes share one fetcher name; report this as a bug.",
             )
         return SegmentInfo.of_footer(footer, digest)
@@ -204,7 +193,7 @@ class SegmentReader:
         numbers = table["number"].to_numpy()
         sizes = table["bytes"].to_numpy().astype(np.int64)
         if "hash" not in table.column_names:
-            return IdKeys(numbers, np.empty(0, np.int64), np.empty(0, HASH_TYPE)), sizes
+            return numbers_only(numbers), sizes
         column = table["hash"].combine_chunks()
         hash_rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         return IdKeys(numbers, hash_rows, np.array(column.drop_null().to_pylist(), HASH_TYPE)), sizes

@@ -6,7 +6,6 @@ parts; folders are made as they are needed. Where a method has a body, that is w
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -36,15 +35,12 @@ class StoreWriting(Protocol):
     def __exit__(self, *_: object) -> None:
         self.discard()
 
-    @abstractmethod
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes; any buffer of bytes will do."""
 
-    @abstractmethod
     def publish(self) -> bool:
         """Make the file durable under its name; return False, and change nothing, if that name is taken."""
 
-    @abstractmethod
     def discard(self) -> None:
         """Release the file and what is temporary of it; a published file stays."""
 
@@ -73,15 +69,12 @@ class Blobs(Protocol):
             writer.write(data)
             return writer.publish()
 
-    @abstractmethod
     def replace(self, name: str, data: bytes) -> None:
         """Write a file in the place of the one that is there, durably. Only for the identity, in an adoption."""
 
-    @abstractmethod
     def writer(self, name: str) -> StoreWriting:
         """Begin a file that gets its name only when it is published."""
 
-    @abstractmethod
     def map(self, name: str) -> memoryview:
         """Return a whole file as read-only memory; raises `FileNotFoundError`."""
 
@@ -94,11 +87,9 @@ class Blobs(Protocol):
         with self.map(name) as view:
             return bytes(view)
 
-    @abstractmethod
     def exists(self, name: str) -> bool:
         """Return whether there is a file of this name."""
 
-    @abstractmethod
     def names(self, folder: str) -> Sequence[str]:
         """Return the names in a folder, without their path, in any order; empty if there is no such folder."""
 
@@ -106,18 +97,15 @@ class Blobs(Protocol):
         """Return what `names` returns, sorted."""
         return sorted(self.names(folder))
 
-    @abstractmethod
     def written(self, folder: str) -> dict[str, float]:
         """Return when each file in a folder was written, and each folder of the inbox was made, by the store's clock.
 
         Seconds since 1970; empty if there is no such folder. A folder on a file system gets a new time with each file.
         """
 
-    @abstractmethod
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if it is absent."""
 
-    @abstractmethod
     def sync_folder(self, name: str) -> None:
         """Make durable which names a folder holds: those that another process made or removed may not be yet."""
 
@@ -125,19 +113,15 @@ class Blobs(Protocol):
 class FolderClaims(Protocol):
     """Folders, each held by one process at a time (rule R2)."""
 
-    @abstractmethod
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it exists."""
 
-    @abstractmethod
     def hold_folder(self, name: str) -> FolderHold | None:
-        """Hold a folder until this process ends; None if another one holds it. Raises `FileNotFoundError`.
+        """Hold a folder until this process ends; None if another one holds it.
 
-        Raises:
-            SpoolError: another user could change the spool.
+        Raises `FileNotFoundError`, and `SpoolError` if another user could change the spool.
         """
 
-    @abstractmethod
     def is_locked(self, name: str) -> bool:
         """Return whether a living process, as far as this machine can see, holds a folder."""
 
@@ -145,7 +129,6 @@ class FolderClaims(Protocol):
         """Return whether a process that this machine cannot see has claimed a folder and not released it."""
         return False
 
-    @abstractmethod
     def close_folder(self, name: str, next_file: str) -> bool:
         """Make sure that nothing more is ever published in a folder whose files are numbered.
 
@@ -157,7 +140,6 @@ class FolderClaims(Protocol):
         """Return whether `close_folder` has taken the name of a file."""
         return False
 
-    @abstractmethod
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and nobody holds it."""
 
@@ -169,19 +151,15 @@ class Store(Blobs, FolderClaims, Protocol):
     """How often to look for changes that nobody reported; where this is not 0, each look costs a request."""
 
     @property
-    @abstractmethod
     def location(self) -> str:
         """The same text for every spelling of the location."""
 
-    @abstractmethod
     def make_root(self) -> None:
         """Make the location and check that it can be used; raises `ConnectorError`."""
 
-    @abstractmethod
     def keep_root(self) -> None:
         """From now on refuse, with `SpoolError`, another place under the same name, as after an unmount."""
 
-    @abstractmethod
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the location."""
 

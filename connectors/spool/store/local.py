@@ -244,11 +244,12 @@ class LocalStore(Store):
 
     def temporary_files(self) -> list[str]:
         """Return the names, without the folder, of the temporary files that spools have written."""
-        absent = contextlib.suppress(FileNotFoundError)
-        with absent, self.folder(TEMPORARY_FOLDER) as descriptor, os.scandir(descriptor) as entries:
-            files = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-            return sorted(filter(is_temporary_name, files))
-        return []
+        files = []
+        for name in filter(is_temporary_name, self.list(TEMPORARY_FOLDER)):
+            with contextlib.suppress(FileNotFoundError):
+                if stat.S_ISREG(Path(self.root, TEMPORARY_FOLDER, name).lstat().st_mode):
+                    files.append(name)
+        return files
 
     def delete(self, name: str) -> None:
         """Remove a file; nothing happens if it is absent."""
