@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import LocalStore
+from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["open_store"]
 
@@ -18,7 +19,4 @@ def open_store(root: str, owner: str, access: StoreAccess | None = None) -> Stor
     """
     if "://" not in root:
         return LocalStore(root, owner)
-    # Local spools neither need obstore nor pay for its import.
-    from connectors.spool.store.object_store import ObjectStore  # noqa: PLC0415
-
     return ObjectStore(root, owner, access or StoreAccess())

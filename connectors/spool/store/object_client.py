@@ -2,6 +2,8 @@
 
 obstore itself repeats a put whose response was lost, and then finds its own object there. So "exists" is never
 believed: the object is read, and if it is what was to be put, the put was done.
+
+Imported only for a spool on an object store: a local one neither needs obstore nor pays for its import.
 """
 
 from __future__ import annotations
@@ -15,76 +17,18 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import urlsplit
+from typing import Any, NoReturn
+
+import obstore
+from obstore import exceptions
+from obstore.store import AzureStore, GCSStore, S3Store
 
 from connectors.core.errors import AccessDeniedError, CredentialsError, SpoolError
-from connectors.core.extras import install_command
-from connectors.core.options.kinds import CUT_FROM_URL
+from connectors.spool.store.base import StoreAccess
+from connectors.spool.store.object_url import ObjectUrl, Version
 
-if TYPE_CHECKING:
-    from connectors.spool.store.base import StoreAccess
-
-__all__ = ["ObjectClient", "ObjectUrl", "Version", "parse_object_url"]
-
-_KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
-_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
-_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.core\.[a-z0-9.]+")
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectUrl:
-    """A place in an object store; as text it is the same for every spelling of the URL.
-
-    `kind` is ``s3``, ``gs`` or ``az``; `prefix` has no ``/`` at its ends and may be empty, as may the Azure `account`.
-    """
-
-    kind: str
-    bucket: str
-    prefix: str
-    account: str = ""
-
-    def __str__(self) -> str:
-        prefix = f"/{self.prefix}" if self.prefix else ""
-        if self.account:
-            return f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net{prefix}"
-        return f"{self.kind}://{self.bucket}{prefix}"
-
-
-def parse_object_url(text: str) -> ObjectUrl:
-    """Parse ``s3://``, ``gs://``, ``az://`` or ``abfss://``.
-
-    Raises `ValueError` with a reason that can be shown; it never repeats the URL, which may hold a secret.
-    """
-    url = urlsplit(text)
-    scheme = url.scheme.lower()
-    if scheme not in _KINDS:
-        raise ValueError(f"{scheme} locations are not supported, only s3, gs, az and abfss are")
-    if CUT_FROM_URL.search(text):
-        raise ValueError("an object store's URL has no ?, # or control characters")
-    user, at, host = url.netloc.rpartition("@")
-    account = ""
-    if scheme in {"abfs", "abfss"}:
-        match = _ACCOUNT.fullmatch(host)
-        if not at or match is None:
-            raise ValueError(f"it is not like {scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER")
-        account, bucket = match[1], user
-    elif at:
-        raise ValueError("credentials do not belong in a URL; give them as options or in the environment")
-    else:
-        bucket = host
-    if not _BUCKET.fullmatch(bucket):
-        raise ValueError("it names no bucket")
-    parts = [part for part in url.path.split("/") if part]
-    if any(part in {".", ".."} for part in parts):
-        raise ValueError("it has . or .. in its path")
-    return ObjectUrl(_KINDS[scheme], bucket, "/".join(parts), account)
-
-
-Version = Mapping[str, Any]
-"""The entity tag or generation by which a store identifies the content of an object."""
+__all__ = ["ObjectClient"]
 
 _RETRIES = {
     "max_retries": 6,
@@ -92,6 +36,7 @@ _RETRIES = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
 }
 _CLIENT = {"connect_timeout": "5s", "timeout": "60s"}
+_CONFLICTS = (exceptions.AlreadyExistsError, exceptions.PreconditionError)
 _CONFLICT_TRIES = 20
 _CONFLICT_PAUSE = 0.05
 _IN_MEMORY = 8 << 20
@@ -119,29 +64,16 @@ class ObjectClient:
     """One prefix of one bucket. Names are relative to it.
 
     Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses; so
-    does the constructor without obstore, or with a configuration that is not sufficient.
+    does the constructor with a configuration that is not sufficient.
     """
 
     def __init__(self, url: ObjectUrl, access: StoreAccess) -> None:
-        try:
-            import obstore  # noqa: PLC0415 - only spools on object stores need it
-            import obstore.exceptions  # noqa: PLC0415 - as above
-        except ImportError:
-            raise SpoolError(
-                "SPOOL_OBSTORE_MISSING",
-                f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have",
-                str(url),
-                f"Install the extra objects there: {install_command('objects')}.",
-            ) from None
-        self._obstore = obstore
-        self._exceptions = obstore.exceptions
-        self._conflicts = (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError)
         self._url = url
         self._access = access
         self._answered = False
         try:
             self._bucket = _bucket(url, access)
-        except (obstore.exceptions.BaseError, ValueError, TypeError) as error:
+        except (exceptions.BaseError, ValueError, TypeError) as error:
             raise SpoolError(
                 "SPOOL_STORE_MISCONFIGURED",
                 f"The object store cannot be used as it is configured: {self._said(error)}",
@@ -163,9 +95,9 @@ class ObjectClient:
                     "Create it, or correct spoolLocation; the spool creates none.",
                 ) from None
             raise FileNotFoundError(errno.ENOENT, "There is no such object", name) from None
-        except self._conflicts:
+        except _CONFLICTS:
             raise
-        except self._exceptions.BaseError as error:
+        except exceptions.BaseError as error:
             self._failed(error, name)
         self._answered = True
 
@@ -177,8 +109,8 @@ class ObjectClient:
         for _ in range(_CONFLICT_TRIES):
             try:
                 with self._errors(name, needs_bucket=True):
-                    self._obstore.put(self._bucket, name, data, mode="create", use_multipart=False)
-            except self._conflicts:
+                    obstore.put(self._bucket, name, data, mode="create", use_multipart=False)
+            except _CONFLICTS:
                 present = self.read(name)
                 if present is not None:
                     return present == bytes(data)
@@ -193,8 +125,8 @@ class ObjectClient:
         mode = {key: version[key] for key in ("e_tag", "version") if version.get(key) is not None}
         try:
             with self._errors(name):
-                done: Version = self._obstore.put(self._bucket, name, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
-        except (*self._conflicts, FileNotFoundError):
+                done: Version = obstore.put(self._bucket, name, data, mode=mode, use_multipart=False)  # type: ignore[arg-type]
+        except (*_CONFLICTS, FileNotFoundError):
             present = self.read_version(name)
             return present[1] if present is not None and present[0] == data else None
         return done
@@ -202,7 +134,7 @@ class ObjectClient:
     def put(self, name: str, data: bytes) -> None:
         """Put an object, whatever is there."""
         with self._errors(name, needs_bucket=True):
-            self._obstore.put(self._bucket, name, data, use_multipart=False)
+            obstore.put(self._bucket, name, data, use_multipart=False)
 
     def read(self, name: str) -> bytes | None:
         """Return a whole object; None if there is none."""
@@ -212,7 +144,7 @@ class ObjectClient:
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
         """Return a whole object and its version; None if there is none."""
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            response = self._obstore.get(self._bucket, name)
+            response = obstore.get(self._bucket, name)
             version: Version = dict(response.meta)
             return bytes(response.bytes()), version
         return None
@@ -222,9 +154,9 @@ class ObjectClient:
         with self._errors(name):
             if self._url.kind == "az":
                 # Azure has no ranges that count from the end.
-                size = int(self._obstore.head(self._bucket, name)["size"])
+                size = int(obstore.head(self._bucket, name)["size"])
                 return bytes(self.piece(name, max(size - length, 0), size)), size
-            response = self._obstore.get(self._bucket, name, options={"range": {"suffix": length}})
+            response = obstore.get(self._bucket, name, options={"range": {"suffix": length}})
             size = int(response.meta["size"])
             return bytes(response.bytes()), size
 
@@ -233,12 +165,12 @@ class ObjectClient:
         if start >= end:
             return memoryview(b"")
         with self._errors(name):
-            return memoryview(self._obstore.get_range(self._bucket, name, start=start, end=end))
+            return memoryview(obstore.get_range(self._bucket, name, start=start, end=end))
 
     def download(self, name: str) -> memoryview:
         """Return a whole object: in memory if it is small, else in a private file; raises `FileNotFoundError`."""
         with self._errors(name):
-            response = self._obstore.get(self._bucket, name)
+            response = obstore.get(self._bucket, name)
             if response.meta["size"] <= _IN_MEMORY:
                 return memoryview(bytes(response.bytes()))
             with tempfile.TemporaryFile() as file:
@@ -250,7 +182,7 @@ class ObjectClient:
     def size(self, name: str) -> int | None:
         """Return the length of an object; None if there is none."""
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            return int(self._obstore.head(self._bucket, name)["size"])
+            return int(obstore.head(self._bucket, name)["size"])
         return None
 
     def names(self, folder: str) -> dict[str, int | None]:
@@ -262,7 +194,7 @@ class ObjectClient:
     def sizes(self) -> dict[str, int]:
         """Return the lengths of all objects under the prefix, by name."""
         with self._errors("", needs_bucket=True):
-            return {entry["path"]: int(entry["size"]) for page in self._obstore.list(self._bucket) for entry in page}
+            return {entry["path"]: int(entry["size"]) for page in obstore.list(self._bucket) for entry in page}
 
     def written(self, folder: str) -> dict[str, float]:
         """Return when each object directly in a folder was written, in the store's seconds since 1970."""
@@ -271,23 +203,23 @@ class ObjectClient:
 
     def _list(self, folder: str) -> Any:
         with self._errors(folder, needs_bucket=True):
-            return self._obstore.list_with_delimiter(self._bucket, folder)
+            return obstore.list_with_delimiter(self._bucket, folder)
 
     def delete(self, name: str) -> None:
         """Delete an object; nothing happens if there is none."""
         with contextlib.suppress(FileNotFoundError), self._errors(name):
-            self._obstore.delete(self._bucket, name)
+            obstore.delete(self._bucket, name)
 
     def _failed(self, error: Exception, name: str) -> NoReturn:
         where, host = f"{self._url}/{name}", socket.gethostname()
-        if isinstance(error, self._exceptions.PermissionDeniedError):
+        if isinstance(error, exceptions.PermissionDeniedError):
             raise AccessDeniedError(
                 "SPOOL_ACCESS_DENIED",
                 f"The object store does not allow the host {host} to do this: {self._said(error)}",
                 where,
                 "Give its credentials the rights to list the bucket, and to read, create, replace and delete objects.",
             ) from None
-        if isinstance(error, self._exceptions.UnauthenticatedError):
+        if isinstance(error, exceptions.UnauthenticatedError):
             raise CredentialsError(
                 "SPOOL_CREDENTIALS_REFUSED",
                 f"The object store does not accept the credentials of the host {host}: {self._said(error)}",
@@ -320,8 +252,6 @@ class ObjectClient:
 
 def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
     """Return obstore's store; it takes what is None in `access` from the environment."""
-    from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415 - only spools on object stores need it
-
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)

@@ -14,16 +14,21 @@ from __future__ import annotations
 
 import errno
 import json
+import socket
 from collections.abc import Sequence
 from functools import cached_property
 from io import BytesIO
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ServiceUnavailableError, SpoolError
+from connectors.core.extras import install_command
 from connectors.core.failpoints import failpoint
 from connectors.spool.store.base import FolderHold, Store, StoreAccess, StoreWriting
 from connectors.spool.store.lock_owner import Holder
-from connectors.spool.store.object_client import ObjectClient, parse_object_url
+from connectors.spool.store.object_url import parse_object_url
+
+if TYPE_CHECKING:
+    from connectors.spool.store.object_client import ObjectClient
 
 __all__ = ["ObjectStore"]
 
@@ -50,7 +55,16 @@ class ObjectStore(Store):
 
     @cached_property
     def client(self) -> ObjectClient:
-        """What calls the store; made at the first call."""
+        """What calls the store; made at the first call. Raises `SpoolError` without obstore."""
+        try:
+            from connectors.spool.store.object_client import ObjectClient  # noqa: PLC0415 - it imports obstore
+        except ImportError:
+            raise SpoolError(
+                "SPOOL_OBSTORE_MISSING",
+                f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have",
+                self.location,
+                f"Install the extra objects there: {install_command('objects')}.",
+            ) from None
         return ObjectClient(self._url, self._access)
 
     @property
