@@ -107,7 +107,7 @@ def look_ups(bench: Benchmark, case: str, keys: Callable[[np.ndarray], IdKeys], 
     def ours() -> float:
         ids = keys(asked())
         begin = time.perf_counter()
-        struck = index.ledger.index.strike(SPACE, ids, (PUBLISHED, PUBLISHED))
+        struck = index.ledger.index.duplicates(SPACE, ids, (PUBLISHED, PUBLISHED))
         spent = time.perf_counter() - begin
         assert int(struck.sum()) == LOOKED_UP // 2
         return spent * 1e3
@@ -151,7 +151,7 @@ def at_size(bench: Benchmark, count: int, folder: Path) -> None:
     for _ in range(9):
         ids = number_keys(random_numbers(generator, LOOKED_UP))
         begin = time.perf_counter()
-        index.ledger.index.strike(SPACE, ids, (PUBLISHED, PUBLISHED))
+        index.ledger.index.duplicates(SPACE, ids, (PUBLISHED, PUBLISHED))
         times.append((time.perf_counter() - begin) * 1e3)
     bench.show(case, Side(f"{LOOKED_UP} look-ups, none of them known", times), "ms")
 

@@ -17,16 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from _common import Benchmark, file_system_of, fsync_milliseconds, parser
 
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.records import JsonText
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.ledger.snapshot_entries import JsonText
-from connectors.spool.ledger.state import segment_log
+from connectors.spool.ledger.state import SegmentLog
 from connectors.spool.store.local import LocalStore
 
 ROWS = 100
@@ -54,9 +53,9 @@ def build(root: Path, count: int) -> None:
         state.ordinal += len(numbers)
         if numbers:
             state.fetchers[fetcher] = numbers[-1]
-    state.segments = segment_log(JsonText(",".join(texts).encode()))
+    state.segments = SegmentLog(JsonText(",".join(texts).encode()))
     state.head, state.bytes = state.ordinal * ROWS, state.ordinal * ROWS * ROW_BYTES
-    state.starts[-1] = replace(state.starts[-1], last=state.head)
+    state.starts[-1] = state.starts[-1]._replace(last=state.head)
     state.runs_through = state.ordinal
     ledger._put_snapshot()  # noqa: SLF001 - what the ledger does itself every 128 records
 

@@ -1,36 +1,44 @@
-"""What the disk under a spool refuses, as errors of this pack."""
+"""The errors of a spool that are raised in more than one place, and what the disk under a spool refuses."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 from collections.abc import Iterator
+from typing import Final
 
 from connectors.core.errors import (
     ConnectorError,
     ServiceUnavailableError,
     SpoolDamagedError,
     SpoolError,
+    SpoolFencedError,
     SpoolFullError,
+    SpoolInUseError,
+    SpoolVersionError,
 )
 
 __all__ = [
+    "OTHER_DISK",
     "disk_errors",
+    "fenced_error",
     "foreign_file",
-    "foreign_folder",
     "full_disk_error",
+    "in_use_error",
     "missing_spool",
-    "name_in_full",
-    "no_lock_error",
     "no_room",
+    "not_writable",
+    "other_version",
     "reading_errors",
+    "record_damaged",
     "write_error",
 ]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
-_OTHER_DISK = "Choose a spoolLocation on one file system that has hard links and locks, or on an object store."
+OTHER_DISK: Final = "Choose a spoolLocation on one file system that has hard links and locks, or on an object store."
+_OF_ANOTHER_USER = "a start or a repair by another user leaves files of that user (chown -R fixes it)."
 
 
 @contextlib.contextmanager
@@ -39,88 +47,76 @@ def disk_errors(root: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if no_room(error):
-            raise full_disk_error(root) from error
         if error.filename2 is not None and error.errno in _NO_LINKS:
-            raise SpoolError(
-                "SPOOL_NOT_WRITABLE",
-                f"The file system of the spool makes no hard links between its folders: {error.strerror}",
+            raise not_writable(
+                "The file system of the spool has no hard links between its folders",
+                error,
                 str(error.filename2),
-                _OTHER_DISK,
+                OTHER_DISK,
             ) from error
-        if error.errno not in _REFUSALS:
+        if error.errno not in _REFUSALS | _NO_ROOM:
             raise
-        raise SpoolError(
-            "SPOOL_NOT_WRITABLE",
-            f"The spool cannot be used by the user of the driver: {error.strerror}",
+        raise not_writable(
+            "The user of the driver cannot use the spool",
+            error,
             str(error.filename or root),
-            "Make that user the owner of all of the spool, on a file system that can be written to: a start or a "
-            "repair by another user leaves files of that one (chown -R mends it).",
+            "Make that user the owner of all of the spool, on a file system that can be written to: "
+            f"{_OF_ANOTHER_USER}",
+            root=root,
         ) from error
 
 
 @contextlib.contextmanager
 def reading_errors(root: str) -> Iterator[None]:
-    """Turn a missing right of one who only reads into an error of this pack."""
+    """Turn a missing permission to read into an error of this pack."""
     try:
         yield
     except PermissionError as error:
         raise SpoolError(
             "SPOOL_UNREADABLE",
-            f"The spool cannot be read by this user: {error.strerror}",
+            f"This user cannot read the spool: {error.strerror}",
             str(error.filename or root),
-            "Only its owner may read a spool. Run driver, executors and tools as the user of the query; a start or a "
-            "repair by another user leaves files of that one (chown -R mends it).",
+            "Only its owner may read a spool. Run driver, executors and tools as the user of the query; "
+            f"{_OF_ANOTHER_USER}",
         ) from error
 
 
-def name_in_full(error: OSError, folder: str) -> None:
-    """Give an error the whole path of a file that was named within a folder.
-
-    An error of two files passes the folder of the second one first.
-    """
-    if error.filename2 is not None and not str(error.filename2).startswith("/"):
-        error.filename2 = f"{folder}/{error.filename2}"
-    elif isinstance(error.filename, str) and not error.filename.startswith("/"):
-        error.filename = f"{folder}/{error.filename}"
-
-
-def no_lock_error(error: OSError, path: str) -> SpoolError:
-    """The error of a file system that has no locks."""
-    return SpoolError(
-        "SPOOL_NOT_WRITABLE", f"The file system of the spool takes no locks: {error.strerror}", path, _OTHER_DISK
-    )
-
-
 def no_room(error: OSError) -> bool:
-    """Whether the operating system says that the disk, or the user's share of it, is full."""
+    """Return whether the disk, or the user's share of it, is full."""
     return error.errno in _NO_ROOM
 
 
+def not_writable(what: str, error: OSError, where: str, action: str, *, root: str | None = None) -> SpoolError:
+    """Return the error of a disk that refuses; that of a full disk names `root`, or `where` without one."""
+    if no_room(error):
+        return full_disk_error(root or where)
+    return SpoolError("SPOOL_NOT_WRITABLE", f"{what}: {error.strerror}", where, action)
+
+
 def full_disk_error(root: str) -> SpoolFullError:
-    """The error of a full disk under a spool."""
+    """Return the error of a full disk under a spool."""
     return SpoolFullError(
         "SPOOL_DISK_FULL",
-        "The disk of the spool is full; nothing unsaved was acked, and what is there is still served",
+        "The disk of the spool is full; nothing unsaved was acked, and what it holds is still served",
         root,
-        "Make room on that disk; a running query goes on by itself.",
+        "Make room on that disk; a running query continues by itself.",
     )
 
 
 def write_error(error: OSError, root: str) -> ConnectorError:
-    """The error that says what the disk under a spool refuses, and that this passes."""
+    """Return the error of a failed write, after which fetching is tried again."""
     if no_room(error):
         return full_disk_error(root)
     return ServiceUnavailableError(
         "SPOOL_WRITE_FAILED",
         f"The spool cannot be written to: {error.strerror}",
         root,
-        "Nothing unsaved was acked; fetching goes on by itself when the disk works again.",
+        "Nothing unsaved was acked; fetching continues by itself when the disk works again.",
     )
 
 
 def missing_spool(root: str) -> SpoolError:
-    """The error of a process whose spool is not in its place any more: removed, or its disk was unmounted."""
+    """Return the error of a process whose spool was removed, or whose disk was unmounted."""
     return SpoolError(
         "SPOOL_MISSING",
         "The spool that was here is not there any more",
@@ -130,20 +126,59 @@ def missing_spool(root: str) -> SpoolError:
 
 
 def foreign_file(root: str, name: str) -> SpoolDamagedError:
-    """The error of a link, or another thing, in the place of a file or folder of the spool."""
+    """Return the error of a link, or another foreign thing, in the place of a file or folder of the spool."""
     return SpoolDamagedError(
         "SPOOL_FOREIGN_FILE",
-        "A link or another thing stands where the spool keeps a file or folder of its own; it was not followed",
+        "A file or folder of the spool was replaced by a link or something else, which was not followed",
         f"{root}/{name}",
         "Find out who put it there, and remove it or restore the spool.",
     )
 
 
-def foreign_folder(root: str, name: str) -> SpoolDamagedError:
-    """The error of a folder that is no spool, and has files where one would keep its own."""
+def record_damaged(what: str, where: str) -> SpoolDamagedError:
+    """Return the error of a ledger record that cannot be trusted."""
     return SpoolDamagedError(
-        "SPOOL_FOREIGN_FILE",
-        "The folder is no spool, and holds something under a name that a spool would use; nothing was changed",
-        f"{root}/{name}",
-        "Give spoolLocation a folder of its own, such as a new one.",
+        "SPOOL_RECORD_DAMAGED",
+        what,
+        where,
+        "Restore the spool from a backup; no record of the ledger is ever skipped.",
+    )
+
+
+def other_version(code: str, what: str, found: object, supported: int, where: str) -> SpoolVersionError:
+    """Return the error of a file in the format of another version."""
+    return SpoolVersionError(
+        code,
+        f"{what} has format version {found} and this version reads {supported}",
+        where,
+        "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
+    )
+
+
+def fenced_error(where: str, new_holder: str = "") -> SpoolFencedError:
+    """Return the error of a writer whose spool another one took over."""
+    what = f": {new_holder}" if new_holder else "; this one writes, serves and deletes nothing more"
+    return SpoolFencedError(
+        "SPOOL_FENCED",
+        f"Another query took this spool over{what}",
+        where,
+        "Let one query only use the spool. Nothing is lost: the other query continues where this one stopped.",
+    )
+
+
+def in_use_error(holder: str, where: str, *, can_take_over: bool) -> SpoolInUseError:
+    """Return the error of a query whose spool another one, or itself, is using."""
+    more = (
+        "takeOver=true takes the spool from it: that query then stops with an error, and nothing is lost."
+        if can_take_over
+        else "If both are queries on one DataFrame: each query reads its source again, so use one query with "
+        "foreachBatch that writes to both sinks."
+    )
+    return SpoolInUseError(
+        "SPOOL_IN_USE",
+        f"Another query uses this spool: {holder}",
+        where,
+        f"Stop that query, or give this one a subscription and a spoolLocation of its own. {more} "
+        "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, "
+        "or use two subscriptions with a spool each.",
     )

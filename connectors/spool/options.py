@@ -16,7 +16,7 @@ from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
 from connectors.spool.store.base import StoreAccess
-from connectors.spool.store.object_client import parse_object_url
+from connectors.spool.store.object_url import parse_object_url
 
 __all__ = [
     "LOCATION",
@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 _OBJECT_STORE_FETCH_PERIOD: Final = 1.0
-"""Seconds after which a fetcher publishes on an object store, unless told: each segment costs a put."""
+"""Seconds: longer than on a disk, because each segment costs a put."""
 
 
 def _parse_location(text: str) -> Path | str:
@@ -62,13 +62,9 @@ _ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this ma
 
 
 def location_text(location: str | Path) -> str:
-    """What a location means to a tool: as the option spoolLocation, but a folder may also be relative to this one.
+    """Return the location that a tool was given: as the option spoolLocation, but a path may be relative.
 
-    Returns:
-        A path, or the URL of an object store in its normal form; either means the same when it is given again.
-
-    Raises:
-        OptionError: it can be no place of a spool.
+    Raises `OptionError` if no spool can be there.
     """
     text = str(location)
     if isinstance(location, Path) or (text and "://" not in text and not text.lower().startswith("file:")):
@@ -88,7 +84,7 @@ def location_text(location: str | Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectStoreOptions:
-    """How to reach the object store of a spool. Without slots, so that it can be a second base."""
+    """The options of a spool on an object store. Without slots, so that it can be a second base."""
 
     spool_endpoint: str | None = option(
         "spoolEndpoint",
@@ -153,14 +149,14 @@ class ObjectStoreOptions:
 
 
 def fetch_period(period: float, location: Path | str, *, given: bool) -> float:
-    """Seconds after which a fetcher publishes: what was given, or what suits the location of the spool."""
+    """Return the seconds after which a fetcher publishes: `period` if the user gave it or the spool is a folder."""
     return _OBJECT_STORE_FETCH_PERIOD if isinstance(location, str) and not given else period
 
 
 def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) -> Path:
-    """Return the folder of an ephemeral spool: the same for each start, so that a query finds what it has acked.
+    """Return the folder of an ephemeral spool: the same at each start, so that a query finds what it has acked.
 
-    Others can guess it. `RootFolder.make` makes it and its parent for this user alone, or refuses what others made.
+    Others can guess it: `LocalStore.make_root` makes it and its parent for this user alone, or refuses both.
     """
     name = hashlib.blake2b(identity.encode(), digest_size=12).hexdigest()
     temporary = Path(environ.get("TMPDIR") or tempfile.gettempdir())
@@ -168,13 +164,9 @@ def ephemeral_folder(connector: str, identity: str, environ: Mapping[str, str]) 
 
 
 def check_object_store_options(options: ObjectStoreOptions, location: Path | str, connector: str) -> None:
-    """Refuse options that do nothing where the spool is.
-
-    Raises:
-        OptionError: an option of object stores is given and the spool is a folder, or belongs to another cloud.
-    """
+    """Refuse options of object stores for a spool in a folder, or of another cloud, with `OptionError`."""
     kind = parse_object_url(location).kind if isinstance(location, str) else "a folder"
-    used = {
+    options_of_kinds = {
         "spoolEndpoint": (options.spool_endpoint, ("s3", "az")),
         "spoolRegion": (options.spool_region, ("s3",)),
         "spoolKeyId": (options.spool_key_id, ("s3", "az")),
@@ -182,7 +174,7 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         "spoolSessionToken": (options.spool_session_token, ("s3",)),
         "spoolCredentialsFile": (options.spool_credentials_file, ("gs",)),
     }
-    for name, (value, kinds) in used.items():
+    for name, (value, kinds) in options_of_kinds.items():
         if value is not None and kind not in kinds:
             raise conflict(
                 connector,

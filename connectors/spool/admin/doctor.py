@@ -23,7 +23,7 @@ from connectors.spool.ledger.lease import lease_holder
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.store.base import Store, StoreAccess
-from connectors.spool.store.local import FOLDER_NAMES, LocalStore, RootFolder
+from connectors.spool.store.local import FOLDER_NAMES, LocalStore, check_protected
 from connectors.spool.store.object_store import ObjectStore
 from connectors.spool.stream.planning import check_range, position_of
 
@@ -93,7 +93,7 @@ def _writable(root: Path) -> str:
                 os.close(descriptor)
     except OSError as error:
         raise _unusable(f"{folder} does not take files, links and their sync: {error.strerror}", root) from None
-    RootFolder(str(root)).check_protected()
+    check_protected(str(root))
     return f"{folder} takes files and links" + ("" if folder == root else f"; {root} can be made there")
 
 

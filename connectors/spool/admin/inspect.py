@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from connectors.spool.admin.stats import SpoolStats, stats_of
 from connectors.spool.admin.survey import Survey, survey_spool
+from connectors.spool.ledger.data_loss import read_notes
 from connectors.spool.ledger.fencing import SpoolLock, claimed_epochs
 from connectors.spool.ledger.lease import lease_holder
-from connectors.spool.ledger.quarantine import read_notes
 from connectors.spool.segments.segment import segment_name
 from connectors.spool.store.base import Store
 from connectors.spool.store.object_store import ObjectStore
@@ -30,7 +30,7 @@ class FetcherFolder:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A segment that was quarantined; see `connectors.spool.ledger.quarantine.move_aside`."""
+    """A segment that was quarantined; see `connectors.spool.ledger.data_loss.read_notes`."""
 
     segment: str
     first: int

@@ -18,10 +18,15 @@ from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.admin.survey import require_identity
 from connectors.spool.ledger.contents import WIPING, file_sizes, is_known, is_there
-from connectors.spool.ledger.data_loss import damaged_segments, quarantine
+from connectors.spool.ledger.data_loss import (
+    QUARANTINE_FOLDER,
+    can_be_quarantined,
+    damaged_segments,
+    quarantine,
+    what_is_wrong,
+)
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity, replace_identity
 from connectors.spool.ledger.lease import writer_lock
-from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER, can_be_quarantined, what_is_wrong
 from connectors.spool.ledger.recovery import read_state, take_over
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.segment import SegmentReader

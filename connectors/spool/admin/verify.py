@@ -20,9 +20,9 @@ import pyarrow as pa
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
 from connectors.spool.admin.survey import NOT_FOUND, require_identity
 from connectors.spool.ledger.contents import file_sizes, is_known
+from connectors.spool.ledger.data_loss import QUARANTINE_FOLDER, quarantined_rows, read_notes, waiting_names
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
 from connectors.spool.ledger.identity import SpoolIdentity
-from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER, quarantined_rows, read_notes, waiting_names
 from connectors.spool.ledger.records import Place, read_record
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState

@@ -1,4 +1,4 @@
-"""What lies in a spool's folder or bucket, whatever it is: for those who make one, check or delete all of it."""
+"""The files in the folder or bucket of a spool, foreign ones too: for making, checking and deleting a spool."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from connectors.spool.errors import foreign_folder
+from connectors.core.errors import SpoolDamagedError
+from connectors.spool.ledger.data_loss import QUARANTINE_FOLDER
 from connectors.spool.ledger.fencing import LOCK_NAME, MOST_OF_A_LOCK, is_holder
 from connectors.spool.ledger.identity import read_identity
-from connectors.spool.ledger.quarantine import QUARANTINE_FOLDER
 from connectors.spool.store.base import Store
-from connectors.spool.store.disk_space import is_temporary_name
-from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore, is_temporary_name
 from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["WIPING", "file_sizes", "is_known", "is_there", "refuse_foreign_folder"]
 
 WIPING = "wiping"
-"""The name of the empty file by which a wiping that was broken off is known."""
+"""The name of the empty file that marks an interrupted deletion."""
 
 _KNOWN = (
     r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
@@ -32,7 +31,7 @@ _OBJECT = re.compile(rf"{_KNOWN}|lease|folders/inbox/[^/]+|probe/[^/]+")
 
 
 def is_known(store: Store, name: str) -> bool:
-    """Whether a name is one that a file of a spool may have."""
+    """Return whether a file of a spool may have this name."""
     if isinstance(store, ObjectStore):
         return _OBJECT.fullmatch(name) is not None
     folder, _, base = name.partition("/")
@@ -40,19 +39,20 @@ def is_known(store: Store, name: str) -> bool:
 
 
 def refuse_foreign_folder(store: Store) -> None:
-    """See that a folder in which a spool is to be made holds nothing of others under the names that a spool uses.
-
-    Raises:
-        SpoolDamagedError: it does; nothing was changed.
-    """
+    """Raise `SpoolDamagedError` if a folder without a spool has foreign files under the names that a spool uses."""
     if isinstance(store, LocalStore):
         foreign = next(_foreign(store), None)
         if foreign is not None and read_identity(store) is None:
-            raise foreign_folder(store.root, foreign)
+            raise SpoolDamagedError(
+                "SPOOL_FOREIGN_FILE",
+                "The folder is no spool, and has something under a name that a spool would use; nothing was changed",
+                f"{store.root}/{foreign}",
+                "Give spoolLocation a folder of its own, such as a new one.",
+            )
 
 
 def _foreign(store: LocalStore) -> Iterator[str]:
-    """What cannot be there where no spool is; a start that was broken off leaves its lock and temporary files."""
+    """Yield what is foreign where no spool is; an interrupted start leaves its lock and temporary files."""
     names = store.list(TEMPORARY_FOLDER)
     yield from (f"{TEMPORARY_FOLDER}/{name}" for name in names if not is_temporary_name(name))
     yield from (f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER))
@@ -60,13 +60,13 @@ def _foreign(store: LocalStore) -> Iterator[str]:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a file is absent, empty, or names the holder of a lock as a lock does; one that cannot be read may be."""
+    """Return whether a file is absent, empty, or a lock file; also if it cannot be read."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             return False
         with path.open("rb") as file:
-            found = file.read(MOST_OF_A_LOCK).rstrip(b"\0")  # zeros: what a loss of power can leave
-        return not found or (path.name == LOCK_NAME and is_holder(json.loads(found)))
+            data = file.read(MOST_OF_A_LOCK).rstrip(b"\0")  # zeros: what a loss of power can leave
+        return not data or (path.name == LOCK_NAME and is_holder(json.loads(data)))
     except ValueError:
         return False
     except OSError:
@@ -74,7 +74,7 @@ def _is_own(path: Path) -> bool:
 
 
 def file_sizes(store: Store) -> dict[str, int]:
-    """The sizes of all files below the root, by name, strangers too; links are not followed."""
+    """Return the sizes of all files below the root, by name, foreign files too; links are not followed."""
     if isinstance(store, ObjectStore):
         return store.client.sizes()
     sizes = {}
@@ -88,5 +88,5 @@ def file_sizes(store: Store) -> dict[str, int]:
 
 
 def is_there(location: str) -> bool:
-    """Whether a location may hold a spool: a folder that is there, or any URL, which only a request can tell."""
+    """Return whether a location may have a spool: an existing folder, or any URL, of which only a request can tell."""
     return "://" in location or Path(location).is_dir()

@@ -1,60 +1,68 @@
-"""What ``failOnDataLoss`` decides: rows that are gone stop the query, or are given up with a record and a warning.
+"""Lost rows: they stop the query, or are given up with a record and a warning (``failOnDataLoss``, rule R9).
 
-Rule R9 bounds what may be given up: damaged or missing segments, and a start below the oldest row. A record of the
-ledger, an id run, an unknown epoch, a start above the head and another spool stop the query in any case.
+Only damaged or missing segments, and a start below the oldest row, may be given up. A segment that is given up goes to
+the quarantine, and its rows are recorded as empty:
+
+    quarantine/<fetcher>-<n>.arrow   the file as it was; absent if it was missing
+    quarantine/<fetcher>-<n>.json    what was lost, when and why
+
+All other rows keep their positions. The order is: copy, record, delete; a crash in between leaves a copy too many, and
+the next start repeats it. A segment that was never admitted is admitted without rows; an admitted one loses its digest
+in a snapshot, at which an older version of this pack stops, with an error that names it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from connectors.core.errors import SpoolDamagedError
+from connectors.core.errors import ConnectorError, SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.ledger.fencing import claimed_epochs, fenced_error
-from connectors.spool.ledger.identity import SpoolIdentity
+from connectors.spool.errors import fenced_error
+from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.quarantine import (
-    can_be_quarantined,
-    move_aside,
-    quarantined_rows,
-    rows_in_footer,
-    waiting_names,
-)
-from connectors.spool.ledger.recovery import open_ledger, take_over
-from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry
+from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
+from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerState, SegmentEntry, SegmentLog
 from connectors.spool.segments.id_runs import IdRun, RunEntry, write_run
-from connectors.spool.segments.segment import SegmentReader
+from connectors.spool.segments.segment import SEGMENT, SegmentReader, segment_name
 from connectors.spool.store.base import Store
 
-__all__ = ["Losses", "damaged_segments", "open_ledger_despite_damage", "quarantine"]
+__all__ = [
+    "QUARANTINE_FOLDER",
+    "Losses",
+    "can_be_quarantined",
+    "damaged_segments",
+    "quarantine",
+    "quarantined_rows",
+    "read_notes",
+    "waiting_names",
+    "what_is_wrong",
+]
 
+QUARANTINE_FOLDER = "quarantine"
 _logger = logging.getLogger(__name__)
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class Losses:
-    """What one stream does about lost rows.
-
-    Args:
-        ledger: of the spool.
-        fail: whether lost rows stop the query.
-    """
+    """What a stream does about lost rows: with `fail` they stop the query."""
 
     def __init__(self, ledger: Ledger, *, fail: bool) -> None:
         self._ledger = ledger
         self._fail = fail
         self._verified: dict[str, int] = {}  # names of segments, and the position after their last row
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
-    def going_on(self, work: Callable[[], _Answer]) -> _Answer:
-        """Do some work, again after each damaged segment that it meets and that may be quarantined.
+    def going_on(self, work: Callable[[], _Result]) -> _Result:
+        """Do some work, again after each damaged segment that stops it and may be quarantined.
 
         Raises:
             SpoolDamagedError: what may not be given up.
@@ -71,7 +79,7 @@ class Losses:
                 self._give_up(error)
 
     def begin(self, first: int) -> int:
-        """Where a batch begins: its start, or the oldest row if that is above it and may be moved up to."""
+        """Return where a batch begins: at `first`, or at the oldest row if that is above and rows may be skipped."""
         with self._ledger.lock:
             state = self._ledger.state
             if self._fail or first >= state.oldest:
@@ -83,7 +91,7 @@ class Losses:
                 self._ledger.append({"counters": {**state.counters, SKIPPED_ROWS: total, SKIPPED_THROUGH: oldest}})
                 _logger.warning(
                     "[SPOOL_ROWS_SKIPPED] The checkpoint is at position %d and the oldest row in the spool %s is %d: "
-                    "going on there, because failOnDataLoss is false.",
+                    "continuing there, because failOnDataLoss is false.",
                     first,
                     self._ledger.store.root,
                     oldest,
@@ -91,10 +99,10 @@ class Losses:
             return state.oldest
 
     def check(self, first: int, end: int) -> None:
-        """Look at rows before they are planned: quarantine what is damaged, tell what is lost.
+        """Check rows before they are planned: quarantine what is damaged, warn of what is lost.
 
-        With ``failOnDataLoss`` every byte of a segment is checked by the task that reads it. Without, it is checked
-        here too, once: a task could only fail, and would fail again.
+        With ``failOnDataLoss`` the task that reads a segment checks it. Without, it is checked here too, once: a task
+        could only fail, and would fail again.
         """
         with self._ledger.lock:
             due = [] if self._fail else self._ledger.state.between(first, end)
@@ -103,11 +111,11 @@ class Losses:
                 self.going_on(partial(self._verify, entry))
         with self._ledger.lock:
             state = self._ledger.state
-            # What ends below is read no more, however long it is kept.
+            # What ends below is not read again, however long it is retained.
             self._verified = {name: last for name, last in self._verified.items() if last > first}
             for entry in state.between(first, end):
-                if entry.quarantined and entry.name not in self._told:
-                    self._told.add(entry.name)
+                if entry.quarantined and entry.name not in self._warned:
+                    self._warned.add(entry.name)
                     _logger.warning(
                         "[SPOOL_ROWS_LOST] A batch is without the rows at positions %d to %d: %s was quarantined.",
                         max(first, entry.base),
@@ -116,8 +124,7 @@ class Losses:
                     )
 
     def _verify(self, due: SegmentEntry) -> None:
-        """Check every byte of a segment, unless it was freed or quarantined meanwhile."""
-        with self._ledger.lock:  # so that it is not freed under our eyes
+        with self._ledger.lock:  # so that it is not freed meanwhile
             entry = self._ledger.state.now(due)
             if entry is not None and not entry.quarantined:
                 SegmentReader(self._ledger.store, entry.name, entry.digest).verify()
@@ -130,7 +137,7 @@ class Losses:
             raise error
         if max(claimed_epochs(ledger.store), default=0) > ledger.claim.epoch:  # the newer writer has freed it
             raise fenced_error(error.where) from error
-        name = _name_in(ledger.store, error)
+        name = error.where.removeprefix(f"{ledger.store.root}/")
         with ledger.lock:
             ledger.settle()
             entry = ledger.state.segment(name)
@@ -142,9 +149,9 @@ class Losses:
     def _quarantine_admitted(self, entry: SegmentEntry, error: SpoolDamagedError) -> None:
         ledger = self._ledger
         runs = [IdRun.load(ledger.store, run) for run in _keep_ids(ledger, entry)]
-        _move_admitted(ledger, entry, error)
+        _move_aside(ledger.store, entry.name, error, (entry.base, entry.end), entry.kept)
         added = [run.entry for run in runs]
-        state = replace(ledger.state, segments=list(ledger.state.segments), runs=[*ledger.state.runs, *added])
+        state = replace(ledger.state, segments=SegmentLog(ledger.state.segments), runs=[*ledger.state.runs, *added])
         state.quarantine(entry.name)
 
         def then() -> None:
@@ -155,29 +162,12 @@ class Losses:
         ledger.replace_state(state, then)
 
 
-def open_ledger_despite_damage(store: Store, identity: SpoolIdentity, *, fail: bool) -> Ledger:
-    """Open a ledger; with ``fail=False``, quarantine what is in the way, if it may be given up.
-
-    Raises:
-        SpoolDamagedError: see `open_ledger`.
-    """
-    try:
-        return open_ledger(store, identity)
-    except SpoolDamagedError as error:
-        if fail or not can_be_quarantined(error):
-            raise
-    ledger = take_over(store, identity)
-    quarantine(ledger, damaged_segments(store, ledger.state))
-    return open_ledger(store, identity)
-
-
 def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamagedError]:
-    """Every segment, admitted or waiting, that is damaged or missing, with what is wrong with it.
+    """Return every segment, admitted or waiting, that is damaged or missing, with its error.
 
-    Raises:
-        SpoolDamagedError: something is foreign, or of another kind.
+    Raises `SpoolDamagedError` if something is foreign, or of another kind.
     """
-    aside, found = quarantined_rows(store), {}
+    aside, damaged = quarantined_rows(store), {}
     admitted = {entry.name: entry.digest for entry in state.segments if not entry.quarantined}
     waiting = (name for name in waiting_names(store, state) if name not in aside)
     for name in [*admitted, *waiting]:
@@ -186,30 +176,67 @@ def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamaged
         except SpoolDamagedError as error:
             if not can_be_quarantined(error):
                 raise
-            found[name] = error
-    return found
+            damaged[name] = error
+    return damaged
 
 
 def quarantine(ledger: Ledger, damaged: dict[str, SpoolDamagedError]) -> None:
     """Quarantine segments of a spool that was taken over for a repair (see `take_over`).
 
-    Raises:
-        OSError: the disk refused; what was quarantined stays so.
-        SpoolFencedError: another writer took the spool over.
+    If the disk refuses (`OSError`), or another writer took the spool over (`SpoolFencedError`), what was quarantined
+    stays so.
     """
     admitted = [(entry, damaged[entry.name]) for entry in ledger.state.segments if entry.name in damaged]
     for name in damaged.keys() - {entry.name for entry, _ in admitted}:
         _quarantine_waiting(ledger.store, name, damaged[name])
     for entry, error in admitted:
         ledger.state.runs += _keep_ids(ledger, entry)
-        _move_admitted(ledger, entry, error)
+        _move_aside(ledger.store, entry.name, error, (entry.base, entry.end), entry.kept)
         ledger.state.quarantine(entry.name)
     ledger.begin()
     _delete(ledger.store, [entry.name for entry, _ in admitted])
 
 
+def can_be_quarantined(error: ConnectorError) -> bool:
+    """Return whether a segment is damaged or missing; foreign files and other versions are for a person to examine."""
+    return error.code == f"{SEGMENT.code}_DAMAGED"
+
+
+def what_is_wrong(error: ConnectorError) -> str:
+    """Return the text of an error without its advice, which is of no use once the segment is quarantined."""
+    return str(ConnectorError(error.code, error.what, error.where))
+
+
+def quarantined_rows(store: Store) -> dict[str, int]:
+    """Return the names of all segments that were quarantined, and how many rows each had; raises as `read_notes`."""
+    return {note["segment"]: note["rows"] for note in read_notes(store)}
+
+
+def read_notes(store: Store) -> Iterator[dict[str, Any]]:
+    """Yield the notes of the quarantine, by name; raises `SpoolDamagedError` if one is damaged.
+
+    A note has ``segment``, ``first`` and ``end`` (positions of its rows, end excluded; equal if it was never admitted),
+    ``rows`` (how many are lost; 0 if that is not known), ``error`` and ``time`` (microseconds since 1970).
+    """
+    for file in store.list(QUARANTINE_FOLDER):
+        if file.endswith(".json"):
+            name = f"{QUARANTINE_FOLDER}/{file}"
+            note = decode(store.read(name), f"{store.root}/{name}", "A note of the quarantine")
+            text, place, _ = note["error"].partition(f"{note['segment']}).")  # older notes have advice after it
+            yield note | {"error": text + place}
+
+
+def waiting_names(store: Store, state: LedgerState) -> Iterator[str]:
+    """Yield the names of all segments that are not admitted, also of those that are missing between others."""
+    for fetcher in store.list("inbox"):
+        numbers = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))
+        highest = max((int(number) for number in numbers if number.isdigit()), default=-1)
+        for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
+            yield segment_name(fetcher, number)
+
+
 def _keep_ids(ledger: Ledger, entry: SegmentEntry) -> list[RunEntry]:
-    """A run with the ids of a segment, if they can be read and no run has them: else its copies would come again."""
+    """Write a run with the ids of a segment, if they can be read and no run has them: else duplicates would return."""
     if entry.ordinal < ledger.state.runs_through:
         return []
     try:
@@ -221,22 +248,47 @@ def _keep_ids(ledger: Ledger, entry: SegmentEntry) -> list[RunEntry]:
             entry.name,
         )
         return []
-    # Never a name of upkeep, whose second part is a number.
+    # Never a name that compaction would choose, whose second part is a number.
     name = f"{ledger.claim.epoch}-{entry.fetcher}-{entry.number}-{secrets.token_hex(4)}"
     numbers, hashes = np.unique(keys.numbers[keys.numbered()]), np.unique(keys.hashes)
     return [write_run(ledger.store, name, ledger.state.space(entry.source), [numbers], [hashes], entry.published)]
 
 
-def _move_admitted(ledger: Ledger, entry: SegmentEntry, error: SpoolDamagedError) -> None:
-    move_aside(ledger.store, entry.name, error, (entry.base, entry.end), entry.kept)
-
-
 def _quarantine_waiting(store: Store, name: str, error: SpoolDamagedError) -> int:
-    """Quarantine a segment that is not admitted; its rows. The record comes when it is its turn to be admitted."""
-    rows = rows_in_footer(store, name)
-    move_aside(store, name, error, (0, 0), rows)
+    """Quarantine a segment that is not admitted and return its rows; the record comes when it would be admitted."""
+    rows = 0
+    with contextlib.suppress(SpoolDamagedError):
+        rows = SegmentReader(store, name).info.rows
+    _move_aside(store, name, error, (0, 0), rows)
     _delete(store, [name])
     return rows
+
+
+def _move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tuple[int, int], rows: int) -> None:
+    """Copy a segment to the quarantine, durably, with a note; the caller records the loss and deletes the segment."""
+    _, fetcher, file = name.split("/")
+    base = f"{QUARANTINE_FOLDER}/{fetcher}-{file.partition('.')[0]}"
+    failpoint("quarantine.before_copy")
+    with contextlib.suppress(FileNotFoundError), store.writer(f"{base}.arrow") as copy:
+        copy.write(store.map(name))
+        copy.publish()
+    first, end = positions
+    note = {
+        "v": FORMAT_VERSION,
+        "segment": name,
+        "first": first,
+        "end": end,
+        "rows": rows,
+        "error": what_is_wrong(error),
+        "time": time.time_ns() // 1000,
+    }
+    store.put(f"{base}.json", encode(note))
+    failpoint("quarantine.after_copy")
+    if first < end:
+        loss = f"the rows at positions {first} to {end - 1} are lost"
+    else:
+        loss = f"its {rows or 'unknown number of'} rows never got a position and are lost, unless they come again"
+    _logger.warning("[SPOOL_SEGMENT_QUARANTINED] %s is recorded as empty: %s. %s", name, loss, note["error"])
 
 
 def _delete(store: Store, names: Iterable[str]) -> None:
@@ -244,8 +296,3 @@ def _delete(store: Store, names: Iterable[str]) -> None:
     for name in names:
         store.delete(name)
     failpoint("quarantine.after_delete")
-
-
-def _name_in(store: Store, error: SpoolDamagedError) -> str:
-    """The name of the file that an error is about."""
-    return error.where.removeprefix(f"{store.root}/")

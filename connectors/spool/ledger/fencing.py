@@ -1,7 +1,7 @@
 """One writer: a lock for courtesy, epochs for correctness (rule R7).
 
 The lock keeps a second query away from a spool that is in use. It can fail: a process may be paused, a network file
-system may forget locks. Then epochs decide. Every writer claims the next epoch, seals all earlier ones, and only then
+system may lose locks. Then epochs decide. Every writer claims the next epoch, seals all earlier ones, and only then
 serves; a writer that was sealed finds the seal at its own next number, and stops.
 """
 
@@ -17,11 +17,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from connectors.core.errors import SpoolDamagedError, SpoolError, SpoolFencedError, SpoolInUseError
+from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import foreign_file, full_disk_error, no_lock_error, no_room
+from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.store.base import Store
 from connectors.spool.store.lock_owner import start_time
@@ -29,12 +28,10 @@ from connectors.spool.store.lock_owner import start_time
 __all__ = [
     "LOCK_NAME",
     "MOST_OF_A_LOCK",
-    "READ_TWICE",
     "Claim",
     "SpoolLock",
     "claim_epoch",
     "claimed_epochs",
-    "fenced_error",
     "is_holder",
     "process_gone",
     "put_seal",
@@ -47,25 +44,23 @@ _GRACE = 5.0
 _POLL = 0.05
 LOCK_NAME = "lock"
 MOST_OF_A_LOCK = 4096
-"""Bytes; what it says is far less."""
+"""Bytes; its content is far less."""
 _HOLDER_KEYS = frozenset({"pid", "start", "jvm", "jvm_start"})
 _NONCE_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A writer's claim: its epoch, and the nonce that only it knows before the claim is written."""
+    """A writer's claim: its epoch, and the nonce by which it recognises its own claim."""
 
     epoch: int
     nonce: str
 
 
 class SpoolLock:
-    """A lock on a spool of a local disk, held by the reader process for its life; it goes with the process.
+    """A lock on a spool in a folder, which ends with the reader process that holds it.
 
-    Args:
-        root: the folder of the spool, which exists.
-        jvm: pid of the Spark driver's JVM, or of whatever the reader process belongs to.
+    `root` exists; `jvm` is the pid of the Spark driver's JVM, or of whatever the reader process belongs to.
     """
 
     def __init__(self, root: str, jvm: int) -> None:
@@ -75,13 +70,9 @@ class SpoolLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
+        """Take the lock; wait up to 5 s for it if the JVM of its holder is gone.
 
-        A newcomer is refused at once while the holder's JVM lives, and waits up to 5 s when it is gone.
-
-        Raises:
-            SpoolInUseError: another query holds it; nothing was changed.
-            SpoolError: the place takes no lock, so it cannot be used.
+        Raises `SpoolInUseError` if another query holds it, and `SpoolError` if the file system has no locks.
         """
         file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
@@ -89,24 +80,17 @@ class SpoolLock:
             holder = _read_holder(file)
             if _alive(holder.get("jvm"), holder.get("jvm_start")) or time.monotonic() > deadline:
                 os.close(file)
-                raise _in_use(self._path, holder)
+                named = f"reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}"
+                raise in_use_error(named, self._path, can_take_over=False)
             time.sleep(_POLL)
-        holder = {
-            "pid": os.getpid(),
-            "start": start_time(os.getpid()),
-            "jvm": self._jvm,
-            "jvm_start": start_time(self._jvm),
-        }
+        pid = os.getpid()
+        holder = {"pid": pid, "start": start_time(pid), "jvm": self._jvm, "jvm_start": start_time(self._jvm)}
         os.ftruncate(file, 0)
         os.pwrite(file, json.dumps(holder).encode(), 0)
         self._file = file
 
     def holder(self) -> dict[str, int] | None:
-        """Who holds the lock, as far as its file and the processes of this machine tell; takes nothing.
-
-        Raises:
-            SpoolError: the lock cannot be looked at.
-        """
+        """Return the process of this machine that the lock file names, if it lives; raises `SpoolError`."""
         try:
             file = self._open(os.O_RDONLY)
         except FileNotFoundError:
@@ -118,10 +102,10 @@ class SpoolLock:
         return holder if _alive(holder.get("pid"), holder.get("start")) else None
 
     def check(self) -> None:
-        """Do nothing: who has this lock keeps it."""
+        """Do nothing: nobody can take this lock away."""
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -133,34 +117,29 @@ class SpoolLock:
             return False
         except OSError as error:
             os.close(file)
-            raise no_lock_error(error, self._path) from error
+            what = "The file system of the spool has no locks"
+            raise not_writable(what, error, self._path, OTHER_DISK) from error
         return True
 
     def _open(self, flags: int) -> int:
-        """Open the file of the lock; raises `FileNotFoundError`, and a `SpoolError` for all else."""
         try:
             return os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             raise
         except OSError as error:
-            if no_room(error):
-                raise full_disk_error(self._root) from error
             if error.errno == errno.ELOOP:
                 raise foreign_file(self._root, LOCK_NAME) from error
-            raise SpoolError(
-                "SPOOL_NOT_WRITABLE",
-                f"The lock of the spool cannot be opened: {error.strerror}",
+            raise not_writable(
+                "The lock of the spool cannot be opened",
+                error,
                 self._path,
                 "Choose a spoolLocation that is a folder, and that the user of the driver may write to.",
+                root=self._root,
             ) from error
 
 
 def claimed_epochs(store: Store) -> list[int]:
-    """The epochs that were claimed, ascending.
-
-    Raises:
-        SpoolDamagedError: claims are missing, which are never deleted.
-    """
+    """Return the epochs that were claimed, ascending; raises `SpoolDamagedError` if claims are missing."""
     epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
     if epochs != list(range(1, len(epochs) + 1)):
         raise SpoolDamagedError(
@@ -175,8 +154,7 @@ def claimed_epochs(store: Store) -> list[int]:
 def claim_epoch(store: Store, spool: str) -> Claim:
     """Claim the next free epoch with a random nonce.
 
-    Raises:
-        SpoolDamagedError: claims are missing, or the newest one is damaged or belongs to another spool.
+    Raises `SpoolDamagedError` if claims are missing, or the newest one is damaged or belongs to another spool.
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
     epoch = len(claimed_epochs(store)) + 1
@@ -194,17 +172,13 @@ def claim_epoch(store: Store, spool: str) -> Claim:
 
 
 def read_claim(store: Store, spool: str, epoch: int) -> Claim:
-    """A claim that was put.
-
-    Raises:
-        SpoolDamagedError: it is damaged, or belongs elsewhere.
-    """
+    """Read a claim; raises `SpoolDamagedError` if it is damaged or belongs elsewhere."""
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
         raise SpoolDamagedError(
             "SPOOL_CLAIM_DAMAGED",
-            f"A claim says that it is of spool {claim.get('spool')}, epoch {claim.get('epoch')}",
+            f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}",
             where,
             "Restore the spool from a backup.",
         )
@@ -212,15 +186,9 @@ def read_claim(store: Store, spool: str, epoch: int) -> Claim:
 
 
 def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) -> bool:
-    """Put a seal at a number of an older epoch; False if the number is taken."""
-    seal = {
-        "v": FORMAT_VERSION,
-        "kind": "seal",
-        "spool": spool,
-        "epoch": epoch,
-        "number": number,
-        "by": [claim.epoch, claim.nonce],
-    }
+    """Put a seal at a number of an older epoch; return False if the number is taken."""
+    by = [claim.epoch, claim.nonce]
+    seal = {"v": FORMAT_VERSION, "kind": "seal", "spool": spool, "epoch": epoch, "number": number, "by": by}
     failpoint("fence.before_seal")
     put = store.put(record_name(epoch, number), encode(seal))
     failpoint("fence.after_seal")
@@ -229,11 +197,7 @@ def put_seal(store: Store, spool: str, epoch: int, number: int, claim: Claim) ->
 
 @contextlib.contextmanager
 def while_newest(store: Store, claim: Claim) -> Iterator[None]:
-    """For what a writer does: a newer writer frees files and clears temporary ones away, and that is no damage.
-
-    Raises:
-        SpoolFencedError: instead of `SpoolDamagedError` or `FileNotFoundError`, when there is a newer claim.
-    """
+    """Raise `SpoolFencedError` for damaged or missing files if there is a newer claim: a newer writer deletes files."""
     try:
         yield
     except (SpoolDamagedError, FileNotFoundError) as error:
@@ -242,18 +206,8 @@ def while_newest(store: Store, claim: Claim) -> Iterator[None]:
         raise
 
 
-def fenced_error(where: str) -> SpoolFencedError:
-    """The error of a writer that another one has followed."""
-    return SpoolFencedError(
-        "SPOOL_FENCED",
-        "Another query took this spool over; this one writes, serves and deletes nothing more",
-        where,
-        "Let one query only use the spool. Nothing is lost: the other one goes on where this one stopped.",
-    )
-
-
 def spark_pid() -> int:
-    """The pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
+    """Return the pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
     pid = os.getppid()
     while pid > 1:
         try:
@@ -267,7 +221,7 @@ def spark_pid() -> int:
 
 
 def process_gone(pid: int) -> Callable[[], bool]:
-    """A function that tells whether a process that lives now has ended."""
+    """Return a function that returns whether a process, which lives now, has ended."""
     start = start_time(pid)
     return lambda: start_time(pid) != start
 
@@ -281,28 +235,9 @@ def _read_holder(file: int) -> dict[str, int]:
 
 
 def is_holder(value: object) -> bool:
-    """Whether a JSON value is what the file of a lock says."""
+    """Return whether a JSON value is the content of a lock file."""
     return isinstance(value, dict) and value.keys() == _HOLDER_KEYS
 
 
 def _alive(pid: int | None, start: int | None) -> bool:
-    """Whether the process with this pid and start time lives, and is not a zombie."""
     return pid is not None and start is not None and start_time(pid) == start
-
-
-READ_TWICE: Final = (
-    "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, or "
-    "use two subscriptions with a spool each."
-)
-"""Advice for a query that is in its own way."""
-
-
-def _in_use(path: str, holder: dict[str, int]) -> SpoolInUseError:
-    return SpoolInUseError(
-        "SPOOL_IN_USE",
-        f"Another query uses this spool: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}",
-        path,
-        "Stop that query, or give this one a subscription and a spoolLocation of its own. If both are queries on one "
-        "DataFrame: each query reads its source anew, so use one query with foreachBatch that writes to both sinks. "
-        f"{READ_TWICE}",
-    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
@@ -21,7 +20,7 @@ _HASH_KEY_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SpoolIdentity:
-    """Who a spool is.
+    """The identity of a spool.
 
     Attributes:
         spool: its random id; offsets carry it.
@@ -41,10 +40,9 @@ class SpoolIdentity:
 
 
 def read_identity(store: Store) -> SpoolIdentity | None:
-    """The identity of a spool; None if the folder holds no spool. The store then keeps to the spool it has found.
+    """Return the identity of a spool, to which the store then keeps; None if the folder has no spool.
 
-    Raises:
-        SpoolDamagedError: the file is damaged, or gone while other parts of a spool are there.
+    Raises `SpoolDamagedError` if the file is damaged, or missing while other parts of a spool are there.
     """
     where = f"{store.root}/{_NAME}"
     try:
@@ -53,28 +51,21 @@ def read_identity(store: Store) -> SpoolIdentity | None:
         if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
             raise SpoolDamagedError(
                 "SPOOL_IDENTITY_MISSING",
-                "The folder holds parts of a spool and its identity is missing",
+                "The folder has parts of a spool and its identity is missing",
                 where,
                 "Restore the file from a backup of the spool; if this never was one, give spoolLocation a folder of "
                 "its own.",
             ) from None
         return None
     store.keep_root()
-    return SpoolIdentity(
-        value["spool"],
-        value["connector"],
-        tuple(value["sources"]),
-        value["location"],
-        bytes.fromhex(value["hash_key"]),
-    )
+    sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
+    return SpoolIdentity(value["spool"], value["connector"], sources, value["location"], hash_key)
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
-    """The identity of the spool for these sources; made if the folder is empty.
+    """Return the identity of the spool for these sources; make it if the folder is empty.
 
-    Raises:
-        SpoolError: the spool belongs to other sources, or was moved or copied here.
-        SpoolDamagedError: see `read_identity`.
+    Raises as `read_identity`, and `SpoolError` if the spool belongs to other sources, or was moved or copied here.
     """
     location = store.location
     identity = read_identity(store)
@@ -97,45 +88,37 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
             "SPOOL_MOVED",
             f"The spool was made in {identity.location}; it was moved or copied here",
             location,
-            "To go on with it here, run connectors spool adopt; the one at the old place then runs no more. Two copies "
-            "of one spool must never run.",
+            "To use it here, run connectors spool adopt; the one at the old location must not be used any more. Two "
+            "copies of one spool must never run.",
         )
     return identity
 
 
 def check_identity(store: Store, spool: str) -> None:
-    """See that the place of a spool holds it, before anything is made there.
+    """Check that the store has this spool, before anything is made there.
 
-    Raises:
-        SpoolError: it is not there, or another one is.
-        SpoolDamagedError: see `read_identity`.
+    Raises as `read_identity`, and `SpoolError` if the spool is missing, or another one is there.
     """
-    found = read_identity(store)
-    if found is None:
+    identity = read_identity(store)
+    if identity is None:
         raise missing_spool(store.root)
-    if found.spool != spool:
+    if identity.spool != spool:
         raise SpoolError(
             "SPOOL_OTHER",
-            f"There is spool {found.spool} here, and the fetchers belong to spool {spool}",
+            f"There is spool {identity.spool} here, and the fetchers belong to spool {spool}",
             store.root,
-            "Start the fetchers again; they then look for the spool of today.",
+            "Start the fetchers again; they then use the present spool.",
         )
 
 
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:
-    """Write the identity of a spool anew: an adoption changes its location. The caller holds the lock."""
+    """Replace the identity of a spool: an adoption changes its location. The caller holds the lock."""
     failpoint("adopt.before_replace")
     store.replace(_NAME, _encoded(identity))
     failpoint("adopt.after_replace")
 
 
 def _encoded(identity: SpoolIdentity) -> bytes:
-    value: dict[str, Any] = {
-        "v": FORMAT_VERSION,
-        "spool": identity.spool,
-        "connector": identity.connector,
-        "sources": list(identity.sources),
-        "location": identity.location,
-        "hash_key": identity.hash_key.hex(),
-    }
+    value = asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()}
+    del value["created"]
     return encode(value)

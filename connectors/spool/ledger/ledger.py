@@ -1,8 +1,8 @@
 """The ledger: admits segments once, mints positions, and forgets what is committed (rules R2 to R8).
 
-Everything it knows is in records that were put before anything that follows from them is served. `open_ledger` claims
-an epoch, seals the earlier ones and reads what they wrote; then there is one writer, until another claims the next.
-One lock guards the state: the caller's thread commits while a background thread admits.
+A record is put before anything that follows from it is served. `open_ledger` claims an epoch, seals the earlier ones
+and reads what they wrote; then there is one writer, until another claims the next epoch. One lock guards the state: the
+caller's thread commits while a background thread admits.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError, SpoolFencedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.ledger.fencing import Claim, fenced_error
+from connectors.spool.errors import fenced_error
+from connectors.spool.ledger.fencing import Claim
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.records import FORMAT_VERSION, encode, record_name
 from connectors.spool.ledger.state import Layout, LedgerState, SegmentEntry, counted_loss, even_sizes, unpack_mask
@@ -30,23 +32,15 @@ __all__ = ["Ledger", "read_kept_sizes"]
 SNAPSHOT_EVERY = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""
 
-RECORDS_KEPT = 256
-"""Records kept below the newest one, so that their number is steady; all that a start needs is among them."""
+RECORDS_RETAINED = 256
+"""Records below the newest one that are not deleted; all that a start needs is among them."""
 
 SEGMENTS_A_RECORD = 64
 _SIZES_CACHED = 8
 
 
 class Ledger:
-    """The ledger of a spool, held by its one writer.
-
-    Args:
-        store: where the spool lives.
-        identity: who it is.
-        claim: this writer's epoch.
-        state: what the sealed epochs say, not yet written as this epoch's first snapshot.
-        index: the ids already admitted.
-    """
+    """The ledger of a spool, held by its one writer; `begin` writes `state` as the first snapshot of its epoch."""
 
     def __init__(
         self, store: Store, identity: SpoolIdentity, claim: Claim, state: LedgerState, index: DedupIndex
@@ -58,12 +52,12 @@ class Ledger:
         self.index = index
         self.lock = threading.RLock()
         self.aside: dict[str, int] = {}
-        """Segments that were quarantined before they were admitted, and their rows: admitting records the loss."""
+        """Segments that were quarantined before they were admitted, and their rows; to admit them records the loss."""
         self._dead: SpoolFencedError | None = None
         self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
         self._snapshot_number = -1
         self._oldest_number = 0
-        self._sizes: dict[str, npt.NDArray[np.int64]] = {}
+        self._read_kept_sizes = lru_cache(_SIZES_CACHED)(partial(read_kept_sizes, store))
 
     def begin(self) -> None:
         """Put the first record of this epoch: a snapshot. Nothing is served or deleted before it."""
@@ -72,7 +66,7 @@ class Ledger:
             failpoint("ledger.after_first_snapshot")
 
     def set_layout(self, partition_bytes: int, max_partitions: int) -> None:
-        """Cut later batches this way; batches that end at or below the head keep the layout they have."""
+        """Set how later batches are cut; batches that end at or below the head keep their layout."""
         with self.lock:
             last = self.state.layouts[-1] if self.state.layouts else None
             wanted = Layout(0 if last is None else last.position, partition_bytes, max_partitions)
@@ -80,10 +74,7 @@ class Ledger:
                 self.append({"layout": [partition_bytes, max_partitions]})
 
     def admit(self) -> int:
-        """Admit every durable segment that is not yet admitted.
-
-        Returns:
-            How many were admitted.
+        """Admit every durable segment that is not yet admitted; return how many were.
 
         Raises:
             SpoolDamagedError: a segment is damaged, missing between two others, or belongs to another spool.
@@ -94,16 +85,14 @@ class Ledger:
             with self.lock:
                 self.settle()
                 readers = self._pending(SEGMENTS_A_RECORD)
-                if not readers:
-                    break
-                self._admit(readers)
-                admitted += len(readers)
-                if len(readers) < SEGMENTS_A_RECORD:
-                    break
-        return admitted
+                if readers:
+                    self._admit(readers)
+            admitted += len(readers)
+            if len(readers) < SEGMENTS_A_RECORD:
+                return admitted
 
     def admitted_since(self, ordinal: int) -> list[SegmentEntry]:
-        """The segments in the spool that were admitted from this ordinal on."""
+        """Return the segments in the spool that were admitted from this ordinal on."""
         with self.lock:
             segments = self.state.segments
             return list(segments[bisect_left(segments, ordinal, key=lambda entry: entry.ordinal) :])
@@ -117,18 +106,18 @@ class Ledger:
                 failpoint("ledger.after_commit")
 
     def replace_state(self, state: LedgerState, then: Callable[[], None]) -> None:
-        """Put a snapshot of another state, go on from it, and then do what follows from it; raises as `append`."""
+        """Put a snapshot of another state, make it this ledger's, and then call `then`; raises as `append`."""
         with self.lock:
             self.settle()
             self._unsettled = (self._record("snapshot", {"state": state.snapshot()}), then)
             self.settle()
 
     def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
-        """Put a record with a change at this epoch's next number, apply it, and then do what follows from it.
+        """Put a record with a change at this epoch's next number, apply it, and then call `then`.
 
         Raises:
-            SpoolFencedError: another writer's seal stands there; this ledger serves and deletes nothing more.
-            OSError: the disk refused. Whether the record is there is not known: the next call settles it first.
+            SpoolFencedError: another writer's seal has that number; this ledger serves and deletes nothing more.
+            OSError: the disk refused. Whether the record was put is not known: the next call settles it first.
         """
         with self.lock:
             self.settle()
@@ -139,7 +128,7 @@ class Ledger:
             self._trim()
 
     def settle(self) -> None:
-        """Finish the record whose put failed, if there is one; raises as `append` does."""
+        """Finish the record whose put failed, if there is one; raises as `append`."""
         with self.lock:
             if self._unsettled is not None:
                 record, then = self._unsettled
@@ -152,24 +141,14 @@ class Ledger:
                 then()
 
     def kept_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
-        """The bytes of each kept row of an admitted segment, in order."""
+        """Return the bytes of each row of an admitted segment that is no duplicate, in order."""
         with self.lock:
             if entry.quarantined:
                 return even_sizes(entry)
-            sizes = self._sizes.get(entry.name)
-            if sizes is None:
-                sizes = read_kept_sizes(self.store, entry)
-                while len(self._sizes) >= _SIZES_CACHED:
-                    self._sizes.pop(next(iter(self._sizes)))
-                self._sizes[entry.name] = sizes
-            return sizes
+            return self._read_kept_sizes(entry)
 
     def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
-        """Whether every fetcher there was is gone, and all that it published is admitted (rule R3).
-
-        Args:
-            others: fetchers that do not count: those of other sources, which run beside.
-        """
+        """Return whether all fetchers but `others` are gone, and all that they published is admitted (rule R3)."""
         with self.lock:
             return all(
                 self.store.close_folder(f"inbox/{fetcher}", self.next_segment(fetcher))
@@ -178,19 +157,16 @@ class Ledger:
             )
 
     def next_segment(self, fetcher: str) -> str:
-        """The name of the segment of a fetcher that is admitted next."""
+        """Return the name of the segment of a fetcher that is to be admitted next."""
         return segment_name(fetcher, self.state.fetchers.get(fetcher, -1) + 1)
 
     def check(self) -> None:
-        """Raise `SpoolFencedError` if another writer was found to have taken over."""
+        """Raise `SpoolFencedError` if this ledger has noticed that another writer took over."""
         if self._dead is not None:
             raise self._dead
 
     def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
-        """The next segments of each fetcher, in the order of their numbers; numbers have no gaps.
-
-        One that was quarantined comes as the entry it gets: without rows.
-        """
+        """Return the next segments of each fetcher in order; a quarantined one as its entry, without rows."""
         readers: list[SegmentReader | SegmentEntry] = []
         # The folder of a fetcher may be gone with its only segment.
         for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in self.aside)}):
@@ -215,7 +191,7 @@ class Ledger:
                 "SPOOL_SEGMENT_FOREIGN",
                 f"A segment belongs to spool {reader.spool}, source {reader.info.source}",
                 f"{self.store.root}/{name}",
-                "Find out how it came here; move it away if it does not belong here.",
+                "Find out how it came here, and move it away if it does not belong here.",
             )
         return reader
 
@@ -223,7 +199,7 @@ class Ledger:
         """Admit these segments by one record.
 
         A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
-        not name what a loss of power could take away.
+        not name what a loss of power could remove.
         """
         for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
             self.store.sync_folder(f"inbox/{fetcher}")
@@ -238,11 +214,11 @@ class Ledger:
             info = reader.info
             keys, sizes = reader.index()
             space = self.state.space(info.source)
-            struck = self.index.strike(space, keys, info.published)
+            duplicates = self.index.duplicates(space, keys, info.published)
             if len(readers) > 1:
-                struck |= together.strike(space, keys, info.published)
+                duplicates |= together.duplicates(space, keys, info.published)
             together.add(space, keys, info.published)
-            entry = SegmentEntry.admitted(info, struck, int(sizes[~struck].sum()))
+            entry = SegmentEntry.admitted(info, duplicates, int(sizes[~duplicates].sum()))
             entries.append(entry)
             counts = {"delivered": info.rows, "duplicates": info.rows - entry.kept, **info.counters}
             for name, count in counts.items():
@@ -280,7 +256,7 @@ class Ledger:
         try:
             own = self.store.put(name, data) or self.store.read(name) == data
         except FileNotFoundError:
-            # A newer writer cleared our temporary file away.
+            # A newer writer deleted our temporary file.
             own = False
         if not own:
             self._dead = fenced_error(f"{self.store.root}/{name}")
@@ -288,14 +264,13 @@ class Ledger:
         failpoint("ledger.after_put")
 
     def _trim(self) -> None:
-        """Delete the records that have become too old, if a snapshot stands above them."""
-        keep_from = min(self.state.number - RECORDS_KEPT, self._snapshot_number)
+        keep_from = min(self.state.number - RECORDS_RETAINED, self._snapshot_number)
         while self._oldest_number < keep_from:
             self.store.delete(record_name(self.claim.epoch, self._oldest_number))
             self._oldest_number += 1
 
 
 def read_kept_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
-    """The bytes of each kept row of an admitted segment, in order, from its file."""
+    """Return the bytes of each row of an admitted segment that is no duplicate, in order, from its file."""
     sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
     return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

@@ -1,28 +1,26 @@
-"""Opening a spool's ledger: claim, seal, read, and clear away what crashes have left (rules R7 and R9)."""
+"""Opening a spool's ledger: claim, seal, read, and delete what crashes have left (rules R7 and R9)."""
 
 from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
+from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.quarantine import quarantined_rows
 from connectors.spool.ledger.records import Place, read_record, record_name
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
-from connectors.spool.store.disk_space import temporary_files
 from connectors.spool.store.local import TEMPORARY_FOLDER
 
 __all__ = ["clear_temporary", "open_ledger", "read_state", "take_over"]
@@ -31,22 +29,16 @@ _Numbers = npt.NDArray[np.int64]
 _ENDING = ".arrow\n"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """What was read of a ledger.
-
-    Attributes:
-        state: after its last record that is no seal.
-        highest: the highest number of each epoch from that of the newest snapshot on, -1 for none. A writer that went
-            on while this was read may have put it after `state` was known.
-    """
-
+class _Reading(NamedTuple):
     state: LedgerState
+    """After the last record that is no seal."""
     highest: dict[int, int]
+    """The highest number of each epoch from that of the newest snapshot on, -1 for none; a running writer may have put
+    it after `state` was read."""
 
 
-def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
-    """Become the one writer of a spool.
+def open_ledger(store: Store, identity: SpoolIdentity, *, fail: bool = True) -> Ledger:
+    """Become the one writer of a spool; with ``fail=False``, quarantine what is in the way, if it may be given up.
 
     The caller holds the lock, where there is one. Older writers are fenced: their next record fails.
 
@@ -55,20 +47,29 @@ def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
             seals, which lose nothing.
         SpoolFencedError: another writer claimed a later epoch meanwhile.
     """
+    try:
+        return _open_ledger(store, identity)
+    except SpoolDamagedError as error:
+        if fail or not can_be_quarantined(error):
+            raise
+    ledger = take_over(store, identity)
+    quarantine(ledger, damaged_segments(store, ledger.state))
+    return _open_ledger(store, identity)
+
+
+def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
     seen = _read_newest(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
     with while_newest(store, claim):
         state = _seal_and_read(store, identity.spool, claim, seen)
-        state.starts.append(Start(claim.nonce, state.head, state.head))
-        state.number = -1
         index = DedupIndex()
         index.load(store, state.runs)
-        found, aside = _numbers_in_inbox(store), quarantined_rows(store)
-        _check_inbox(store, state, found, aside)
+        inbox, aside = _numbers_in_inbox(store), quarantined_rows(store)
+        _check_inbox(store, state, inbox, aside)
         _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
     ledger.begin()
-    _clear_away(store, ledger, found)
+    _delete_leftovers(store, ledger, inbox)
     ledger.aside = {name: rows for name, rows in aside.items() if state.is_waiting(name)}
     return ledger
 
@@ -76,25 +77,19 @@ def open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
 def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
     """Become the one writer of a spool for a repair: to change the state and admit nothing.
 
-    No segment and no id run is looked at, so this works where `open_ledger` finds damage.
-
-    Raises:
-        SpoolDamagedError: a record or a claim is damaged or missing.
-        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    No segment and no id run is read, so this works where `open_ledger` finds damage. Raises as that, for records and
+    claims.
     """
     seen = _read_newest(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
     state = _seal_and_read(store, identity.spool, claim, seen)
-    state.starts.append(Start(claim.nonce, state.head, state.head))
-    state.number = -1
     return Ledger(store, identity, claim, state, DedupIndex())
 
 
 def read_state(store: Store, spool: str) -> LedgerState:
-    """The state of a ledger, without becoming its writer; also beside a running query.
+    """Return the state of a ledger without becoming its writer; also beside a running query.
 
-    Raises:
-        SpoolDamagedError: a record is damaged or missing.
+    Raises `SpoolDamagedError` if a record is damaged or missing.
     """
     return _read_newest(store, spool).state
 
@@ -106,12 +101,11 @@ def _read_newest(store: Store, spool: str) -> _Reading:
             return _read(store, spool, epochs[-1] if epochs else 0)
         except FileNotFoundError:
             # A running query wrote a snapshot and deleted records below it while they were read.
-            if claimed_epochs(store) == epochs and not _moved_on(store, spool, epochs):
+            if claimed_epochs(store) == epochs and not _is_readable(store, spool, epochs):
                 raise _missing(store, "A record of the ledger") from None
 
 
-def _moved_on(store: Store, spool: str, epochs: list[int]) -> bool:
-    """Whether the newest epoch can be read now."""
+def _is_readable(store: Store, spool: str, epochs: list[int]) -> bool:
     with contextlib.suppress(FileNotFoundError):
         _read(store, spool, epochs[-1])
         return True
@@ -127,43 +121,37 @@ def _highest(store: Store, epoch: int) -> int:
 
 
 def _read(store: Store, spool: str, last_epoch: int) -> _Reading:
-    """Read up to the last record of an epoch."""
     for epoch in range(last_epoch, 0, -1):
         numbers = _numbers(store, epoch)
-        records = _records_from_snapshot(store, spool, epoch, numbers)
-        if records:
-            return _Reading(_replay(records), {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
+        state = _state_from_snapshot(store, spool, epoch, numbers)
+        if state is not None:
+            return _Reading(state, {later: _highest(store, later) for later in range(epoch, last_epoch + 1)})
     if any(_numbers(store, epoch)[1:] for epoch in range(1, last_epoch + 1)):
         raise _missing(store, "The newest snapshot of the ledger")
     return _Reading(LedgerState(spool), {epoch: _highest(store, epoch) for epoch in range(1, last_epoch + 1)})
 
 
-def _records_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> list[dict[str, Any]]:
-    """The records of an epoch from its newest snapshot on, without a seal; empty if it has no snapshot."""
+def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int]) -> LedgerState | None:
+    """Return the state after the last record of an epoch; None if the epoch has no snapshot."""
     records: list[dict[str, Any]] = []
     for number in range(max(numbers, default=-1), -1, -1):
         record = read_record(store, Place(spool, epoch, number))
-        if record["kind"] == "seal":
-            continue
-        records.append(record)
         if record["kind"] == "snapshot":
-            return records[::-1]
+            state = LedgerState.from_snapshot(record)
+            for later in reversed(records):
+                state.apply(later)
+            return state
+        if record["kind"] != "seal":
+            records.append(record)
     if records:
         raise _missing(store, "The newest snapshot of the ledger")
-    return []
-
-
-def _replay(records: list[dict[str, Any]]) -> LedgerState:
-    state = LedgerState.from_snapshot(records[0])
-    for record in records[1:]:
-        state.apply(record)
-    return state
+    return None
 
 
 def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> LedgerState:
-    """Seal every earlier epoch that may still be written to, then read what they hold.
+    """Seal every earlier epoch that may still be written to; return the state after them, for a new start.
 
-    `seen` was read before the claim. A record never changes, so nothing is read again while there are no other ones.
+    `seen` was read before the claim. A record never changes, so nothing is read again if there are no new ones.
     """
     earlier = max(seen.highest, default=0) == claim.epoch - 1
     if not earlier or any(_highest(store, epoch) != number for epoch, number in seen.highest.items()):
@@ -173,9 +161,11 @@ def _seal_and_read(store: Store, spool: str, claim: Claim, seen: _Reading) -> Le
         ends_with_record = (epoch, number) == (state.epoch, state.number)
         sealed[str(epoch)] = _seal(store, spool, epoch, number, claim, ends_with_record=ends_with_record)
     if any(last != (state.number if int(epoch) == state.epoch else -1) for epoch, last in sealed.items()):
-        # A writer went on between the look and its seal.
+        # A writer put records before its seal.
         state = _read_earlier(store, spool, claim).state
     state.sealed = sealed
+    state.starts.append(Start(claim.nonce, state.head, state.head))
+    state.number = -1
     return state
 
 
@@ -187,7 +177,7 @@ def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:
 
 
 def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, ends_with_record: bool) -> int:
-    """Put a seal at the first free number of an epoch, unless it ends with one; the number of its last record."""
+    """Put a seal at the first free number of an epoch, unless it ends with one; return its last record's number."""
     number = highest
     if number < 0 or ends_with_record or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
         number += 1
@@ -199,7 +189,7 @@ def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, e
 
 
 def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
-    """Read the ids of admitted segments that no run holds yet."""
+    """Read the ids of admitted segments that are in no run yet."""
     first = bisect_left(state.segments, state.runs_through, key=lambda entry: entry.ordinal)
     for entry in state.segments[first:]:
         if entry.quarantined:
@@ -209,13 +199,12 @@ def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
 
 
 def _numbers_in_inbox(store: Store) -> dict[str, _Numbers]:
-    """The numbers of the segments of each fetcher, in no order."""
     return {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
 
 
 def _numbers_of(names: Sequence[str]) -> _Numbers:
-    """The numbers in the names of segments; other names have none."""
-    # There may be a million: where all are names of segments, no Python object is made for each.
+    """Return the numbers in the names of segments, in any order; other names have none."""
+    # There may be a million: where all are names of segments, no Python object is made for one.
     text = "\n".join((*names, "")).replace(_ENDING, "\n")
     if text.isascii() and text.replace("\n", "").isdecimal():
         numbers = np.fromstring(text, np.int64, sep="\n")
@@ -225,9 +214,9 @@ def _numbers_of(names: Sequence[str]) -> _Numbers:
     return np.array([stem for stem in stems if stem.isdigit()], np.str_).astype(np.int64)
 
 
-def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers], aside: Collection[str]) -> None:
-    """See that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
-    for fetcher, numbers in found.items():
+def _check_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers], aside: Collection[str]) -> None:
+    """Check that no segment is missing between the last admitted one and a later one, unless it was quarantined."""
+    for fetcher, numbers in inbox.items():
         last = state.fetchers.get(fetcher, -1)
         waiting = set(numbers[numbers > last].tolist())
         for number in range(last + 1, max(waiting, default=-1) + 1):
@@ -235,57 +224,57 @@ def _check_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]
                 SegmentReader(store, segment_name(fetcher, number))
 
 
-def _clear_away(store: Store, ledger: Ledger, found: Mapping[str, _Numbers]) -> None:
-    """Delete what earlier writers left behind: old records, orphaned runs, freed segments, temporary files."""
+def _delete_leftovers(store: Store, ledger: Ledger, inbox: Mapping[str, _Numbers]) -> None:
+    """Delete what earlier writers left: old records, orphaned runs, freed segments, temporary files."""
     failpoint("opening.before_clear")
-    for epoch, numbers in _not_cleared(store, ledger.claim.epoch):
+    for epoch, numbers in _epochs_to_clear(store, ledger.claim.epoch):
         for number in numbers[:-1]:
             store.delete(record_name(epoch, number))
     live_runs = {run.name for run in ledger.state.runs}
     for name in set(store.list("ids")) - live_runs:
         store.delete(f"ids/{name}")
-    _clear_inbox(store, ledger.state, found)
+    _clear_inbox(store, ledger.state, inbox)
     clear_temporary(store)
     failpoint("opening.after_clear")
 
 
-def _not_cleared(store: Store, before: int) -> list[tuple[int, list[int]]]:
-    """The epochs that may hold records of no use, ascending, each with the numbers of its records.
+def _epochs_to_clear(store: Store, before: int) -> list[tuple[int, list[int]]]:
+    """Return the epochs that may have useless records, ascending, each with the numbers of its records.
 
-    A start must not list all the epochs there ever were. One that holds its seal alone, behind records that are gone,
-    was cleared by an earlier start, and all below it before it; one with a seal at number 0 never had a record.
+    A start must not list all the epochs there ever were. One that has nothing but its seal, at a number above 0, was
+    cleared by an earlier start, and all below it before it; one with a seal at number 0 never had a record.
     """
-    found = []
+    epochs = []
     for epoch in range(before - 1, 0, -1):
         numbers = _numbers(store, epoch)
         if len(numbers) == 1 and numbers[0] > 0:
             break
-        found.append((epoch, numbers))
-    return found[::-1]
+        epochs.append((epoch, numbers))
+    return epochs[::-1]
 
 
-def _clear_inbox(store: Store, state: LedgerState, found: Mapping[str, _Numbers]) -> None:
+def _clear_inbox(store: Store, state: LedgerState, inbox: Mapping[str, _Numbers]) -> None:
     """Delete segments that were freed, and the folders of fetchers that died before their first segment."""
-    admitted = {fetcher: state.fetchers[fetcher] for fetcher in found if fetcher in state.fetchers}
-    for fetcher in found.keys() - admitted.keys():
+    admitted = {fetcher: state.fetchers[fetcher] for fetcher in inbox if fetcher in state.fetchers}
+    for fetcher in inbox.keys() - admitted.keys():
         if store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, 0)):
             store.remove_unlocked_folder(f"inbox/{fetcher}")
-    there = {fetcher: found[fetcher][found[fetcher] <= last] for fetcher, last in admitted.items()}
-    if not state.counters.get(QUARANTINED_SEGMENTS) and sum(map(len, there.values())) == len(state.segments):
-        return  # As ever but after a crash; only then are the names of all segments looked at.
+    present = {fetcher: inbox[fetcher][inbox[fetcher] <= last] for fetcher, last in admitted.items()}
+    if not state.counters.get(QUARANTINED_SEGMENTS) and sum(map(len, present.values())) == len(state.segments):
+        return  # As always but after a crash; only then are the names of all segments compared.
     live = {entry.name for entry in state.segments if not entry.quarantined}
-    for fetcher, numbers in there.items():
+    for fetcher, numbers in present.items():
         for name in (segment_name(fetcher, number) for number in numbers.tolist()):
             if name not in live:
                 store.delete(name)
 
 
 def clear_temporary(store: Store) -> None:
-    """Delete the temporary files of processes that are gone; also beside fetchers that come and go."""
+    """Delete the temporary files of processes that are gone; also while fetchers start and end."""
     running = {fetcher for fetcher in store.list("inbox") if store.is_locked(f"inbox/{fetcher}")}
-    for name in temporary_files(store):
+    for name in store.temporary_files():
         owner = name.partition("-")[0]
-        # A fetcher locks its folder before it writes: one that began after the first look is seen by this one.
+        # A fetcher locks its folder before it writes: one that started after the first check is seen by this one.
         if owner != store.owner and owner not in running and not store.is_locked(f"inbox/{owner}"):
             store.delete(f"{TEMPORARY_FOLDER}/{name}")
 

@@ -1,24 +1,27 @@
 """What the ledger says, as plain values: the state after a record is a pure function of the state before it.
 
-Positions are dense: row number `p` is the p-th row kept since the spool was made, over all its fetchers (rule R4).
+Positions are dense: row number `p` is the p-th row admitted since the spool was made, over all its fetchers (rule R4).
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 import zlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, MutableSequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from connectors.core.errors import SpoolDamagedError
-from connectors.spool.ledger.snapshot_entries import EntryLog, JsonText
+from connectors.spool.errors import record_damaged
+from connectors.spool.ledger.records import JsonText, json_bytes
 from connectors.spool.segments.id_runs import RunEntry
+from connectors.spool.segments.sealed_file import Published, published_of
 from connectors.spool.segments.segment import SegmentInfo, Sizes, segment_name
 
 __all__ = [
@@ -29,10 +32,10 @@ __all__ = [
     "Layout",
     "LedgerState",
     "SegmentEntry",
+    "SegmentLog",
     "Start",
     "counted_loss",
     "even_sizes",
-    "pack_mask",
     "unpack_mask",
 ]
 
@@ -43,23 +46,25 @@ QUARANTINED_SEGMENTS = "quarantined_segments"
 QUARANTINED_ROWS = "quarantined_rows"
 SKIPPED_ROWS = "skipped_rows"
 SKIPPED_THROUGH = "skipped_through"
-"""Running counters of what was lost (rule R9): they are never taken back, so the loss shows for ever. Rows are skipped
-when a checkpoint begins below the oldest row; each position counts once, up to `SKIPPED_THROUGH`."""
+"""Counters of what was lost (rule R9): they never go down, so the loss shows for ever. Rows are skipped when a
+checkpoint begins below the oldest row; each position counts once, up to `SKIPPED_THROUGH`."""
+
+_FETCHER = re.compile(rb'"fetcher":("[^"\\]*(?:\\.[^"\\]*)*")')
+_OPEN, _COMMA, _QUOTE, _A, _Z = b'{,"az'
+_SHORTEST = len('{"a":1}')
 
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """One start of a writer: positions from `first` to `last` are known under its nonce. Kept for ever (rule R4)."""
+class Start(NamedTuple):
+    """One start of a writer: positions from `first` to `last` are valid under its nonce. Remembered for ever (R4)."""
 
     nonce: str
     first: int
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(NamedTuple):
     """How batches that end above `position` are cut into partitions (rule R5)."""
 
     position: int
@@ -72,14 +77,12 @@ class SegmentEntry:
     """An admitted segment.
 
     Attributes:
-        fetcher, number, source, rows, digest, published: as in its footer; no digest means that the file was
-            quarantined: its rows keep their positions and are gone (rule R9).
-        kept: rows that dedup kept; they have the positions from `base` on.
-        bytes: bytes of the rows kept.
-        struck: which rows were struck out, packed by `pack_mask`; None if none was.
-        base: position of its first kept row.
-        bytes_before: bytes of all rows kept in the spool before it.
-        ordinal: how many segments were admitted before it.
+        fetcher, number, source, rows, published: as in its footer.
+        digest: of the file; empty if it was quarantined: its rows keep their positions and are gone (rule R9).
+        kept, bytes: rows that are no duplicates, and their bytes.
+        struck: which rows are duplicates, packed by `_pack_mask`; None if none is.
+        base: position of its first row.
+        bytes_before, ordinal: bytes of all rows, and number of all segments, that were admitted before it.
     """
 
     fetcher: str
@@ -87,7 +90,7 @@ class SegmentEntry:
     source: int
     rows: int
     digest: str
-    published: tuple[int, int] | None
+    published: Published
     kept: int
     bytes: int
     struck: str | None = None
@@ -102,7 +105,7 @@ class SegmentEntry:
 
     @property
     def end(self) -> int:
-        """The position after its last kept row."""
+        """The position after its last row."""
         return self.base + self.kept
 
     @property
@@ -111,59 +114,150 @@ class SegmentEntry:
         return not self.digest
 
     @classmethod
-    def admitted(cls, info: SegmentInfo, struck: Mask, kept_bytes: int) -> SegmentEntry:
-        """The entry of a segment that is being admitted; the ledger gives it its place."""
-        duplicates = int(np.count_nonzero(struck))
-        return cls(
-            info.fetcher,
-            info.number,
-            info.source,
-            info.rows,
-            info.digest,
-            info.published,
-            info.rows - duplicates,
-            kept_bytes,
-            pack_mask(struck) if duplicates else None,
-        )
+    def admitted(cls, info: SegmentInfo, duplicates: Mask, kept_bytes: int) -> SegmentEntry:
+        """Return the entry of a segment that is being admitted; the ledger sets its position."""
+        same = {name: getattr(info, name) for name in ("fetcher", "number", "source", "rows", "digest", "published")}
+        count = int(np.count_nonzero(duplicates))
+        struck = _pack_mask(duplicates) if count else None
+        return cls(**same, kept=info.rows - count, bytes=kept_bytes, struck=struck)
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as a JSON object."""
+        """Return the entry as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
-        """The entry that `to_json` wrote."""
-        published = value["published"]
-        return cls(**{**value, "published": None if published is None else (published[0], published[1])})
+        """Return the entry that `to_json` wrote."""
+        return cls(**{**value, "published": published_of(value["published"])})
 
 
-def segment_log(entries: Iterable[SegmentEntry] | JsonText = ()) -> EntryLog[SegmentEntry]:
-    """A list of segments, which may be very long."""
-    return EntryLog(SegmentEntry.from_json, SegmentEntry.to_json, entries)
+class SegmentLog(Sequence[SegmentEntry]):
+    """The segments that were admitted and not freed, over the JSON of the snapshot that some of them were read from.
+
+    A spool may hold a million segments. A start needs few of their entries, and the next snapshot has nearly all of
+    them unchanged: so the text is retained, and an entry is decoded when it is used and encoded once.
+    """
+
+    def __init__(self, entries: Iterable[SegmentEntry] | JsonText = ()) -> None:
+        self._source: bytes | memoryview = b""
+        self._starts = np.empty(0, np.int64)
+        self._entries: list[SegmentEntry | None] = []
+        self._texts: list[bytes | None] = []
+        if isinstance(entries, JsonText):
+            starts = _cut(entries.text)
+            if starts is not None:
+                self._source, self._starts = entries.text, starts
+                self._entries, self._texts = [None] * len(starts), [None] * len(starts)
+                return
+            entries = map(SegmentEntry.from_json, json.loads(b"[" + bytes(entries.text) + b"]"))
+        for entry in entries:
+            self.append(entry)
+
+    def text(self) -> JsonText:
+        """Return all entries as JSON."""
+        from_source, parts = len(self._starts), []
+        if from_source and not any(self._texts[:from_source]):
+            parts.append(self._source[self._starts[0] :])
+        else:
+            parts += map(self._text_of, range(from_source))
+        if len(parts) == 1 and from_source == len(self):
+            return JsonText(parts[0])
+        return JsonText(b",".join([*parts, *map(self._text_of, range(from_source, len(self)))]))
+
+    def _text_of(self, index: int) -> bytes | memoryview:
+        text = self._texts[index]
+        if text is None and index < len(self._starts):
+            return self._source_of(index)
+        if text is None:
+            text = self._texts[index] = json_bytes(self[index].to_json())
+        return text
+
+    def _source_of(self, index: int) -> bytes | memoryview:
+        last = index + 1 == len(self._starts)
+        return self._source[self._starts[index] : len(self._source) if last else self._starts[index + 1] - 1]
+
+    @overload
+    def __getitem__(self, index: int) -> SegmentEntry: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[SegmentEntry]: ...
+    def __getitem__(self, index: int | slice) -> SegmentEntry | list[SegmentEntry]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        entry = self._entries[index]
+        if entry is None:
+            number = range(len(self))[index]
+            entry = self._entries[index] = SegmentEntry.from_json(json.loads(bytes(self._source_of(number))))
+        return entry
+
+    def __setitem__(self, index: int, entry: SegmentEntry) -> None:
+        self._entries[index], self._texts[index] = entry, json_bytes(entry.to_json())
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SegmentLog | list) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def append(self, entry: SegmentEntry) -> None:
+        """Append an entry."""
+        self._entries.append(entry)
+        self._texts.append(None)
+
+    def drop(self, count: int) -> None:
+        """Drop the first entries."""
+        del self._entries[:count], self._texts[:count]
+        self._starts = self._starts[count:]
+        if not len(self._starts):
+            self._source = b""
+
+    def fetchers(self) -> set[str]:
+        """Return the fetchers that have segments in the spool."""
+        first = int(self._starts[0]) if len(self._starts) else 0
+        names = {str(json.loads(match)) for match in set(_FETCHER.findall(memoryview(self._source)[first:]))}
+        changed = (index for index in range(len(self)) if index >= len(self._starts) or self._texts[index] is not None)
+        return names | {self[index].fetcher for index in changed}
+
+
+def _cut(text: bytes | memoryview) -> Any:
+    """Return where each object begins in a text of flat objects with commas between; None if that is not certain.
+
+    Every brace that opens must be at the beginning of an object. Within a string it has no quotation mark after it, or
+    the one that ends the string, and then no letter.
+    """
+    if len(text) < _SHORTEST:
+        return None if len(text) else np.empty(0, np.int64)
+    characters = np.frombuffer(text, np.uint8)
+    starts = np.flatnonzero(characters == _OPEN)
+    letters = characters[np.minimum(starts + 2, len(characters) - 1)]
+    certain = (
+        len(starts)
+        and starts[0] == 0
+        and np.all(characters[starts[1:] - 1] == _COMMA)
+        and np.all(characters[np.minimum(starts + 1, len(characters) - 1)] == _QUOTE)
+        and np.all((letters >= _A) & (letters <= _Z))
+    )
+    return starts if certain else None
 
 
 @dataclass(slots=True)
 class LedgerState:
-    """Everything the ledger knows after its last record.
+    """The state of the ledger after its last record.
 
     Attributes:
         spool: id of the spool.
         epoch, nonce, number: of the last record.
-        head: the position after the last row kept.
-        bytes: bytes of all rows kept so far.
-        ordinal: how many segments were admitted so far.
+        head: the position after the last row.
+        bytes, ordinal: bytes of all rows, and number of all segments, admitted so far.
         commits: the highest committed positions, at most three, ascending.
-        published: the highest publish time admitted, microseconds: the service's time as far as it is known.
-        segments: admitted and not freed, in order.
-        starts, layouts: see there.
+        published: the highest publish time admitted, microseconds: the latest that is known of the service's clock.
         fetchers: highest admitted number of each fetcher whose folder is not forgotten.
-        runs: live id runs.
         runs_through: ids of segments with a lower ordinal are in runs.
         counters: running totals: ``delivered``, ``duplicates``, losses, and those of the fetchers.
         sealed: the last number of each epoch that the newest start sealed.
         dedup_epoch: name space of ids; a seek begins a new one.
-        seek: the last seek of the source: what was asked for (``value``), and whether it was carried out (``done``);
-            None if there was none.
+        seek: the last seek of the source: its target (``value``), and whether it was carried out (``done``).
     """
 
     spool: str
@@ -175,7 +269,7 @@ class LedgerState:
     ordinal: int = 0
     commits: list[int] = field(default_factory=list)
     published: int | None = None
-    segments: MutableSequence[SegmentEntry] = field(default_factory=segment_log)
+    segments: SegmentLog = field(default_factory=SegmentLog)
     starts: list[Start] = field(default_factory=list)
     layouts: list[Layout] = field(default_factory=list)
     fetchers: dict[str, int] = field(default_factory=dict)
@@ -188,7 +282,7 @@ class LedgerState:
 
     @property
     def oldest(self) -> int:
-        """Position of the oldest row that is still in the spool; the head if there is none."""
+        """The position of the oldest row in the spool; the head if there is none."""
         return self.segments[0].base if self.segments else self.head
 
     @property
@@ -197,86 +291,62 @@ class LedgerState:
         return self.commits[-1] if self.commits else 0
 
     def space(self, source: int) -> str:
-        """The name space of a source's ids."""
+        """Return the name space of a source's ids."""
         return f"{source}.{self.dedup_epoch}"
 
     def segment(self, name: str) -> SegmentEntry | None:
-        """The admitted segment of a name; None if there is none."""
+        """Return the admitted segment of a name; None if there is none."""
         return next((entry for entry in self.segments if entry.name == name), None)
 
     def now(self, seen: SegmentEntry) -> SegmentEntry | None:
-        """What an admitted segment that was seen earlier is now; None if it was freed."""
+        """Return the present entry of an admitted segment that was seen earlier; None if it was freed."""
         index = bisect_left(self.segments, seen.ordinal, key=lambda entry: entry.ordinal)
         entry = self.segments[index] if index < len(self.segments) else None
         return entry if entry is not None and entry.name == seen.name else None
 
     def is_waiting(self, name: str) -> bool:
-        """Whether a segment of this name is not admitted yet."""
+        """Return whether a segment of this name is not admitted yet."""
         _, fetcher, file = name.split("/")
         return int(file.partition(".")[0]) > self.fetchers.get(fetcher, -1)
 
     def between(self, first: int, end: int) -> list[SegmentEntry]:
-        """The segments with rows between two positions; looks at these only, since there may be a million others."""
+        """Return the segments with rows between two positions; decodes no others, of which there may be a million."""
         from_first = range(bisect_right(self.segments, first, key=lambda entry: entry.end), len(self.segments))
         return list(takewhile(lambda entry: entry.base < end, (self.segments[index] for index in from_first)))
 
     def quarantine(self, name: str) -> None:
-        """Record the rows of an admitted segment as empty, and count the loss.
-
-        There is no record for this alone: a snapshot of the state says it.
-        """
+        """Record the rows of an admitted segment as empty and count the loss, for a snapshot: no other record can."""
         index = next(index for index, entry in enumerate(self.segments) if entry.name == name)
         self.counters = counted_loss(self.counters, self.segments[index].kept)
         self.segments[index] = replace(self.segments[index], digest="")
 
-    def _log(self) -> EntryLog[SegmentEntry]:
-        return self.segments if isinstance(self.segments, EntryLog) else segment_log(self.segments)
-
-    def fetchers_with_segments(self) -> set[str]:
-        """The fetchers that have segments in the spool."""
-        return self._log().values("fetcher")
-
     def snapshot(self) -> dict[str, Any]:
-        """The state as a JSON object."""
+        """Return the state as a JSON object."""
+        others = {"spool", "epoch", "nonce", "number", "segments", "runs", "seek"}
         return {
-            name: getattr(self, name)
-            for name in ("head", "bytes", "ordinal", "commits", "published", "fetchers", "runs_through")
-        } | {
-            "counters": self.counters,
-            "sealed": self.sealed,
-            "dedup_epoch": self.dedup_epoch,
-            "segments": self._log().text(),
-            "starts": [[start.nonce, start.first, start.last] for start in self.starts],
-            "layouts": [[layout.position, layout.partition_bytes, layout.max_partitions] for layout in self.layouts],
+            **{name: getattr(self, name) for name in self.__slots__ if name not in others},
+            "segments": self.segments.text(),
             "runs": [run.to_json() for run in self.runs],
-            # Left out where there was none: so a spool that was never sought is read by older versions.
+            # Left out where there was none, so that older versions can read a spool without a seek.
             **({} if self.seek is None else {"seek": self.seek}),
         }
 
     @classmethod
     def from_snapshot(cls, record: Mapping[str, Any]) -> LedgerState:
-        """The state that a snapshot record holds."""
+        """Return the state in a snapshot record."""
         value = dict(record["state"])
-        entries = value["segments"]
-        known = isinstance(entries, JsonText)
-        value["segments"] = segment_log(entries if known else map(SegmentEntry.from_json, entries))
+        value["segments"] = SegmentLog(value["segments"])
         value["starts"] = [Start(*start) for start in value["starts"]]
         value["layouts"] = [Layout(*layout) for layout in value["layouts"]]
         value["runs"] = [RunEntry.from_json(run) for run in value["runs"]]
         return cls(record["spool"], record["epoch"], record["nonce"], record["number"], **value)
 
     def apply(self, record: Mapping[str, Any]) -> None:
-        """Go on to the state after an ordinary record.
-
-        Raises:
-            SpoolDamagedError: the record does not follow on this state.
-        """
+        """Advance to the state after an ordinary record; raises `SpoolDamagedError` if that does not follow."""
         if record["base"] != self.head:
-            raise SpoolDamagedError(
-                "SPOOL_RECORD_DAMAGED",
+            raise record_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
                 f"epoch {record['epoch']}, number {record['number']}",
-                "Restore the spool from a backup; no record of the ledger is ever skipped.",
             )
         self.epoch, self.nonce, self.number = record["epoch"], record["nonce"], record["number"]
         for value in record.get("admit", ()):
@@ -290,7 +360,7 @@ class LedgerState:
         if "seek" in record:
             self.seek = dict(record["seek"])
         if "dedup_epoch" in record:
-            # No id of an earlier epoch is asked for again.
+            # No id of an earlier epoch is searched for again.
             self.dedup_epoch, self.runs, self.runs_through = record["dedup_epoch"], [], self.ordinal
         if "runs" in record:
             self._swap_runs(record["runs"])
@@ -305,16 +375,16 @@ class LedgerState:
         self.head, self.bytes, self.ordinal = placed.end, self.bytes + placed.bytes, self.ordinal + 1
         if entry.published is not None:
             self.published = max(self.published or 0, entry.published[1])
-        self.starts[-1] = replace(self.starts[-1], last=self.head)
+        self.starts[-1] = self.starts[-1]._replace(last=self.head)
 
     def _free(self, names: Iterable[str]) -> None:
         gone = set(names)
         if gone:
-            self.segments = log = self._log()
+            log = self.segments
             count = next((index for index, entry in enumerate(log) if entry.name not in gone), len(log))
             log.drop(count)
             if count < len(gone):
-                self.segments = segment_log(entry for entry in log if entry.name not in gone)
+                self.segments = SegmentLog(entry for entry in log if entry.name not in gone)
             self.layouts = _pruned(self.layouts, self.oldest)
 
     def _swap_runs(self, change: Mapping[str, Any]) -> None:
@@ -325,31 +395,30 @@ class LedgerState:
 
 
 def counted_loss(counters: Mapping[str, int], rows: int) -> dict[str, int]:
-    """Running counters after one more segment, with this many rows, was quarantined."""
+    """Return the counters after one more segment, with this many rows, was quarantined."""
     more = {QUARANTINED_SEGMENTS: 1, QUARANTINED_ROWS: rows}
     return {**counters, **{name: counters.get(name, 0) + count for name, count in more.items()}}
 
 
 def even_sizes(entry: SegmentEntry) -> Sizes:
-    """The bytes of each kept row where only their sum is known: near-equal, the larger ones first."""
+    """Return bytes for each row where only their sum is known: near-equal, the larger ones first."""
     share, rest = divmod(entry.bytes, entry.kept) if entry.kept else (0, 0)
     sizes = np.full(entry.kept, share, np.int64)
     sizes[:rest] += 1
     return sizes
 
 
-def pack_mask(mask: Mask) -> str:
-    """A boolean mask as text: its bits, compressed, in base 64."""
+def _pack_mask(mask: Mask) -> str:
     return base64.b64encode(zlib.compress(np.packbits(mask).tobytes())).decode()
 
 
 def unpack_mask(text: str, rows: int) -> Mask:
-    """The mask that `pack_mask` wrote, of this many rows."""
+    """Return the mask of this many rows from its text: bits, compressed, in base 64."""
     bits = np.frombuffer(zlib.decompress(base64.b64decode(text)), np.uint8)
     return np.unpackbits(bits, count=rows).astype(np.bool_)
 
 
 def _pruned(layouts: list[Layout], oldest: int) -> list[Layout]:
-    """Without the layouts that no batch with rows still in the spool can have."""
+    """Return the layouts that a batch with rows still in the spool can have."""
     last_below = max((index for index, layout in enumerate(layouts) if layout.position <= oldest), default=0)
     return layouts[last_below:]

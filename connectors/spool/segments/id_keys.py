@@ -1,12 +1,12 @@
-"""Keys of message ids: what the spool keeps of an id to know it again (rule R8).
+"""Keys of message ids, by which the spool recognises duplicates (rule R8).
 
-An id that is a canonical decimal number (ASCII digits, no leading zero, below 2^64) is kept as that number: 8 bytes.
-Every other id, and every value of another name space (`OtherIds`), is kept as a BLAKE2b hash of 128 bits under a key of
-the spool: 16 bytes. Numbers and hashes are looked up apart, so two different strings never share a key by their looks
-("00123" and "123"), and by chance only with a probability of 2^-64 for 2^32 ids.
+The key of an id that is a canonical decimal number (ASCII digits, no leading zero, below 2^64) is that number: 8 bytes.
+Every other id, and every value of another name space (`OtherIds`), has a BLAKE2b hash of 128 bits under a key of the
+spool: 16 bytes. Numbers and hashes are searched apart, so two different strings never share a key because they look
+alike ("00123" and "123"), and by chance only with a probability of 2^-64 for 2^32 ids.
 
-A row with a value of another name space keeps its number beside the hash, so its copies are known by either: also when
-the option that names the attribute was set, changed or taken back in between.
+A row with a value of another name space has its number beside the hash, so duplicates are recognised by either: also
+when the option that names the attribute was set, changed or removed in between.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys"]
+__all__ = ["HASH_BYTES", "HASH_TYPE", "Hashes", "IdKeys", "Numbers", "OtherIds", "keys_of", "no_keys", "numbers_only"]
 
 HASH_BYTES = 16
 HASH_TYPE = np.dtype("S16")
@@ -31,6 +31,7 @@ _MESSAGE_IDS = b"message-id"
 _MOST_DIGITS = 20
 _SAFE_DIGITS = 19
 _ZERO, _NINE = ord("0"), ord("9")
+_NO_ROWS, _NO_HASHES = np.empty(0, np.int64), np.empty(0, HASH_TYPE)
 
 Numbers = npt.NDArray[np.uint64]
 Hashes = npt.NDArray[np.bytes_]
@@ -38,11 +39,9 @@ Hashes = npt.NDArray[np.bytes_]
 
 @dataclass(frozen=True, slots=True)
 class OtherIds:
-    """Values by which rows are copies of each other, though their ids differ.
+    """Values of an attribute by which rows are duplicates, though their ids differ: strings, one a row, or null.
 
-    Attributes:
-        attribute: what they are values of; equal values of different attributes have nothing to do with each other.
-        values: strings, one a row; null where the row has none.
+    Equal values of different attributes are unrelated.
     """
 
     attribute: str
@@ -68,38 +67,34 @@ class IdKeys:
 
     @cached_property
     def ascending_numbers(self) -> Numbers:
-        """The numbers that rows have as a key, sorted; once, for all who look them up or keep them."""
+        """The numbers that are keys, sorted once for all uses."""
         return np.sort(self.numbers if not len(self.hash_rows) else self.numbers[self.numbered()])
 
     def numbered(self) -> npt.NDArray[np.bool_]:
-        """Which rows have a number as a key."""
+        """Return which rows have a number as a key."""
         mask = np.ones(len(self.numbers), np.bool_)
         mask[self.hash_rows] = self.numbers[self.hash_rows] != 0
         return mask
 
     @classmethod
     def concatenate(cls, parts: list[IdKeys]) -> IdKeys:
-        """The keys of several runs of rows, one after the other."""
-        starts = np.cumsum([0, *(len(part) for part in parts)])
+        """Return the keys of several runs of rows, one after the other."""
+        starts = np.cumsum([0, *map(len, parts)])
+        hash_rows = [part.hash_rows + start for part, start in zip(parts, starts[:-1], strict=True)]
         return cls(
             np.concatenate([np.empty(0, np.uint64), *(part.numbers for part in parts)]),
-            np.concatenate(
-                [
-                    np.empty(0, np.int64),
-                    *(part.hash_rows + start for part, start in zip(parts, starts[:-1], strict=True)),
-                ]
-            ),
-            np.concatenate([np.empty(0, HASH_TYPE), *(part.hashes for part in parts)]),
+            np.concatenate([_NO_ROWS, *hash_rows]),
+            np.concatenate([_NO_HASHES, *(part.hashes for part in parts)]),
         )
 
 
 def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> IdKeys:
-    """The keys of an Arrow array of ids.
+    """Return the keys of rows.
 
     Args:
         ids: strings without nulls, one a row.
-        hash_key: the key of the spool's hash, 16 bytes.
-        other: values by which rows are copies as well; where there is none the id alone counts.
+        hash_key: of the spool, 16 bytes.
+        other: values by which rows are duplicates as well; where there is none the id alone counts.
     """
     rows = len(ids)
     canonical = _canonical(ids)
@@ -107,7 +102,7 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
     if other is not None:
         valued = other.values.is_valid().to_numpy(zero_copy_only=False)
     elif canonical.all():
-        return IdKeys(_numbers(ids), np.empty(0, np.int64), np.empty(0, HASH_TYPE))
+        return numbers_only(_numbers(ids))
     numbers = np.zeros(rows, np.uint64)
     if canonical.any():
         numbers[canonical] = _numbers(ids.filter(pa.array(canonical)))
@@ -121,8 +116,13 @@ def keys_of(ids: pa.Array, hash_key: bytes, other: OtherIds | None = None) -> Id
 
 
 def no_keys(rows: int) -> IdKeys:
-    """The keys of rows that have no ids: all the same, so that they take next to no room."""
-    return IdKeys(np.zeros(rows, np.uint64), np.empty(0, np.int64), np.empty(0, HASH_TYPE))
+    """Return the keys of rows that have no ids: all equal, so that they take little space."""
+    return numbers_only(np.zeros(rows, np.uint64))
+
+
+def numbers_only(numbers: Numbers) -> IdKeys:
+    """Return the keys of rows that have no hashes."""
+    return IdKeys(numbers, _NO_ROWS, _NO_HASHES)
 
 
 def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:
@@ -134,7 +134,7 @@ def _hashes(values: pa.Array, hash_key: bytes, space: bytes) -> Hashes:
 
 
 def _space_of(attribute: str) -> bytes:
-    """The name space of an attribute's values; 16 bytes, as BLAKE2b wants it."""
+    """Return the name space of an attribute's values; 16 bytes, as BLAKE2b needs them."""
     return hashlib.blake2b(b"attribute\0" + attribute.encode(), digest_size=hashlib.blake2b.PERSON_SIZE).digest()
 
 
@@ -143,7 +143,6 @@ def _numbers(ids: pa.Array) -> Numbers:
 
 
 def _canonical(ids: pa.Array) -> npt.NDArray[np.bool_]:
-    """Which ids are canonical decimal numbers below 2^64."""
     if len(ids) == 0:
         return np.zeros(0, np.bool_)
     offsets, data = _string_buffers(ids)
@@ -153,8 +152,8 @@ def _canonical(ids: pa.Array) -> npt.NDArray[np.bool_]:
         return good
     other = (data < _ZERO) | (data > _NINE)
     if other.any():
-        seen = np.concatenate([[0], np.cumsum(other)])
-        good &= seen[offsets[1:]] == seen[offsets[:-1]]
+        counted = np.concatenate([[0], np.cumsum(other)])
+        good &= counted[offsets[1:]] == counted[offsets[:-1]]
     first = data[np.minimum(offsets[:-1], max(len(data) - 1, 0))]
     good &= (first != _ZERO) | (lengths == 1)
     for row in np.flatnonzero(good & (lengths > _SAFE_DIGITS)):
@@ -163,7 +162,7 @@ def _canonical(ids: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _string_buffers(ids: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """The offsets of an array of strings, from 0, and the bytes they point into."""
+    """Return the offsets of an array of strings, from 0, and the bytes they point into."""
     wide = pa.types.is_large_string(ids.type) or pa.types.is_large_binary(ids.type)
     _, offset_buffer, data_buffer = ids.buffers()
     raw = np.frombuffer(offset_buffer, np.int64 if wide else np.int32)[ids.offset : ids.offset + len(ids) + 1]

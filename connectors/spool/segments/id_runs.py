@@ -2,13 +2,14 @@
 
 A run is a sealed file (see `connectors.spool.segments.sealed_file`): sections ``numbers`` (little-endian uint64,
 ascending over all of them), then sections ``hashes`` (16 bytes each, ascending), so that each part is one array in
-mapped memory and a look-up is a binary search. A run costs 8 bytes a number and 16 bytes a hash.
+mapped memory, searched in halves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,17 +17,24 @@ import numpy.typing as npt
 
 from connectors.core.failpoints import failpoint
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, Numbers
-from connectors.spool.segments.sealed_file import SealedKind, SealedReader, SealedWriter
+from connectors.spool.segments.sealed_file import (
+    Published,
+    SealedKind,
+    SealedReader,
+    SealedWriter,
+    published_of,
+    wider,
+)
 from connectors.spool.segments.sorted_search import Guide, guide_of
-from connectors.spool.store.base import Store
+from connectors.spool.store.base import Blobs
 
-__all__ = ["RUN", "IdRun", "RunEntry", "distinct", "merge_runs", "run_name", "union", "write_run"]
+__all__ = ["IdRun", "RunEntry", "distinct", "merge_runs", "run_name", "union", "write_run"]
 
 RUN = SealedKind(
     b"SPOOLIDS",
     "A run of admitted ids",
     "SPOOL_ID_RUN",
-    "without it copies of messages that were delivered already would come again",
+    "without it messages that were delivered already would be delivered again",
     "Restore the file from a backup of the spool.",
 )
 _CHUNK = 1 << 20
@@ -36,68 +44,42 @@ _Key = TypeVar("_Key", np.uint64, np.bytes_)
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """What the ledger holds of a run.
+    """A run, as the ledger records it.
 
-    Attributes:
-        name: of the file, within ``ids/``.
-        space: name space of the ids: index of the subscription, a dot, and its dedup epoch.
-        numbers: how many numbers it holds.
-        hashes: how many hashes it holds.
-        published: lowest and highest publish time of its messages, microseconds; None if unknown.
-        digest: the digest of the file.
+    `name` is within ``ids/``, `space` the name space of the ids (index of the subscription, a dot, its dedup epoch),
+    `numbers` and `hashes` are counts.
     """
 
     name: str
     space: str
     numbers: int
     hashes: int
-    published: tuple[int, int] | None
+    published: Published
     digest: str
 
     @property
     def ids(self) -> int:
-        """How many ids it holds."""
+        """The number of its ids."""
         return self.numbers + self.hashes
 
     @property
     def bytes(self) -> int:
-        """How many bytes its ids take."""
+        """The bytes that its ids take."""
         return self.numbers * _NUMBER_TYPE.itemsize + self.hashes * HASH_TYPE.itemsize
 
     def to_json(self) -> dict[str, Any]:
-        """The entry as a JSON object."""
-        return {
-            "name": self.name,
-            "space": self.space,
-            "numbers": self.numbers,
-            "hashes": self.hashes,
-            "published": self.published,
-            "digest": self.digest,
-        }
+        """Return the entry as a JSON object."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> RunEntry:
-        """The entry that `to_json` wrote."""
-        published = value["published"]
-        return cls(
-            value["name"],
-            value["space"],
-            value["numbers"],
-            value["hashes"],
-            None if published is None else (published[0], published[1]),
-            value["digest"],
-        )
+        """Return the entry that `to_json` wrote."""
+        return cls(**{**value, "published": published_of(value["published"])})
 
 
 @dataclass(frozen=True, slots=True)
 class IdRun:
-    """A run in mapped memory: two sorted arrays. `load` checks every byte of it once.
-
-    Attributes:
-        entry: what the ledger holds of it.
-        numbers, hashes: its ids.
-        number_guide, hash_guide: what finds them soon (see `connectors.spool.segments.sorted_search`), in memory.
-    """
+    """A run in mapped memory: two sorted arrays, and their guides (see `connectors.spool.segments.sorted_search`)."""
 
     entry: RunEntry
     numbers: Numbers
@@ -106,12 +88,8 @@ class IdRun:
     hash_guide: Guide
 
     @classmethod
-    def load(cls, store: Store, entry: RunEntry) -> IdRun:
-        """Map a run and check it.
-
-        Raises:
-            SpoolDamagedError: it is missing or damaged, or not the one that the ledger names.
-        """
+    def load(cls, store: Blobs, entry: RunEntry) -> IdRun:
+        """Map a run and check every byte; raises `SpoolDamagedError` if it is missing, damaged or another one."""
         file = SealedReader(store, run_name(entry.name), RUN, entry.digest)
         file.verify()
         split = entry.numbers * _NUMBER_TYPE.itemsize
@@ -121,31 +99,22 @@ class IdRun:
 
 
 def run_name(name: str) -> str:
-    """The name of a run in the store."""
+    """Return the name of a run in the store."""
     return f"ids/{name}"
 
 
 def write_run(
-    store: Store,
+    store: Blobs,
     name: str,
     space: str,
     numbers: Iterable[Numbers],
     hashes: Iterable[Hashes],
-    published: tuple[int, int] | None,
+    published: Published,
 ) -> RunEntry:
-    """Write a run from chunks that ascend, durably.
+    """Write a run durably; `name` is one within ``ids/`` that was never used.
 
-    Args:
-        store: where to.
-        name: within ``ids/``; never used before.
-        space: name space of the ids.
-        numbers: chunks of numbers, ascending over all of them, without repeats.
-        hashes: chunks of hashes, likewise.
-        published: lowest and highest publish time of the messages, microseconds.
-
-    Raises:
-        OSError: the disk refused; nothing was published.
-        FileExistsError: the name was used before.
+    Numbers and hashes come in chunks, ascending over all of them, without repeats. Raises `OSError` if the disk
+    refuses; then nothing was published.
     """
     failpoint("ids.before_write")
     file = SealedWriter(store, run_name(name), RUN)
@@ -160,22 +129,15 @@ def write_run(
     return RunEntry(name, space, counts[0], counts[1], published, digest)
 
 
-def merge_runs(store: Store, name: str, runs: Sequence[IdRun]) -> RunEntry:
+def merge_runs(store: Blobs, name: str, runs: Sequence[IdRun]) -> RunEntry:
     """Merge runs of one name space into a new one, with some tens of MB of memory whatever their size."""
-    ranges = [run.entry.published for run in runs if run.entry.published is not None]
-    published = (min(low for low, _ in ranges), max(high for _, high in ranges)) if ranges else None
-    return write_run(
-        store,
-        name,
-        runs[0].entry.space,
-        _merged([run.numbers for run in runs]),
-        _merged([run.hashes for run in runs]),
-        published,
-    )
+    published = reduce(wider, (run.entry.published for run in runs))
+    numbers, hashes = _merged([run.numbers for run in runs]), _merged([run.hashes for run in runs])
+    return write_run(store, name, runs[0].entry.space, numbers, hashes, published)
 
 
 def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """The keys of some arrays, ascending, each once. Sorting finds sorted parts; `numpy.unique` would hash them all."""
+    """Return the distinct keys of some arrays, ascending. A stable sort uses sorted parts; `numpy.unique` would not."""
     if not arrays:
         return np.empty(0, np.uint64)
     merged = np.concatenate(arrays)
@@ -184,7 +146,7 @@ def union(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
 
 
 def distinct(ascending: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Sorted keys, each once."""
+    """Return sorted keys without repeats."""
     keep = np.ones(len(ascending), np.bool_)
     keep[1:] = ascending[1:] != ascending[:-1]
     return ascending if keep.all() else ascending[keep]
@@ -201,10 +163,10 @@ def _write_chunks(file: SealedWriter, kind: str, chunks: Iterable[npt.NDArray[An
 
 
 def _merged(arrays: Sequence[npt.NDArray[_Key]]) -> Iterable[npt.NDArray[_Key]]:
-    """The union of sorted arrays, chunk by chunk, whatever the ranges of the arrays are.
+    """Yield the union of sorted arrays, chunk by chunk, whatever the ranges of the arrays are.
 
-    Every array gives each of its so many keys as a bound. Between two bounds an array has less than that many, and of
-    all bounds one in as many as there are arrays is taken: so a chunk has at most twice `_CHUNK` keys.
+    Every `step`-th key of every array is a bound, so an array has fewer than `step` keys between two bounds. Of all
+    bounds one in as many as there are arrays is used: so a chunk has at most twice `_CHUNK` keys.
     """
     step = max(_CHUNK // len(arrays), 1)
     bounds = union([array[step::step] for array in arrays])[:: len(arrays)]

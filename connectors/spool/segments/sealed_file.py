@@ -1,35 +1,53 @@
 """Sealed files: sections of bytes, then a footer that names each with its checksum, then a tail.
 
-Segments and id runs are sealed files. The checksum of the footer covers the checksums of all sections, so it stands
-for the whole file: it is the digest by which the ledger knows a file again.
-
     section | section | ... | footer (JSON) | tail (32 bytes)
 
 The tail is: checksum of the footer (16 hexadecimal digits), length of the footer, format version, magic of the kind.
+The checksum of the footer covers those of all sections, so it is the digest by which the ledger recognises the file.
 
-The one checksum of the spool: XXH3 with 64 bits. It finds damage; it is no defence against an editor with intent.
+The one checksum of the spool is XXH3 with 64 bits. It detects damage, not an editor with intent.
 """
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import xxhash
 
-from connectors.core.errors import SpoolDamagedError, SpoolVersionError
-from connectors.spool.store.base import Pieces, Store
+from connectors.core.errors import SpoolDamagedError
+from connectors.spool.errors import other_version
+from connectors.spool.store.base import Blobs, Pieces
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["FORMAT_VERSION", "SealedKind", "SealedReader", "SealedWriter", "checksum"]
+__all__ = ["Published", "SealedKind", "SealedReader", "SealedWriter", "checksum", "published_of", "wider"]
+
+FORMAT_VERSION = 1
+_TAIL = struct.Struct("<16sII8s")
+
+Published = tuple[int, int] | None
+"""Lowest and highest publish time of some messages, microseconds since 1970; None if it is not known."""
+
+
+def published_of(value: Sequence[int] | None) -> Published:
+    """Return a range of publish times from its JSON value."""
+    return None if value is None else (value[0], value[1])
+
+
+def wider(one: Published, other: Published) -> Published:
+    """Return the range of publish times that covers both ranges."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one[0], other[0]), max(one[1], other[1])
 
 
 def checksum(*parts: Buffer) -> str:
-    """The checksum of some bytes, as 16 hexadecimal digits: of one buffer, or of several one after the other."""
+    """Return the checksum of some buffers, one after the other, as 16 hexadecimal digits."""
     if len(parts) == 1:
         return f"{xxhash.xxh3_64_intdigest(parts[0]):016x}"
     running = xxhash.xxh3_64()
@@ -38,21 +56,12 @@ def checksum(*parts: Buffer) -> str:
     return running.hexdigest()
 
 
-FORMAT_VERSION = 1
-_TAIL = struct.Struct("<16sII8s")
-
-
 @dataclass(frozen=True, slots=True)
 class SealedKind:
-    """A kind of sealed file.
+    """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
 
-    Attributes:
-        magic: the last 8 bytes of every such file.
-        label: what errors call it.
-        code: the beginning of its error codes.
-        stake: what is lost with such a file, for errors.
-        action: what to do about a damaged one, for errors.
-        whole: whether who opens such a file wants all of it.
+    `code` is the beginning of its error codes, `stake` what is lost with a file; `whole` says that all of a file is
+    read when it is opened.
     """
 
     magic: bytes
@@ -66,25 +75,20 @@ class SealedKind:
 class SealedWriter:
     """A sealed file that is being written under a temporary name."""
 
-    def __init__(self, store: Store, name: str, kind: SealedKind) -> None:
+    def __init__(self, store: Blobs, name: str, kind: SealedKind) -> None:
         self._kind = kind
         self._sections: list[dict[str, Any]] = []
         self._file = store.writer(name)
 
     def section(self, kind: str, data: Buffer, **more: int) -> None:
-        """Append a section; `more` is kept beside it in the footer."""
+        """Append a section; its entry in the footer gets `more`."""
         view = memoryview(data).cast("B")
         offset = self._file.length
         self._file.write(view)
-        entry = {"kind": kind, "offset": offset, "length": len(view), "checksum": checksum(view), **more}
-        self._sections.append(entry)
+        self._sections.append({"kind": kind, "offset": offset, "length": len(view), "checksum": checksum(view), **more})
 
     def publish(self, fields: dict[str, Any]) -> str | None:
-        """Write the footer with these fields, and give the file its name, durably.
-
-        Returns:
-            The digest of the file; None, and nothing was published, if the name is taken.
-        """
+        """Write the footer with these fields and publish the file; return its digest, None if the name is taken."""
         footer = {"v": FORMAT_VERSION, **fields, "sections": self._sections}
         text = json.dumps(footer, sort_keys=True, separators=(",", ":")).encode()
         digest = checksum(text)
@@ -95,25 +99,19 @@ class SealedWriter:
         return digest if published else None
 
     def discard(self) -> None:
-        """Give the file up; nothing is left of it."""
+        """Discard the file, unless it was published."""
         self._file.discard()
 
 
 class SealedReader:
-    """A sealed file; its footer is checked when it is opened, a section when it is asked for.
-
-    Args:
-        store: where it lives.
-        name: its name in the store.
-        kind: what it has to be.
-        digest: what the ledger holds for it, or None when nothing is known yet.
+    """A sealed file; its footer is checked when it is opened, a section when it is read.
 
     Raises:
-        SpoolDamagedError: it is missing or damaged, or another file than the ledger means.
+        SpoolDamagedError: it is missing or damaged, or its digest is not the one of the ledger (None: any).
         SpoolVersionError: it was written by another version.
     """
 
-    def __init__(self, store: Store, name: str, kind: SealedKind, digest: str | None) -> None:
+    def __init__(self, store: Blobs, name: str, kind: SealedKind, digest: str | None) -> None:
         self._kind = kind
         self._where = f"{store.root}/{name}"
         try:
@@ -126,11 +124,11 @@ class SealedReader:
         self.sections: list[dict[str, Any]] = self.footer["sections"]
 
     def of_kind(self, kind: str) -> list[dict[str, Any]]:
-        """The sections of a kind, in order."""
+        """Return the sections of a kind, in order."""
         return [section for section in self.sections if section["kind"] == kind]
 
     def checked(self, section: dict[str, Any]) -> memoryview:
-        """The bytes of a section, after a look at its checksum."""
+        """Return the bytes of a section after checking them."""
         try:
             view = self.data[section["offset"] : section["offset"] + section["length"]]
         except FileNotFoundError:
@@ -159,19 +157,15 @@ class SealedReader:
         if magic != self._kind.magic:
             self.damaged("does not end as it should")
         if version != FORMAT_VERSION:
-            raise SpoolVersionError(
-                f"{self._kind.code}_VERSION",
-                f"{self._kind.label} has format version {version} and this version reads {FORMAT_VERSION}",
-                self._where,
-                "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
-            )
+            kind = self._kind
+            raise other_version(f"{kind.code}_VERSION", kind.label, version, FORMAT_VERSION, self._where)
         text = self.data[max(end - length, 0) : end]
-        found = checksum(text)
-        if found.encode() != digest:
+        actual = checksum(text)
+        if actual.encode() != digest:
             self.damaged("has a footer with a wrong checksum")
         footer: dict[str, Any] = json.loads(bytes(text))
         starts = [section["offset"] for section in footer["sections"]]
         ends = [section["offset"] + section["length"] for section in footer["sections"]]
         if [*starts, end - length] != [0, *ends]:
             self.damaged("has sections that do not fill it")
-        return footer, found
+        return footer, actual

@@ -14,9 +14,9 @@ Footer and index are checked when a segment is admitted, and each block when it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,16 @@ import pyarrow.compute as pc
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys
-from connectors.spool.segments.sealed_file import SealedKind, SealedReader, SealedWriter
-from connectors.spool.store.base import Store
+from connectors.spool.segments.id_keys import HASH_BYTES, HASH_TYPE, IdKeys, numbers_only
+from connectors.spool.segments.sealed_file import (
+    Published,
+    SealedKind,
+    SealedReader,
+    SealedWriter,
+    published_of,
+    wider,
+)
+from connectors.spool.store.base import Blobs
 
 __all__ = ["SEGMENT", "SegmentInfo", "SegmentReader", "SegmentWriter", "Sizes", "segment_name"]
 
@@ -47,23 +54,16 @@ Sizes = npt.NDArray[np.int64]
 
 
 def segment_name(fetcher: str, number: int) -> str:
-    """The name of a segment in the store: its fetcher's folder, and a number that counts from 0 without gaps."""
+    """Return the name of a segment in the store; the numbers of a fetcher count from 0 without gaps."""
     return f"inbox/{fetcher}/{number}.arrow"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What a segment says of itself in its footer.
+    """A segment, as its footer describes it.
 
-    Attributes:
-        fetcher: random name of the process life that wrote it.
-        number: its place in that life, from 0.
-        source: index of the subscription in the spool's list of sources.
-        rows: number of rows.
-        bytes: sum of the rows' sizes.
-        published: lowest and highest publish time, microseconds since 1970; None if no row has one.
-        digest: the digest of the file.
-        counters: what the fetcher counted for these rows, by name.
+    `number` counts the segments of a fetcher from 0; `source` is an index in the spool's list of sources; `bytes` is
+    the sum of the sizes of the rows; `counters` are what the fetcher counted for them.
     """
 
     fetcher: str
@@ -71,9 +71,15 @@ class SegmentInfo:
     source: int
     rows: int
     bytes: int
-    published: tuple[int, int] | None
+    published: Published
     digest: str
     counters: dict[str, int]
+
+    @classmethod
+    def of_footer(cls, footer: Mapping[str, Any], digest: str) -> Self:
+        """Return the description of a segment from its footer."""
+        values = {name: footer[name] for name in cls.__slots__ if name != "digest"}
+        return cls(**{**values, "published": published_of(footer["published"]), "digest": digest})
 
     @property
     def name(self) -> str:
@@ -84,19 +90,13 @@ class SegmentInfo:
 class SegmentWriter:
     """A segment that is being written; nothing of it can be seen before `publish`.
 
-    Args:
-        store: where to.
-        spool: id of the spool.
-        fetcher: name of this process life.
-        number: one more than the last number that was published.
-        schema: the schema of the rows.
-        source: index of the subscription in the spool's list of sources.
-        compression: of the blocks, by the name that Arrow IPC has for it; an empty text for none.
+    `number` is one more than the last that `fetcher`, this process, has published; `source` is an index in the spool's
+    list of sources; `compression` is that of the blocks as Arrow IPC calls it, empty for none.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: Blobs,
         spool: str,
         fetcher: str,
         number: int,
@@ -105,19 +105,17 @@ class SegmentWriter:
         *,
         compression: str = "",
     ) -> None:
-        self._spool = spool
-        self._fetcher = fetcher
-        self._number = number
-        self._source = source
+        self._about = {"spool": spool, "fetcher": fetcher, "number": number, "source": source}
+        self._name = segment_name(fetcher, number)
         self._compression = compression
         self._keys: list[IdKeys] = []
         self._sizes: list[Sizes] = []
-        self._published: tuple[int, int] | None = None
+        self._published: Published = None
         self._counters: dict[str, int] = {}
         self._notes: list[Any] = []
         self.rows = 0
         self.bytes = 0
-        self._file = SealedWriter(store, segment_name(fetcher, number), SEGMENT)
+        self._file = SealedWriter(store, self._name, SEGMENT)
         self._file.section("schema", schema.serialize())
 
     def append(
@@ -125,22 +123,13 @@ class SegmentWriter:
         rows: pa.RecordBatch,
         keys: IdKeys,
         sizes: Sizes,
-        published: tuple[int, int] | None,
+        published: Published,
         counters: dict[str, int] | None = None,
         notes: Sequence[Any] = (),
     ) -> None:
-        """Append one block.
+        """Append one block; `published` and `counters` are those of its rows.
 
-        Args:
-            rows: of the schema given at the start.
-            keys: one a row.
-            sizes: bytes of each row.
-            published: lowest and highest publish time among them, microseconds.
-            counters: what to add to the segment's counters.
-            notes: JSON values that the connector keeps in the footer, in the order of the blocks.
-
-        Raises:
-            OSError: the disk refused; the segment can only be discarded.
+        `notes` are JSON values of the connector for the footer. After an `OSError` the segment can only be discarded.
         """
         failpoint("segment.before_append")
         self._file.section("block", _message(rows, self._compression), rows=len(rows))
@@ -148,107 +137,71 @@ class SegmentWriter:
         self._sizes.append(sizes)
         self.rows += len(rows)
         self.bytes += int(sizes.sum())
-        if published is not None:
-            low, high = self._published or published
-            self._published = (min(low, published[0]), max(high, published[1]))
+        self._published = wider(self._published, published)
         for name, count in (counters or {}).items():
             self._counters[name] = self._counters.get(name, 0) + count
         self._notes += notes
 
     def publish(self) -> SegmentInfo:
-        """Finish the file and give it its name, durably.
+        """Finish the file and publish it durably.
 
         Raises:
             OSError: the disk refused; nothing was published.
             FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
-            SpoolDamagedError: the name is taken, which cannot be while numbers count up.
         """
+        footer = {
+            **self._about,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "published": self._published,
+            "counters": self._counters,
+            **({"notes": self._notes} if self._notes else {}),
+        }
         self._file.section("end", _END_OF_STREAM)
         self._file.section("index", _index_stream(IdKeys.concatenate(self._keys), self._sizes))
-        digest = self._file.publish(
-            {
-                "spool": self._spool,
-                "fetcher": self._fetcher,
-                "number": self._number,
-                "source": self._source,
-                "rows": self.rows,
-                "bytes": self.bytes,
-                "published": self._published,
-                "counters": self._counters,
-                **({"notes": self._notes} if self._notes else {}),
-            }
-        )
+        digest = self._file.publish(footer)
         if digest is None:
             raise SpoolDamagedError(
                 "SPOOL_SEGMENT_EXISTS",
                 "A segment's name is taken already",
-                segment_name(self._fetcher, self._number),
+                self._name,
                 "Two processes share one fetcher name; report this as a bug.",
             )
-        return SegmentInfo(
-            self._fetcher,
-            self._number,
-            self._source,
-            self.rows,
-            self.bytes,
-            self._published,
-            digest,
-            dict(self._counters),
-        )
+        return SegmentInfo.of_footer(footer, digest)
 
     def discard(self) -> None:
-        """Give the segment up; nothing is left of it."""
+        """Discard the segment, unless it was published."""
         self._file.discard()
 
 
 class SegmentReader:
-    """A published segment.
+    """A published segment; `digest` is that of the ledger, None at admission. Raises as `SealedReader`."""
 
-    Args:
-        store: where it lives.
-        name: its name in the store.
-        digest: what the ledger holds for it; None at admission, when nothing is known yet.
-
-    Raises:
-        SpoolDamagedError: it is missing or damaged, or it is another segment than the ledger means.
-        SpoolVersionError: it was written by another version.
-    """
-
-    def __init__(self, store: Store, name: str, digest: str | None = None) -> None:
+    def __init__(self, store: Blobs, name: str, digest: str | None = None) -> None:
         self._file = SealedReader(store, name, SEGMENT, digest)
         footer = self._file.footer
-        published = footer["published"]
         self.spool: str = footer["spool"]
         self.notes: list[Any] = footer.get("notes", [])
-        self.info = SegmentInfo(
-            footer["fetcher"],
-            footer["number"],
-            footer["source"],
-            footer["rows"],
-            footer["bytes"],
-            None if published is None else (published[0], published[1]),
-            self._file.digest,
-            footer["counters"],
-        )
+        self.info = SegmentInfo.of_footer(footer, self._file.digest)
         if self.info.name != name:
             self._file.damaged(f"says that it is {self.info.name}")
 
     def index(self) -> tuple[IdKeys, Sizes]:
-        """The key and the size in bytes of each row."""
+        """Return the key and the size in bytes of each row."""
         (section,) = self._file.of_kind("index")
         table = pa.ipc.open_stream(pa.py_buffer(self._file.checked(section))).read_all()
         numbers = table["number"].to_numpy()
         sizes = table["bytes"].to_numpy().astype(np.int64)
         if "hash" not in table.column_names:
-            return IdKeys(numbers, np.empty(0, np.int64), np.empty(0, HASH_TYPE)), sizes
+            return numbers_only(numbers), sizes
         column = table["hash"].combine_chunks()
         hash_rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         return IdKeys(numbers, hash_rows, np.array(column.drop_null().to_pylist(), HASH_TYPE)), sizes
 
     def batches(self, first: int, end: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows from index `first` to before `end`, as batches, each with the index of its first row.
+        """Yield the rows from index `first` to before `end` as batches, each with the index of its first row.
 
-        Every block is checked before a row of it is given out; memory is mapped, not copied.
+        Every block is checked before its rows are yielded; memory is mapped, not copied.
         """
         (schema_section,) = self._file.of_kind("schema")
         schema = pa.ipc.read_schema(pa.py_buffer(self._file.checked(schema_section)))
@@ -268,7 +221,7 @@ class SegmentReader:
 
 
 def _message(rows: pa.RecordBatch, compression: str) -> pa.Buffer:
-    """A record batch message of Arrow IPC, which says itself how it is compressed."""
+    """Return a record batch message of Arrow IPC, which itself states its compression."""
     if not compression:
         return rows.serialize()
     sink = pa.BufferOutputStream()

@@ -1,9 +1,9 @@
-"""Where keys belong in sorted arrays of keys: binary search by all keys at once.
+"""Binary search in a sorted array for many keys at once.
 
-`numpy.searchsorted` takes one key after the other: twenty branches a key that the processor cannot foresee, and for
+`numpy.searchsorted` takes one key after the other: twenty branches a key that the processor cannot predict, and for
 hashes a call each. Here each step of the search is one step for all keys. A sample of the array, its *guide*, does most
-of them in memory that is small enough for the processor's cache. Hashes are searched for by their first eight bytes, as
-big-endian numbers.
+steps in memory that fits into the processor's cache. Hashes are searched for by their first eight bytes, as big-endian
+numbers.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _Places = npt.NDArray[np.intp]
 
 
 def guide_of(array: _Keys) -> Guide:
-    """What `places_of` needs of a sorted array of numbers or hashes, in memory of its own."""
+    """Return the guide of a sorted array of numbers or hashes, in memory of its own."""
     return _prefixes(array[::_SAMPLED])
 
 
 def places_of(keys: _Keys, array: _Keys, guide: Guide) -> _Places:
-    """How many keys of a sorted array are less than each of some others, as `numpy.searchsorted` tells it.
+    """Return what `numpy.searchsorted` returns: how many keys of a sorted array are less than each of `keys`.
 
     Args:
-        keys: what to search for; ascending ones are found soonest.
+        keys: what to search for; the search is fastest if they ascend.
         array: not empty; numbers or hashes, as `keys`.
-        guide: what `guide_of` gives for the array.
+        guide: of the array.
     """
     wanted, last = _prefixes(keys), len(array) - 1
 
@@ -52,7 +52,7 @@ def places_of(keys: _Keys, array: _Keys, guide: Guide) -> _Places:
     places += at(places) < wanted
     places = np.minimum(places, len(array))
     if array.dtype == HASH_TYPE:
-        # Hashes that begin with the same eight bytes: by chance next to never.
+        # Hashes that begin with the same eight bytes: hardly ever by chance.
         tied = (at(places) == wanted) & (array[np.minimum(places, last)] != keys)
         if tied.any():
             places[tied] = np.searchsorted(array, keys[tied])
@@ -60,7 +60,7 @@ def places_of(keys: _Keys, array: _Keys, guide: Guide) -> _Places:
 
 
 def _prefixes(keys: _Keys) -> Guide:
-    """Numbers as they are; of hashes their first eight bytes, as numbers of the same order."""
+    """Return numbers unchanged, and the first eight bytes of hashes as numbers of the same order."""
     if keys.dtype != HASH_TYPE:
         return keys.astype(np.uint64)
     return np.ascontiguousarray(keys).view(np.uint64)[::2].byteswap()

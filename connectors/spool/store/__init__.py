@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import LocalStore
+from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["open_store"]
 
 
 def open_store(root: str, owner: str, access: StoreAccess | None = None) -> Store:
-    """The store that a location means; nothing is read or written yet.
+    """Return the store at a location; nothing is read or written yet.
 
     Args:
         root: an absolute path, or the URL of an object store.
-        owner: a name of this process life.
+        owner: a name that no other process uses.
         access: how to reach an object store.
     """
     if "://" not in root:
         return LocalStore(root, owner)
-    # Local spools neither need obstore nor pay for its import.
-    from connectors.spool.store.object_store import ObjectStore  # noqa: PLC0415
-
     return ObjectStore(root, owner, access or StoreAccess())

@@ -18,18 +18,14 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Disk:
-    """The operating system's calls; folders are descriptors, names are within them.
-
-    Raises:
-        OSError: as the operating system says.
-    """
+    """The operating system's calls; folders are descriptors, names are within them. All raise `OSError`."""
 
     def create(self, name: str, folder: int, mode: int) -> int:
-        """Make a new, empty file; a descriptor to write it."""
+        """Make a new, empty file; return a descriptor to write it."""
         return os.open(name, _CREATE, mode, dir_fd=folder)
 
     def write(self, file: int, data: Buffer) -> int:
-        """Append bytes to a file that `create` opened; how many were taken."""
+        """Append bytes to a file that `create` opened; return how many were taken."""
         return os.write(file, data)
 
     def fsync(self, opened: int) -> None:
@@ -57,11 +53,11 @@ _disk = Disk()
 
 
 def disk() -> Disk:
-    """The disk of this process."""
+    """Return the disk of this process."""
     return _disk
 
 
 def set_disk(other: Disk) -> None:
     """Replace the disk of this process."""
-    global _disk  # noqa: PLW0603 - one a process, as the operating system it stands for
+    global _disk  # noqa: PLW0603 - one for the process, as the operating system it stands for
     _disk = other

@@ -1,4 +1,4 @@
-"""Who holds something: one process of one machine, told apart from every other (rules R2 and R7)."""
+"""The process that holds something, told apart from every other one (rules R2 and R7)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-__all__ = ["Holder", "LockedFolder", "start_time"]
+__all__ = ["Holder", "start_time"]
 
 
 def start_time(pid: int) -> int:
-    """When a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
+    """Return when a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -42,13 +42,13 @@ class Holder:
 
     @classmethod
     def this_process(cls, jvm: int = 0) -> Self:
-        """The holder that this process is."""
+        """Return the holder that this process is."""
         pid = os.getpid()
         return cls(_machine(), socket.gethostname(), pid, start_time(pid), jvm, start_time(jvm) if jvm else 0)
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this machine, so that it can be looked at."""
+        """Whether it is a process of this machine, so that `lives` and `jvm_lives` can be true."""
         return self.machine == _machine()
 
     @property
@@ -62,34 +62,13 @@ class Holder:
         return self.is_here and self.jvm_start != 0 and start_time(self.jvm) == self.jvm_start
 
     def to_json(self) -> dict[str, Any]:
-        """The holder as a JSON object."""
+        """Return the holder as a JSON object."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The holder that `to_json` wrote."""
+        """Return the holder that `to_json` wrote."""
         return cls(**value)
-
-
-class LockedFolder:
-    """A folder whose lock this process has."""
-
-    def __init__(self, path: str, lock: int) -> None:
-        self._path = path
-        self._lock = lock
-
-    def is_present(self) -> bool:
-        """Whether the folder that was locked is still there under its name."""
-        try:
-            found = Path(self._path).lstat()
-        except FileNotFoundError:
-            return False
-        held = os.fstat(self._lock)
-        return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)
-
-    def release(self) -> None:
-        """Give the lock back."""
-        os.close(self._lock)
 
 
 @cache

@@ -1,75 +1,82 @@
 """A spool on an object store, by conditional puts (rules R1, R2, R7 and R9).
 
-A put is atomic and durable when it is answered, so nothing is written to ``tmp/`` first: a file is gathered in memory
+A put is atomic, and durable when it is answered, so nothing is written to ``tmp/`` first: a file is collected in memory
 and put at once, if its name is free.
 
-Object stores have no folders and no locks. A folder of the inbox is an object ``folders/inbox/<fetcher>``, which says
-who holds it. Whether that process lives can be seen only on its own machine; so nothing is concluded from that alone.
-Before a fetcher is forgotten, or followed by another one, its next name is *closed*: an object with a fixed content is
-put there, if the name is free. From then on the fetcher cannot publish, however late its put arrives; and if the name
-was taken, there is a segment to admit. A closed name stays for ever, and counts as absent.
+Object stores have no folders and no locks. A folder of the inbox is an object ``folders/inbox/<fetcher>``, which names
+its holder; whether that process lives can be seen only on its own machine. So before a fetcher is forgotten, or another
+one follows it, its next name is *closed*: an object with a fixed content is put there, if the name is free. From then
+on the fetcher cannot publish, however late its put arrives; and if the name was taken, there is a segment to admit. A
+closed name stays for ever, and counts as absent.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import socket
 from collections.abc import Sequence
 from functools import cached_property
 from io import BytesIO
-from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ServiceUnavailableError, SpoolError
+from connectors.core.extras import install_command
 from connectors.core.failpoints import failpoint
+from connectors.spool.store.base import FolderHold, Store, StoreAccess, StoreWriting
 from connectors.spool.store.lock_owner import Holder
-from connectors.spool.store.object_client import ObjectClient, Version, parse_object_url
+from connectors.spool.store.object_url import parse_object_url
 
 if TYPE_CHECKING:
-    from connectors.spool.store.base import StoreAccess
+    from connectors.spool.store.object_client import ObjectClient
 
-__all__ = ["HeldFolder", "ObjectStore", "ObjectWriter", "RemotePieces"]
+__all__ = ["ObjectStore"]
 
-_INBOX = "inbox"
-_FOLDERS = "folders"
-_TEMPORARY = "tmp"
-_CLOSED = b"closed: nothing is published under this name any more\n"
-_TAIL_BYTES = 256 << 10
-_LOOK_SECONDS = 5.0
+_INBOX: Final = "inbox"
+_FOLDERS: Final = "folders"
+_TEMPORARY: Final = "tmp"
+_CLOSED: Final = b"closed: nothing is published under this name any more\n"
+_TAIL_BYTES: Final = 256 << 10
 
 
-class ObjectStore:
-    """A store in a bucket.
+class ObjectStore(Store):
+    """A store in a bucket; `root` is its URL."""
 
-    Args:
-        root: its URL.
-        owner: a name of this process life, which no other uses.
-        access: how to reach it.
-    """
-
-    look_seconds = _LOOK_SECONDS
+    look_seconds = 5.0
 
     def __init__(self, root: str, owner: str, access: StoreAccess) -> None:
         self.root = root.rstrip("/")
         self.owner = owner
-        self.location = str(parse_object_url(root))
         self.unsure = False
         """Whether a put of this process may or may not have been done, or found its name taken."""
+        self._url = parse_object_url(root)
         self._access = access
         self._closed: set[str] = set()
 
     @cached_property
     def client(self) -> ObjectClient:
-        """What calls the store; made at the first call."""
-        return ObjectClient(parse_object_url(self.root), self._access)
+        """What calls the store; made at the first call. Raises `SpoolError` without obstore."""
+        try:
+            from connectors.spool.store.object_client import ObjectClient  # noqa: PLC0415 - it imports obstore
+        except ImportError:
+            raise SpoolError(
+                "SPOOL_OBSTORE_MISSING",
+                f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have",
+                self.location,
+                f"Install the extra objects there: {install_command('objects')}.",
+            ) from None
+        return ObjectClient(self._url, self._access)
+
+    @property
+    def location(self) -> str:
+        """The URL, the same for every spelling of it."""
+        return str(self._url)
 
     def make_root(self) -> None:
-        """See that the store can be reached, and that it does not replace what must not be replaced.
+        """Check that the store can be reached, and that it honours the condition of a put.
 
-        Raises:
-            SpoolError: there is no such bucket, or the store ignores the condition of a put.
-            ServiceUnavailableError: it does not answer.
-            AccessDeniedError, CredentialsError: it refuses.
+        Raises `SpoolError` if there is no such bucket or the condition is ignored, `ServiceUnavailableError` without an
+        answer, `AccessDeniedError` or `CredentialsError` if the store refuses.
         """
         name = f"probe/{self.owner}"
         try:
@@ -97,85 +104,72 @@ class ObjectStore:
     def check_visible(self) -> None:
         """Do nothing: what cannot be reached says so when it is read."""
 
-    def put(self, name: str, data: bytes) -> bool:
-        """Put an object if its name is free; False if it is taken by other bytes."""
-        with self.writer(name) as writer:
-            writer.write(data)
-            return writer.publish()
+    def sync_folder(self, name: str) -> None:
+        """Do nothing: what was answered is durable."""
 
     def replace(self, name: str, data: bytes) -> None:
         """Put an object in the place of the one that is there."""
         self.client.put(name, data)
 
-    def sync_folder(self, name: str) -> None:
-        """Do nothing: what was answered is durable."""
-
-    def writer(self, name: str) -> ObjectWriter:
+    def writer(self, name: str) -> _ObjectWriter:
         """Begin an object that is put when it is published."""
-        return ObjectWriter(self, name)
+        return _ObjectWriter(self, name)
 
     def map(self, name: str) -> memoryview:
-        """A whole object; raises `FileNotFoundError`."""
+        """Return a whole object; raises `FileNotFoundError`."""
         data = self.client.download(name)
-        if self._is_closed(name, data):
-            raise _no_such(name)
+        self._refuse_closed(name, data)
         return data
 
-    def pieces(self, name: str) -> RemotePieces:
-        """An object of which some pieces will be read; raises `FileNotFoundError`."""
-        pieces = RemotePieces(self.client, name)
-        if self._is_closed(name, pieces.tail):
-            raise _no_such(name)
+    def pieces(self, name: str) -> _RemotePieces:
+        """Return an object of which some pieces will be read; raises `FileNotFoundError`."""
+        pieces = _RemotePieces(self.client, name)
+        self._refuse_closed(name, pieces.tail)
         return pieces
 
-    def read(self, name: str) -> bytes:
-        """A copy of a whole object; raises `FileNotFoundError`."""
-        return bytes(self.map(name))
-
     def exists(self, name: str) -> bool:
-        """Whether there is an object of this name."""
+        """Return whether there is an object of this name."""
         if name in self._closed:
             return False
         size = self.client.size(name)
         return size is not None and not self._is_closed_by_size(name, size)
 
-    def list(self, folder: str) -> list[str]:
-        """The names in a folder, sorted; those of the inbox are the folders that were made and not removed."""
+    def names(self, folder: str) -> Sequence[str]:
+        """Return the names in a folder; those of the inbox are the folders that were made and not removed."""
         if folder == _TEMPORARY:
             return []
         if folder == _INBOX:
-            return sorted(self.client.names(f"{_FOLDERS}/{_INBOX}"))
-        found = self.client.names(folder)
-        return sorted(
+            return list(self.client.names(f"{_FOLDERS}/{_INBOX}"))
+        return [
             name
-            for name, size in found.items()
+            for name, size in self.client.names(folder).items()
             if size is None or not self._is_closed_by_size(f"{folder}/{name}", size)
-        )
+        ]
 
-    def names(self, folder: str) -> Sequence[str]:
-        """As `list`: the service sorts anyway."""
-        return self.list(folder)
+    def written(self, folder: str) -> dict[str, float]:
+        """Return when each object in a folder was written; in the inbox: when each folder was held."""
+        return self.client.written(f"{_FOLDERS}/{_INBOX}" if folder == _INBOX else folder)
 
     def delete(self, name: str) -> None:
-        """Delete an object; nothing happens if it is not there."""
+        """Delete an object; nothing happens if it is absent."""
         self.client.delete(name)
 
     def make_folder(self, name: str) -> None:
-        """Make a folder that nobody holds; nothing happens if it is there."""
+        """Make a folder that nobody holds; nothing happens if it exists."""
         self.client.create(f"{_FOLDERS}/{name}", b"{}")
 
-    def hold_folder(self, name: str) -> HeldFolder:
-        """Hold a folder: say who does."""
+    def hold_folder(self, name: str) -> _HeldFolder:
+        """Hold a folder: write who does."""
         self.client.put(f"{_FOLDERS}/{name}", json.dumps(Holder.this_process().to_json()).encode())
-        return HeldFolder(self, name)
+        return _HeldFolder(self, name)
 
     def is_locked(self, name: str) -> bool:
-        """Whether a process of this machine that lives holds a folder; what others do cannot be seen."""
+        """Return whether a living process of this machine holds a folder; others cannot be seen."""
         holder = self._holder(name)
         return holder is not None and holder.lives
 
     def held_elsewhere(self, name: str) -> bool:
-        """Whether a process of another machine holds a folder, as far as it has said."""
+        """Return whether a process of another machine has claimed a folder and not released it."""
         holder = self._holder(name)
         return holder is not None and not holder.is_here
 
@@ -185,7 +179,7 @@ class ObjectStore:
         return Holder.from_json(value) if value else None
 
     def close_folder(self, name: str, next_file: str) -> bool:
-        """Close the next name of a folder, unless it is held on this machine; False if the name is taken."""
+        """Close the next name of a folder, unless it is held on this machine; return False if the name is taken."""
         if next_file not in self._closed:
             if self.is_locked(name):
                 return False
@@ -197,27 +191,13 @@ class ObjectStore:
         return True
 
     def is_closed(self, name: str) -> bool:
-        """Whether `close_folder`, of whatever process, has taken a name."""
+        """Return whether `close_folder`, of whatever process, has taken a name."""
         return name in self._closed or self._is_closed_by_size(name, self.client.size(name))
 
-    def written(self, folder: str) -> dict[str, float]:
-        """When each object in a folder was written, by the store's clock; in the inbox: when each folder was held."""
-        return self.client.written(f"{_FOLDERS}/{_INBOX}" if folder == _INBOX else folder)
-
     def remove_unlocked_folder(self, name: str) -> None:
-        """Remove a folder if nothing is in it and nobody on this machine holds it."""
-        if not self.is_locked(name) and not self.list(name):
+        """Remove a folder if it is empty and nobody on this machine holds it."""
+        if not self.is_locked(name) and not self.names(name):
             self.client.delete(f"{_FOLDERS}/{name}")
-
-    # For the lease.
-
-    def read_version(self, name: str) -> tuple[bytes, Version] | None:
-        """An object and its version; None if there is none."""
-        return self.client.read_version(name)
-
-    def replace_version(self, name: str, data: bytes, version: Version) -> Version | None:
-        """Put an object in the place of one version of it; None if it is another one by now."""
-        return self.client.replace(name, data, version)
 
     def _is_closed_by_size(self, name: str, size: int | None) -> bool:
         return size == len(_CLOSED) and self._is_closed(name, self.client.read(name) or b"")
@@ -228,28 +208,32 @@ class ObjectStore:
             self._closed.add(name)
         return closed
 
+    def _refuse_closed(self, name: str, data: bytes | memoryview) -> None:
+        if self._is_closed(name, data):
+            raise FileNotFoundError(errno.ENOENT, "Nothing is published under this name any more", name)
 
-class HeldFolder:
-    """A folder that this process has said to hold."""
+
+class _HeldFolder(FolderHold):
+    """A folder that this process has claimed."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
         self._name = name
 
     def is_present(self) -> bool:
-        """Whether files may still be published: no put has failed or found its name taken.
+        """Return whether files may still be published: no put has failed or found its name taken.
 
         After a put whose outcome is not known, its number can be neither used again nor skipped.
         """
         return not self._store.unsure
 
     def release(self) -> None:
-        """Say that nobody holds it; where the process cannot be seen, this is the only way to know."""
+        """Write that nobody holds it: other machines cannot know it otherwise."""
         self._store.client.put(f"{_FOLDERS}/{self._name}", b"{}")
 
 
-class ObjectWriter:
-    """An object that is gathered in memory until it is put."""
+class _ObjectWriter(StoreWriting):
+    """An object that is collected in memory until it is put."""
 
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
@@ -257,27 +241,14 @@ class ObjectWriter:
         self._data = BytesIO()
         self.length = 0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.discard()
-
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes; any buffer of bytes does."""
         self.length += self._data.write(data)
 
     def publish(self) -> bool:
-        """Put the object if its name is free.
+        """Put the object if its name is free; return False if other bytes have that name.
 
-        Returns:
-            False if the name is taken by other bytes; True if it is there, also when the answer to the put was lost.
-
-        Raises:
-            OSError: the store does not answer; whether the object is there is not known.
-            FileNotFoundError: it was to be put into a folder of the inbox, which was given up (rule R2).
+        Raises `OSError` when it is not known whether the object is there, and `FileNotFoundError` if its folder of the
+        inbox was given up (rule R2).
         """
         failpoint("store.before_put")
         try:
@@ -293,11 +264,10 @@ class ObjectWriter:
         return published
 
     def discard(self) -> None:
-        """Let go of the bytes."""
         self._data.close()
 
 
-class RemotePieces:
+class _RemotePieces:
     """An object that is read piece by piece; its end, where footers are, comes with the first request."""
 
     def __init__(self, client: ObjectClient, name: str) -> None:
@@ -314,7 +284,3 @@ class RemotePieces:
         if in_tail >= 0:
             return memoryview(self.tail)[in_tail : in_tail + max(end - start, 0)]
         return self._client.piece(self._name, start, end)
-
-
-def _no_such(name: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "Nothing is published under this name any more", name)

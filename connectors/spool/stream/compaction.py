@@ -257,7 +257,7 @@ class Compaction:
             return
         self._next_look = now + ledger.store.look_seconds
         if self._last_freed is None:
-            done = state.fetchers.keys() - state.fetchers_with_segments()
+            done = state.fetchers.keys() - state.segments.fetchers()
             self._last_freed = {fetcher: state.fetchers[fetcher] for fetcher in done}
         last = self._last_freed
         busy = {fetcher for fetcher, number in state.fetchers.items() if last.get(fetcher) != number}

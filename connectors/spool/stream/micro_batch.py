@@ -19,11 +19,12 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.errors import disk_errors
 from connectors.spool.ledger.contents import refuse_foreign_folder
-from connectors.spool.ledger.data_loss import Losses, open_ledger_despite_damage
+from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import process_gone, spark_pid, while_newest
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.lease import WriterLock, writer_lock
 from connectors.spool.ledger.ledger import Ledger
+from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.store import open_store
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves
@@ -331,7 +332,7 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
             lock.acquire()
             release_reserves(store)
             identity = open_identity(store, settings.connector, settings.sources)
-            ledger = open_ledger_despite_damage(store, identity, fail=settings.fail_on_data_loss)
+            ledger = open_ledger(store, identity, fail=settings.fail_on_data_loss)
             ledger.set_layout(settings.partition_bytes, settings.max_partitions)
         except BaseException as error:
             lock.release()

@@ -179,7 +179,7 @@ def test_the_index_strikes_what_a_set_of_all_ids_would(segments: list[list[int]]
         ids = [str(number) if number % 3 else f"id-{number}" for number in numbers]
         keys = keys_of(pa.array(ids, pa.string()), b"k" * 16)
         wanted = [text in known or text in ids[:place] for place, text in enumerate(ids)]
-        assert index.strike(SPACE, keys, None).tolist() == wanted
+        assert index.duplicates(SPACE, keys, None).tolist() == wanted
         index.add(SPACE, keys, None)
         known.update(ids)
         if data.draw(st.booleans()):
@@ -195,7 +195,7 @@ def test_a_short_array_and_a_long_one_find_the_same_copies() -> None:
         index = DedupIndex()
         array = pa.array(known).cast(pa.string())
         index.add(SPACE, keys_of(array, b"k" * 16), None)
-        struck = index.strike(SPACE, keys_of(pa.array(ids).cast(pa.string()), b"k" * 16), None)
+        struck = index.duplicates(SPACE, keys_of(pa.array(ids).cast(pa.string()), b"k" * 16), None)
         first = np.zeros(len(ids), np.bool_)
         first[np.unique(ids, return_index=True)[1]] = True
         assert np.array_equal(struck, np.isin(ids, known) | ~first), f"seed {seed}, size {size}"

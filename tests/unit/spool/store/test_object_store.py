@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from obstore.exceptions import GenericError
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.options.kinds import Secret
 from connectors.spool.store import object_client, open_store
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.lock_owner import Holder
-from connectors.spool.store.object_client import ObjectUrl
 from connectors.spool.store.object_store import ObjectStore
+from connectors.spool.store.object_url import ObjectUrl
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import KEY_ID, SECRET, access_to
 
@@ -307,7 +308,7 @@ def test_a_machine_that_cannot_tell_its_credentials_now_is_waited_for(monkeypatc
 
 def test_a_machine_that_had_credentials_is_not_said_to_have_none(store: ObjectStore) -> None:
     store.make_root()
-    asked = store.client._exceptions.GenericError(
+    asked = GenericError(
         "Error performing PUT http://169.254.169.254/latest/api/token in 2ms - Server returned non-2xx status code: 403"
     )
     with pytest.raises(OSError, match="does not answer"):
@@ -324,7 +325,7 @@ def test_a_machine_that_had_credentials_is_not_said_to_have_none(store: ObjectSt
 def test_the_credentials_of_each_cloud_are_named(kind: str, said: str, advice: str) -> None:
     """By what obstore was seen to say where there are none."""
     client = object_client.ObjectClient(ObjectUrl(kind, "spools", "a", "account"), StoreAccess())
-    error = client._exceptions.GenericError(f"Error performing token request: Error performing GET {said} in 2ms")
+    error = GenericError(f"Error performing token request: Error performing GET {said} in 2ms")
     with pytest.raises(CredentialsError, match="SPOOL_CREDENTIALS_MISSING") as caught:
         client._failed(error, "x")
     assert advice in caught.value.action

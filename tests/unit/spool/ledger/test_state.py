@@ -8,9 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.spool.ledger.records import decode, encode
-from connectors.spool.ledger.snapshot_entries import JsonText
-from connectors.spool.ledger.state import LedgerState, SegmentEntry, Start, segment_log
+from connectors.spool.ledger.records import JsonText, decode, encode
+from connectors.spool.ledger.state import LedgerState, SegmentEntry, SegmentLog, Start
 
 ENTRIES = st.builds(
     SegmentEntry,
@@ -36,7 +35,7 @@ def plain(entries: list[SegmentEntry]) -> bytes:
 def test_it_does_what_a_list_does(
     first: list[SegmentEntry], more: list[SegmentEntry], dropped: int, data: st.DataObject
 ) -> None:
-    log = segment_log(JsonText(plain(first)))
+    log = SegmentLog(JsonText(plain(first)))
     wanted = list(first)
     for entry in more:
         log.append(entry)
@@ -51,12 +50,12 @@ def test_it_does_what_a_list_does(
     assert len(log) == len(wanted)
     assert list(log) == wanted
     assert log[1:3] == wanted[1:3]
-    assert bytes(segment_log(JsonText(log.text().text)).text().text) == plain(wanted)
+    assert bytes(SegmentLog(JsonText(log.text().text)).text().text) == plain(wanted)
 
 
 @given(st.lists(ENTRIES, max_size=5))
 def test_a_snapshot_is_the_json_that_it_always_was_and_comes_back_as_it_went(entries: list[SegmentEntry]) -> None:
-    state = LedgerState("s", segments=segment_log(entries), starts=[Start("n", 0, 9)], fetchers={"aa": 3})
+    state = LedgerState("s", segments=SegmentLog(entries), starts=[Start("n", 0, 9)], fetchers={"aa": 3})
     record = {"v": 1, "kind": "snapshot", "spool": "s", "epoch": 1, "nonce": "n", "number": 0, "base": 0}
     data = encode(record | {"state": state.snapshot()})
     value = json.loads(data.splitlines()[0])
@@ -65,4 +64,4 @@ def test_a_snapshot_is_the_json_that_it_always_was_and_comes_back_as_it_went(ent
     found = LedgerState.from_snapshot(decode(data, "here"))
     assert list(found.segments) == entries
     assert encode(record | {"state": found.snapshot()}) == data
-    assert found.fetchers_with_segments() == {entry.fetcher for entry in entries}
+    assert found.segments.fetchers() == {entry.fetcher for entry in entries}

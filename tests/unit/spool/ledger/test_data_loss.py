@@ -13,7 +13,7 @@ from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import set_failpoints
 from connectors.core.offsets import SENTINEL
 from connectors.spool import stats
-from connectors.spool.ledger.quarantine import read_notes
+from connectors.spool.ledger.data_loss import read_notes
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.sealed_file import SealedReader
 from connectors.spool.segments.segment import SEGMENT
