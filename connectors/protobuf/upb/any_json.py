@@ -12,9 +12,11 @@ from google.protobuf import any_pb2, json_format
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from connectors.protobuf.batch_result import BadRowError
 from connectors.protobuf.schema.descriptors import Schema, pool_of
+from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 
 __all__ = ["AnyPrinter"]
 
@@ -48,6 +50,7 @@ class AnyPrinter:
     def __init__(self, schema: Schema, *, enums_as_ints: bool) -> None:
         self._schema = schema
         self._enums_as_ints = enums_as_ints
+        self._wires: dict[str, WireForm] = {}
 
     @cached_property
     def _pool(self) -> DescriptorPool:
@@ -78,6 +81,7 @@ class AnyPrinter:
             made = json_format.MessageToDict(
                 value, use_integers_for_enums=self._enums_as_ints, descriptor_pool=self._pool
             )
+            self._check(value.type_url, value.value)
             return _dump(made)
         except MemoryError:
             raise
@@ -85,6 +89,19 @@ class AnyPrinter:
             # Of any type: the message comes from outside, and json_format documents no list.
             kind = re.sub(r"[^\w./-]", "?", value.type_url)[:200]
             raise BadRowError(f"Any of the type {kind!r} cannot be printed: {' '.join(str(error).split())}") from error
+
+    def _check(self, type_url: str, data: bytes) -> None:
+        """Refuse the field number 0 in a packed message, also where json_format parses without complaint."""
+        name = type_url.rpartition("/")[2]
+        if not name:
+            return  # an empty Any
+        if name not in self._wires:
+            self._wires[name] = WireForm(self._schema.pool.FindMessageTypeByName(name), self._schema, extensions=False)
+        wire = self._wires[name]
+        for message in messages_in(wire.root.FromString(data)):
+            check_field_numbers(UnknownFieldSet(message))
+            if wire.is_any(message):
+                self._check(getattr(message, wire_name(1)), getattr(message, wire_name(2)))
 
 
 def _dump(value: Any) -> str:

@@ -15,6 +15,7 @@ All messages that the root reaches are in one file of edition 2023, where each o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from google.protobuf import descriptor_pool, message_factory
@@ -27,11 +28,15 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
+from connectors.protobuf.batch_result import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
 
-__all__ = ["WireForm", "wire_name"]
+__all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]
 
+WIRE_GROUP: Final = 3
+"""The wire type that begins a group."""
 _FILE: Final = "connectors/wire_form.proto"
 _LAST_NUMBER: Final = (1 << 29) - 1
 
@@ -39,6 +44,28 @@ _LAST_NUMBER: Final = (1 << 29) - 1
 def wire_name(number: int) -> str:
     """The name of a field in the wire form."""
     return f"f{number}"
+
+
+def check_field_numbers(fields: UnknownFieldSet) -> None:
+    """Refuse the field number 0 among unknown fields and in unknown groups, where upb accepts it.
+
+    Raises:
+        BadRowError: a field has the number 0.
+    """
+    for field in fields:  # type: ignore[attr-defined]
+        if field.field_number == 0:
+            raise BadRowError("cannot be parsed: a field has the number 0")
+        if field.wire_type == WIRE_GROUP:
+            check_field_numbers(field.data)
+
+
+def messages_in(message: Message) -> Iterator[Message]:
+    """Yield a message of a wire form and all messages in it."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else (value,):
+                yield from messages_in(inner)
 
 
 class WireForm:
@@ -72,6 +99,10 @@ class WireForm:
         self.nested = len(self._messages) > 1
         self.known = frozenset(field.number for field in root.fields)
         self._pool = pool
+
+    def is_any(self, message: Message) -> bool:
+        """Return whether a message of this form is a google.protobuf.Any."""
+        return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
 
     def readable(self, path: str) -> str:
         """A path of field names of the wire form, such as ``f1.f3[0].f2``, in the names that the user declared."""

@@ -24,12 +24,11 @@ from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
 from connectors.protobuf.upb.any_json import AnyPrinter
-from connectors.protobuf.upb.declarations import WireForm, wire_name
+from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
 __all__ = ["PlainDecoder", "checked_micros", "is_zero", "lenient_text", "scalar_conversion", "zero_of"]
 
 F: Final = FieldDescriptor
-_GROUP: Final = 3  # the wire type
 _MICROS: Final = 1_000_000
 _LARGEST: Final = 2**63 - 1
 _FLOATS: Final = {F.TYPE_FLOAT, F.TYPE_DOUBLE}
@@ -111,14 +110,13 @@ class PlainDecoder:
             if unknown.field_number in self._wire.known:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")
                 raise BadRowError(f"[PROTOBUF_FIELD_TYPE_MISMATCH] Type mismatch encountered for field: {name}")
-            if unknown.wire_type == _GROUP:
-                _check_group(unknown.data)
+            if unknown.wire_type == WIRE_GROUP:
+                check_field_numbers(unknown.data)
         if groups and self._wire.nested:
             message.DiscardUnknownFields()
-            if len(message.SerializePartialToString()) != len(
-                data
-            ):  # most often the same, and then nothing was unknown
-                _check_below(self._wire.root.FromString(data))
+            if len(message.SerializePartialToString()) != len(data):  # most often equal: then nothing was unknown
+                for inner in messages_in(self._wire.root.FromString(data)):
+                    check_field_numbers(UnknownFieldSet(inner))
         return message
 
     def check(self, data: bytes, *, groups: bool = True) -> bool:
@@ -210,25 +208,6 @@ class PlainDecoder:
                 return pa.array([None if each is None else text(each) for each in values], pa.string())
             case _:
                 return pa.array(_scalars(field, values), field.value_arrow)
-
-
-def _check_group(fields: UnknownFieldSet) -> None:
-    for field in fields:  # type: ignore[attr-defined]
-        if field.field_number == 0:
-            raise BadRowError("cannot be parsed: a field has the number 0")
-        if field.wire_type == _GROUP:
-            _check_group(field.data)
-
-
-def _check_below(message: Message) -> None:
-    """Look for the field number 0 in the unknown groups of a message and of those in it."""
-    for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
-        if unknown.wire_type == _GROUP:
-            _check_group(unknown.data)
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for each in value if field.is_repeated else (value,):
-                _check_below(each)
 
 
 def _singular(field: FieldPlan, messages: Sequence[Message | None]) -> list[Any]:
