@@ -231,7 +231,7 @@ def _sent(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
     return schema_of(descriptors).files_of(message)
 
 
-def _result_type(value: StructType, options: ProtobufOptions) -> DataType:
+def _result_type(value: DataType, options: ProtobufOptions) -> DataType:
     if not options.error_column:
         return value
     return StructType([StructField("value", value), StructField("error", StringType())])

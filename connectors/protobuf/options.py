@@ -133,6 +133,10 @@ class ProtobufOptions:
     case_sensitive: bool = False
     """Derived: the SQL configuration spark.sql.caseSensitive, by which to_protobuf matches names."""
 
+    def key(self, name: str) -> str:
+        """Return what the name of a column or field is compared by."""
+        return name if self.case_sensitive else name.lower()
+
     @property
     def permissive(self) -> bool:
         """Whether rows that cannot be read are NULL."""

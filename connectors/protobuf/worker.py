@@ -26,10 +26,8 @@ from connectors.protobuf.ptars.encoder import FastEncoder
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import MessagePlan, compile_plan, select_fields
 from connectors.protobuf.upb.declarations import WireForm
-from connectors.protobuf.upb.decoder import PlainDecoder
-from connectors.protobuf.upb.encoder import Encoder, PlainEncoder
-from connectors.protobuf.upb.row_decoder import AdaptiveDecoder
-from connectors.protobuf.upb.row_encoder import AdaptiveEncoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
+from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, PlainEncoder
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 

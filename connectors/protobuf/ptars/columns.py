@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
-from connectors.protobuf.ptars.declarations import PtarsField
 from connectors.protobuf.ptars.sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
 from connectors.protobuf.schema.descriptors import EnumPlan
-from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.decoder import lenient_text
 
 __all__ = ["Part", "doubtful", "message_part"]
@@ -73,7 +72,7 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
     return Part(struct_array(kind, arrays, length), size, slack, wrong)
 
 
-def by_number(fields: Sequence[PtarsField], columns: Sequence[pa.Array]) -> list[pa.Array]:
+def by_number(fields: Sequence[FieldPlan], columns: Sequence[pa.Array]) -> list[pa.Array]:
     """The columns of ptars, which come in the order of the numbers, in the order of the fields."""
     places = {number: place for place, number in enumerate(sorted(field.number for field in fields))}
     return [columns[places[field.number]] for field in fields]
@@ -84,7 +83,7 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
         return _map(field, raw)
     if field.shape is Shape.REPEATED:
         return _list(field, raw)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         return _scalar(field, raw)
     known = _valid(raw)
     part = _values(field, raw)
@@ -146,15 +145,13 @@ def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
 
 
 def _default(field: FieldPlan) -> pa.Scalar:
-    value = field.default
+    value, bits = field.default, UNSIGNED_BITS.get(field.proto_type)
     if field.enum is not None and pa.types.is_string(field.value_arrow):
         value = field.enum.text(value)
-    elif field.proto_type in {F.TYPE_UINT32, F.TYPE_FIXED32} and pa.types.is_int32(field.value_arrow):
-        value = int(np.array(value, np.uint32).view(np.int32))
-    elif field.proto_type in {F.TYPE_UINT64, F.TYPE_FIXED64} and pa.types.is_int64(field.value_arrow):
-        value = int(np.array(value, np.uint64).view(np.int64))
     elif pa.types.is_decimal(field.value_arrow):
         return pa.scalar(value, pa.uint64()).cast(field.value_arrow)
+    elif bits is not None and field.value_arrow.bit_width == bits:
+        value = as_signed(value, bits)
     return pa.scalar(value, field.value_arrow)
 
 
@@ -202,7 +199,7 @@ def _list(field: FieldPlan, raw: pa.Array) -> Part:
     values = raw.values
     count = np.diff(bounds).astype(np.int64)
     tag = tag_size(field.number)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         payload, spared = payload_sizes(field.proto_type, values)
         content = count * payload if isinstance(payload, int) else sums(payload, bounds)
         slack = None if spared is None else sums(spared, bounds)
@@ -241,7 +238,7 @@ def _map(field: FieldPlan, raw: pa.MapArray) -> Part:
 
 def _entry(field: FieldPlan, raw: pa.Array) -> Part:
     """Keys or values of a map: never NULL. All but a few write them also when they are zero."""
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         payload, slack = payload_sizes(field.proto_type, raw)
         size = np.zeros(len(raw), dtype=np.int64) + payload + 1
         zero = ~_not_zero(raw)

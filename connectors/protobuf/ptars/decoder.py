@@ -26,7 +26,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from connectors.protobuf.batch_result import Decoded
 from connectors.protobuf.columns import bitmap, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
-from connectors.protobuf.ptars.declarations import ptars_handler, skimmer
+from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.sizes import offsets
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
 from connectors.protobuf.upb.decoder import PlainDecoder
@@ -108,9 +108,9 @@ class FastDecoder:
         self._plan = plan
         self._type = plan.arrow_type
         self._plain = plain
-        handler = guarded(lambda fields: ptars_handler(fields, upcast=upcast), (*plan.fields, *plan.dropped))
-        self._read = handler.array_to_record_batch
-        self._skim = guarded(lambda _: skimmer(), None).array_to_record_batch
+        handler_of = partial(ptars_handler, upcast=upcast)
+        self._read = guarded(handler_of, (*plan.fields, *plan.dropped)).array_to_record_batch
+        self._skim = guarded(handler_of, ()).array_to_record_batch
 
     def decode(self, messages: pa.Array) -> Decoded:
         """See `connectors.protobuf.batch_result.Decoder.decode`."""

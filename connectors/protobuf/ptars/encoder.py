@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -21,11 +22,10 @@ from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.pool import Cache
 from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
-from connectors.protobuf.ptars.declarations import ptars_handler, schema_of_handler
+from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
 from connectors.protobuf.ptars.sizes import numbers, offsets
-from connectors.protobuf.schema.encode_plan import EncodeField
-from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
 from connectors.protobuf.upb.encoder import TYPES, PlainEncoder
 
 __all__ = ["FastEncoder"]
@@ -44,10 +44,10 @@ class _NotFastError(Exception):
 class _Writer:
     """Encodes struct arrays of one type."""
 
-    def __init__(self, fields: Sequence[EncodeField]) -> None:
+    def __init__(self, fields: Sequence[FieldPlan]) -> None:
         self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
-        handler = guarded(lambda form: ptars_handler(form, upcast=True), self._fields)
-        self._schema: pa.Schema = guarded(schema_of_handler, handler)
+        handler = guarded(partial(ptars_handler, upcast=True), self._fields)
+        self._schema: pa.Schema = guarded(handler.array_to_record_batch, pa.array([], pa.binary())).schema
         self._write = handler.record_batch_to_array
 
     def write(self, structs: pa.StructArray) -> pa.BinaryArray:
@@ -86,7 +86,7 @@ class FastEncoder:
             return self._plain.encode(structs)
 
 
-def _writer(fields: Sequence[EncodeField]) -> _Writer | None:
+def _writer(fields: Sequence[FieldPlan]) -> _Writer | None:
     """A writer, or None where ptars cannot take the declarations."""
     if not _supported(fields):
         return None
@@ -114,7 +114,7 @@ def _compact(structs: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([structs, structs.slice(0, 0)])
 
 
-def _supported(fields: Sequence[EncodeField]) -> bool:
+def _supported(fields: Sequence[FieldPlan]) -> bool:
     used = _used(fields)
     for field in used:
         if field.proto_type == F.TYPE_GROUP or field.number > 1 << 16:
@@ -126,12 +126,12 @@ def _supported(fields: Sequence[EncodeField]) -> bool:
     return bool(used)
 
 
-def _used(fields: Sequence[EncodeField]) -> list[EncodeField]:
+def _used(fields: Sequence[FieldPlan]) -> list[FieldPlan]:
     """The fields that are ever written: a column of the type VOID is not."""
     return [field for field in fields if field.kind is not Kind.EMPTY]
 
 
-def _form(field: EncodeField) -> EncodeField:
+def _form(field: FieldPlan) -> FieldPlan:
     """A field as it is declared to ptars: sorted by number, and floats with presence, so that -0.0 is not dropped."""
     children = field.children
     if field.kind is Kind.MESSAGE and field.shape is not Shape.MAP:
@@ -144,7 +144,7 @@ def _form(field: EncodeField) -> EncodeField:
         children = tuple(map(_form, children))
     if field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
         # Without presence also in proto2: zeros are left out, as by Java's own Timestamp.
-        children = tuple(dataclasses.replace(child, presence=False) for child in children[:2])
+        children = tuple(dataclasses.replace(child, presence=False) for child in children)
     floats = field.proto_type in _FLOATS and field.shape is Shape.SINGULAR
     return dataclasses.replace(
         field, children=children, presence=field.presence or floats, zero_is_absent=not field.presence
@@ -156,7 +156,7 @@ def _fields_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> list[pa.Field]
 
 
 def _message(
-    fields: Sequence[EncodeField], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
+    fields: Sequence[FieldPlan], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
 ) -> list[pa.Array]:
     """The columns of a message, in the order of `fields`."""
     # What stands below a NULL struct is anything; flattened, it is NULL too.
@@ -177,21 +177,22 @@ def _message(
     return columns
 
 
-def _column(field: EncodeField, column: pa.Array, valid: np.ndarray[Any, Any], form: pa.DataType) -> pa.Array:
+def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], form: pa.DataType) -> pa.Array:
     if kinds.is_map(column.type):
         return _map(field, column, form)
     if field.shape is Shape.REPEATED:
         return _list(field, column, form)
     known = validity_of(column)
-    if field.kind not in {Kind.SCALAR, Kind.ENUM}:
+    if not field.is_scalar:
         if field.required and not (known | ~valid).all():
             raise _NotFastError("a required message is NULL")
         return _values(field, column, form, known)
     array = _scalars(field, column, form)
     if field.required and not known.all():
-        default = field.default.encode() if field.lenient and isinstance(field.default, str) else field.default
-        signed = not kinds.is_unsigned_integer(form)
-        return pc.fill_null(array, pa.scalar(_wrapped(field, default) if signed else default, form))
+        default = field.zero if field.default is None else field.upb_default
+        if field.proto_type in UNSIGNED_BITS and not kinds.is_unsigned_integer(form):
+            default = as_signed(default, UNSIGNED_BITS[field.proto_type])
+        return pc.fill_null(array, pa.scalar(default, form))
     if field.zero_is_absent and field.proto_type in _FLOATS:
         zero = numbers(array, _FLOATS[field.proto_type]) == 0
         if zero.any():
@@ -199,15 +200,7 @@ def _column(field: EncodeField, column: pa.Array, valid: np.ndarray[Any, Any], f
     return array
 
 
-def _wrapped(field: EncodeField, default: Any) -> Any:
-    if field.proto_type in {F.TYPE_UINT32, F.TYPE_FIXED32}:
-        return int(np.array(default, np.uint32).view(np.int32))
-    if field.proto_type in {F.TYPE_UINT64, F.TYPE_FIXED64}:
-        return int(np.array(default, np.uint64).view(np.int64))
-    return default
-
-
-def _values(field: EncodeField, column: pa.Array, form: pa.DataType, known: np.ndarray[Any, Any]) -> pa.StructArray:
+def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, known: np.ndarray[Any, Any]) -> pa.StructArray:
     """Messages as structs of ptars."""
     parts = [form.field(index) for index in range(form.num_fields)]
     if field.kind is Kind.MESSAGE:
@@ -230,30 +223,30 @@ def _values(field: EncodeField, column: pa.Array, form: pa.DataType, known: np.n
     return struct_array(form, children, len(column), bitmap(known))
 
 
-def _list(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     if kinds.is_large_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     values = column.values
     if values.null_count:
         raise _NotFastError("a NULL in an array")
     known = validity_of(column)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         inner = _scalars(field, values, form.value_type)
     else:
         inner = _values(field, values, form.value_type, np.ones(len(values), dtype=np.bool_))
     return list_array(form, offsets(column), inner, bitmap(known))
 
 
-def _map(field: EncodeField, column: pa.MapArray, form: pa.ListType) -> pa.Array:
+def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
     """A map as a list of entries."""
     parts = [form.value_type.field(index).type for index in range(2)]
     sides = []
     for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
         if part.kind is Kind.EMPTY:
             raise _NotFastError("a map of NULL")
-        if part.kind in {Kind.SCALAR, Kind.ENUM}:
+        if part.is_scalar:
             array = _scalars(part, values, kind)
-            sides.append(pc.fill_null(array, pa.scalar(_zero(part, kind), kind)) if array.null_count else array)
+            sides.append(pc.fill_null(array, pa.scalar(part.zero, kind)) if array.null_count else array)
         else:
             known = validity_of(values)
             made = _values(part, values, kind, known)
@@ -264,23 +257,13 @@ def _map(field: EncodeField, column: pa.MapArray, form: pa.ListType) -> pa.Array
     return list_array(form, offsets(column), entries, bitmap(validity_of(column)))
 
 
-def _zero(field: EncodeField, kind: pa.DataType) -> Any:
-    if kinds.is_string(kind):
-        return ""
-    if kinds.is_binary(kind):
-        return b""
-    if field.enum is not None:
-        return next(iter(field.enum.names))
-    return False if kinds.is_boolean(kind) else 0
-
-
-def _scalars(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+def _scalars(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     """Scalars in the type that ptars declares; NULL stays NULL."""
     array = _signed(field, column, form)
     return array.view(form) if kinds.is_unsigned_integer(form) else array
 
 
-def _signed(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     kind = column.type
     if field.kind is Kind.ENUM:
         return _enum(field, column)
@@ -303,7 +286,7 @@ def _signed(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array
     return column if kind == form else column.cast(form)
 
 
-def _enum(field: EncodeField, column: pa.Array) -> pa.Array:
+def _enum(field: FieldPlan, column: pa.Array) -> pa.Array:
     assert field.enum is not None  # noqa: S101 - the kind says so
     known = validity_of(column)
     if kinds.is_int32(column.type):

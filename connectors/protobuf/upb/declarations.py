@@ -161,7 +161,8 @@ class WireForm:
             if field.type == FieldDescriptor.TYPE_GROUP:
                 features.message_encoding = FeatureSet.DELIMITED
         elif field.type == FieldDescriptor.TYPE_ENUM:
-            if self._schema.closed(field):
+            enum = self._schema.enum(field)
+            if enum is not None and enum.closed:
                 made.type_name = f".{self._enum(field.enum_type)}"
             else:
                 made.type = FieldDescriptorProto.TYPE_INT32
