@@ -24,6 +24,7 @@ __all__ = [
     "ProtobufError",
     "analysis_error",
     "data_error",
+    "schema_unusable",
     "too_many_columns",
 ]
 
@@ -187,3 +188,8 @@ def too_many_columns(message: str, limit: int, depth: int | None) -> ProtobufAna
         if depth is None
         else f"Lower recursive.fields.max.depth, which is {depth}.",
     )
+
+
+def schema_unusable(what: str, why: str) -> ConnectorError:
+    """Return the error for a schema, or a response of a registry, that makes no sense."""
+    return ConnectorError("SCHEMA_UNUSABLE", f"The {what} cannot be used: {why}", "schemaRegistry")

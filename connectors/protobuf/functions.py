@@ -27,9 +27,15 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 from connectors.core.errors import OptionError
 from connectors.core.pool import Cache
 from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
-from connectors.protobuf.confluent.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
+from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
-from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
+from connectors.protobuf.options import (
+    ProtobufOptions,
+    RegistryOptions,
+    WireFormat,
+    parse_protobuf_options,
+    parse_registry_options,
+)
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import (
     MessageType,

@@ -18,9 +18,9 @@ from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.protobuf.batch_result import Decoded, Decoder, present
 from connectors.protobuf.confluent.framed_codec import FramedDecoder, FramedEncoder
-from connectors.protobuf.confluent.registry import Registry, RegistryOptions
+from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.errors import ProtobufAnalysisError
-from connectors.protobuf.options import ProtobufOptions, WireFormat
+from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFormat
 from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import FastEncoder
 from connectors.protobuf.schema.descriptors import Schema
