@@ -1,4 +1,4 @@
-"""What runs in a Spark worker: the calls that travel there, and the codecs that are built from them, once each.
+"""Calls that travel to Spark's workers, and the codecs that are built from them there, once a worker.
 
 A call carries bytes, names and frozen options; descriptors cannot be pickled, and the executors have no file.
 """
@@ -9,7 +9,7 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -17,6 +17,7 @@ import pyarrow.types as kinds
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.protobuf.batch_result import Decoded, Decoder, present
+from connectors.protobuf.columns import bitmap, struct_array, validity_of
 from connectors.protobuf.confluent.framed_codec import FramedDecoder, FramedEncoder
 from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.errors import ProtobufAnalysisError
@@ -31,12 +32,10 @@ from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, PlainEncod
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = 128
-"""Calls whose codecs are kept: about 0.5 MB each for a message of 200 fields."""
+"""Calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields."""
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 
@@ -57,18 +56,18 @@ _schemas: Final = Cache(_SCHEMAS)
 
 
 def schema_of(data: bytes) -> Schema:
-    """The schema of a descriptor set, made once a process."""
+    """Return the schema of a descriptor set, read once a process."""
     return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
 
 
 def registry_of(options: RegistryOptions) -> Registry:
-    """The client of a registry: one for all subjects, by its address and log-in."""
+    """Return the client of a registry: one for all subjects, by its address and authentication."""
     common = replace(options, subject=None)
     return _registries.get(common, lambda: Registry(common))
 
 
 def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
-    """The column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
+    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
 
     Raises:
         ProtobufAnalysisError: DATATYPE_MISMATCH, for a column that is not binary.
@@ -87,6 +86,28 @@ def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
     )
 
 
+def use_ptars(engine: Engine, obstacle: str) -> bool:
+    """Return whether an engine uses ptars, where `obstacle` says why ptars cannot do it; empty if it can.
+
+    Raises:
+        ProtobufAnalysisError: PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
+    """
+    if engine is Engine.PYTHON:
+        return False
+    absent = ptars_obstacle()
+    if engine is Engine.FAST and (obstacle or absent):
+        action = "Let engine be auto or python; both give the same values."
+        raise ProtobufAnalysisError(
+            "PROTOBUF_ENGINE",
+            f"ptars cannot be used: {obstacle or absent}",
+            "engine=fast",
+            action if obstacle else f"{install_advice('fast')} Or: {action}",
+        )
+    if absent and not obstacle:
+        warn_not_fast("Large batches of from_protobuf and to_protobuf are decoded and encoded", absent)
+    return not (obstacle or absent)
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeCall:
     """One `from_protobuf`.
@@ -95,7 +116,7 @@ class DecodeCall:
         descriptors: the descriptor set.
         message: the full name of the message.
         options: the options.
-        fields: the columns wanted; None for all.
+        fields: the columns to return; None for all.
         engine: AUTO, FAST or PYTHON.
         registry: where the writers' schemas are; None for no registry.
     """
@@ -135,57 +156,27 @@ class DecodeCall:
         )
 
     def _make(self) -> Decoder:
-        return make_decoder(schema_of(self.descriptors), self)
+        schema = schema_of(self.descriptors)
+        root = schema.pool.FindMessageTypeByName(self.message)
+        plan = compile_plan(root, schema, self.options)
+        wire = WireForm(root, schema, extensions=self.options.extensions)
+        plain = PlainDecoder(plan, wire, schema, self.options)
 
+        def columns() -> Decoder:
+            if use_ptars(self.engine, unsupported(plan)):
+                try:
+                    return FastDecoder(plan, plain, upcast=self.options.upcast_unsigned_ints)
+                except PtarsError as error:
+                    _log.warning("protobuf: ptars cannot decode %s (%s); protobuf decodes it", self.message, error)
+            return plain
 
-def use_ptars(engine: Engine, obstacle: str) -> bool:
-    """Whether ptars is to be used.
-
-    Args:
-        engine: what was asked for.
-        obstacle: why it cannot; empty if it can.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
-    """
-    if engine is Engine.PYTHON:
-        return False
-    absent = ptars_obstacle()
-    if engine is Engine.FAST and (obstacle or absent):
-        action = "Let engine be auto or python; both give the same values."
-        raise ProtobufAnalysisError(
-            "PROTOBUF_ENGINE",
-            f"ptars cannot be used: {obstacle or absent}",
-            "engine=fast",
-            action if obstacle else f"{install_advice('fast')} Or: {action}",
-        )
-    if absent and not obstacle:
-        warn_not_fast("Large batches of from_protobuf and to_protobuf are decoded and encoded", absent)
-    return not (obstacle or absent)
-
-
-def make_decoder(schema: Schema, call: DecodeCall) -> Decoder:
-    """Build the decoder that a call asks for."""
-    root = schema.pool.FindMessageTypeByName(call.message)
-    plan = compile_plan(root, schema, call.options)
-    wire = WireForm(root, schema, extensions=call.options.extensions)
-    plain = PlainDecoder(plan, wire, schema, call.options)
-
-    def columns() -> Decoder:
-        if use_ptars(call.engine, unsupported(plan)):
-            try:
-                return FastDecoder(plan, plain, upcast=call.options.upcast_unsigned_ints)
-            except PtarsError as error:
-                _log.warning("protobuf: ptars cannot decode %s (%s); the reference decodes it", call.message, error)
-        return plain
-
-    adaptive = call.engine is Engine.AUTO and plan.fields
-    decoder = AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
-    return decoder if call.fields is None else _Projected(decoder, select_fields(plan, call.fields))
+        adaptive = self.engine is Engine.AUTO and plan.fields
+        decoder = AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
+        return decoder if self.fields is None else _Projected(decoder, select_fields(plan, self.fields))
 
 
 class _Projected:
-    """A decoder of which only some columns are wanted."""
+    """A decoder of which only some columns are needed."""
 
     def __init__(self, decoder: Decoder, plan: MessagePlan) -> None:
         self._decoder = decoder
@@ -193,12 +184,10 @@ class _Projected:
 
     def decode(self, messages: pa.Array) -> Decoded:
         """See `Decoder.decode`."""
-        from connectors.protobuf.columns import bitmap, struct_array, validity_of  # noqa: PLC0415 - rarely used
-
         whole = self._decoder.decode(messages)
-        chosen = [whole.values.field(field.name) for field in self._type]
+        columns = [whole.values.field(field.name) for field in self._type]
         valid = bitmap(validity_of(whole.values))
-        return Decoded(struct_array(self._type, chosen, len(messages), valid), whole.errors)
+        return Decoded(struct_array(self._type, columns, len(messages), valid), whole.errors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,8 +218,8 @@ class Schema:
         for package, short in messages:
             if name in {short, full_name(package, short)}:
                 return self.pool.FindMessageTypeByName(full_name(package, short))
-        listed = ", ".join(short for _, short in messages[:_MOST_LISTED])
-        listed += ", ..." if len(messages) > _MOST_LISTED else ""
+        names = [short for _, short in messages]
+        listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND",
             messageName=name,

@@ -18,7 +18,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from connectors.protobuf.errors import analysis_error, too_many_columns
+from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
 from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema
 
@@ -100,17 +100,12 @@ class FieldPlan:
 
     Attributes:
         name: of the column.
-        number: of the field on the wire.
         proto_type: ``FieldDescriptor.TYPE_...``.
-        kind: what each value is.
-        shape: how many values there are.
         presence: whether absent and zero differ.
         required: whether a message without it is refused.
         default: the value of an absent field where proto2 declares one; else None.
-        packed: whether it is written packed.
         lenient: whether a string may be other than UTF-8.
         oneof: the number of the oneof it is a member of; None for none.
-        enum: the enum, for kind ENUM.
         value_arrow: the Arrow type of one value.
         children: the fields of a message; key and value of a map; the value of a wrapper; seconds and nanos.
         dropped: of a message, the fields that `MessagePlan.dropped` describes; decoding only.
@@ -178,10 +173,9 @@ class FieldPlan:
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """The whole tree.
+    """The whole tree, by which a message is decoded.
 
     Attributes:
-        name: the full name of the message.
         fields: its columns; none for an empty message that is retained as a dummy column.
         dropped: fields without a column that still decide about others or about the row: members of a oneof, and
             required messages.
@@ -240,7 +234,7 @@ def plan_field(
         kind: what each value is.
         arrow: the Arrow type of one value.
         name: of the column; None for the name of the field.
-        shape: how many values there are; None for what the descriptor says.
+        shape: None for what the descriptor says.
         **more: other attributes of `FieldPlan`.
     """
     repeated = bool(field.is_repeated)
@@ -330,8 +324,15 @@ class _Compiler:
             declared += self._schema.extensions(message.full_name)
         self._columns += len(declared)
         if self._columns > MAX_COLUMNS:
-            depth = self._options.recursive_fields_max_depth if self._recursive else None
-            raise too_many_columns(next(iter(depths)), MAX_COLUMNS, depth)
+            root, depth = next(iter(depths)), self._options.recursive_fields_max_depth
+            raise ProtobufAnalysisError(
+                "PROTOBUF_TOO_MANY_COLUMNS",
+                f"The message {root} has more than {MAX_COLUMNS} columns, with those of the messages in it",
+                "from_protobuf",
+                f"Lower recursive.fields.max.depth, which is {depth}."
+                if self._recursive
+                else "Declare messages that you do not need as bytes: these are the same on the wire.",
+            )
         plans = [self._field(field, depths) for field in declared]
         columns = tuple(plan for plan in plans if plan is not None)
         self._check_names([plan.name for plan in columns], [field.name for field in declared], path)
