@@ -52,7 +52,7 @@ class OnError(StrEnum):
 
 
 class WireFormat(StrEnum):
-    """What stands around a message."""
+    """How messages are framed."""
 
     RAW = "raw"
     CONFLUENT = "confluent"
@@ -69,7 +69,7 @@ _MODE: Final = Kind("choice", "FAILFAST or PERMISSIVE", Mode, _parse_mode)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtobufOptions:
-    """The options of both functions. Made by `parse_protobuf_options`."""
+    """The options of both functions, made by `parse_protobuf_options`."""
 
     mode: Mode = option(
         "mode",
@@ -164,11 +164,7 @@ class ProtobufOptions:
 
 
 def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> ProtobufOptions:
-    """Parse the options of a call; names in any case, as Spark takes them.
-
-    Args:
-        raw: what the user gave.
-        function: the name of the function, for errors.
+    """Parse the options of a call of this function; names in any case, as Spark takes them.
 
     Raises:
         OptionError: an option is unknown or illegal.
@@ -220,12 +216,7 @@ _SOURCE: Final = Kind("string", "USER_INFO", str, _parse_source)
 class RegistryOptions:
     """Where a registry is; made by `parse_registry_options`. Names as on Databricks, and short ones."""
 
-    address: str = option(
-        _URL,
-        _ADDRESS,
-        "The URL of the registry.",
-        aliases=("address", "url", "schema.registry.url"),
-    )
+    address: str = option(_URL, _ADDRESS, "The URL of the registry.", aliases=("address", "url", "schema.registry.url"))
     subject: str | None = option(
         "schema.registry.subject",
         STRING,
@@ -241,13 +232,7 @@ class RegistryOptions:
         default=None,
         aliases=("basic.auth.user.info",),
     )
-    token: Secret | None = option(
-        _BEARER,
-        SECRET,
-        "A bearer token.",
-        default=None,
-        aliases=("bearer.auth.token",),
-    )
+    token: Secret | None = option(_BEARER, SECRET, "A bearer token.", default=None, aliases=("bearer.auth.token",))
     credentials_source: str | None = option(
         _SOURCE_NAME,
         _SOURCE,
@@ -273,11 +258,7 @@ class RegistryOptions:
         instead_of=("confluent.schema.registry.ssl.keystore.location",),
     )
     key_file: str | None = option(
-        _KEY,
-        STRING,
-        "A file with the key of that certificate (PEM).",
-        default=None,
-        aliases=("ssl.key.location",),
+        _KEY, STRING, "A file with the key of that certificate (PEM).", default=None, aliases=("ssl.key.location",)
     )
     key_password: Secret | None = option(
         _KEY_PASSWORD,

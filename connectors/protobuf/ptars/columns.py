@@ -1,4 +1,4 @@
-"""What ptars read, made into the columns that Spark expects, with the bytes that it took on the wire."""
+"""The columns that Spark expects, made of what ptars read, with the bytes that they took on the wire."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
+from connectors.protobuf.columns import list_array, map_array, masked, struct_array, validity_of
 from connectors.protobuf.ptars.sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
 from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
@@ -30,7 +30,7 @@ _LARGEST_SECONDS: Final = 2**63 // _MICROS - 3000  # with any nanos within 64 bi
 
 @dataclass(slots=True)
 class Part:
-    """A column, and what is known of each of its rows.
+    """A column, with facts about each of its rows.
 
     Attributes:
         array: the column.
@@ -46,7 +46,7 @@ class Part:
 
 
 def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kind: pa.StructType, length: int) -> Part:
-    """The columns of a message as one struct without NULL; `size` is that of its content, without tag and length."""
+    """Return a message's columns as one struct without NULL; `size` is that of the content, without tag and length."""
     fields = plan.fields if isinstance(plan, MessagePlan) else plan.children
     size = np.zeros(length, dtype=np.int64)
     slack: Ints | None = None
@@ -62,9 +62,9 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
             slack = _plus(slack, part.slack)
             wrong = _either(wrong, part.wrong)
         elif field.required:
-            wrong = _either(wrong, ~_valid(column))
+            wrong = _either(wrong, ~validity_of(column))
         if field.oneof is not None:
-            known = _valid(column).astype(np.int64)
+            known = validity_of(column).astype(np.int64)
             oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + known
     for count in oneofs.values():
         if count.max(initial=0) > 1:
@@ -73,7 +73,7 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
 
 
 def by_number(fields: Sequence[FieldPlan], columns: Sequence[pa.Array]) -> list[pa.Array]:
-    """The columns of ptars, which come in the order of the numbers, in the order of the fields."""
+    """Return the columns of ptars, which come in the order of the numbers, in the order of the fields."""
     places = {number: place for place, number in enumerate(sorted(field.number for field in fields))}
     return [columns[places[field.number]] for field in fields]
 
@@ -85,20 +85,20 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
         return _list(field, raw)
     if field.is_scalar:
         return _scalar(field, raw)
-    known = _valid(raw)
+    known = validity_of(raw)
     part = _values(field, raw)
     valid = known
     if field.kind is Kind.WRAPPER and part.array.null_count:
-        valid = known & _valid(part.array)
+        valid = known & validity_of(part.array)
     wrong = None if part.wrong is None else part.wrong & known
     if field.required and not known.all():
         wrong = _either(wrong, ~known)
     size = np.where(known, tag_size(field.number) + varint_sizes(part.size) + part.size, 0)
-    return Part(_masked(part.array, valid), size, _prefixed(part), wrong)
+    return Part(masked(part.array, valid), size, _prefixed(part), wrong)
 
 
 def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
-    """Messages, each present, as values; `size` is that of their content."""
+    """Return messages, each present, as values; `size` is that of their content."""
     parts = [raw.field(index) for index in range(raw.type.num_fields)]
     if field.kind is not Kind.MESSAGE:
         parts = by_number(field.children, parts)
@@ -124,9 +124,9 @@ def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
 
 
 def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
-    """A singular scalar: NULL where it is absent, and where it is zero and that means absent."""
+    """Return a singular scalar: NULL where it is absent, and where it is zero and that means absent."""
     if field.presence:
-        known = _valid(raw)
+        known = validity_of(raw)
         valid = known
     else:
         known = _not_zero(raw)
@@ -136,7 +136,7 @@ def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
     slack = None if slack is None else np.where(known, slack, 0)
     array, wrong = _converted(field, raw)
     wrong = None if wrong is None else wrong & known
-    array = _masked(array, valid)
+    array = masked(array, valid)
     if field.default is not None and not valid.all():
         array = pc.fill_null(array, _default(field))
     if field.required and not known.all():
@@ -156,7 +156,7 @@ def _default(field: FieldPlan) -> pa.Scalar:
 
 
 def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]:
-    """Scalars in the type of the plan, and where they are unknown values of a closed enum."""
+    """Return scalars in the type of the plan, and where they are unknown values of a closed enum."""
     if field.enum is not None:
         return _enum(field.enum, raw, text=pa.types.is_string(field.value_arrow))
     if field.lenient and pa.types.is_binary(raw.type):
@@ -237,7 +237,7 @@ def _map(field: FieldPlan, raw: pa.MapArray) -> Part:
 
 
 def _entry(field: FieldPlan, raw: pa.Array) -> Part:
-    """Keys or values of a map: never NULL. All but a few write them also when they are zero."""
+    """Return keys or values of a map: never NULL. All but a few write them also when they are zero."""
     if field.is_scalar:
         payload, slack = payload_sizes(field.proto_type, raw)
         size = np.zeros(len(raw), dtype=np.int64) + payload + 1
@@ -247,42 +247,24 @@ def _entry(field: FieldPlan, raw: pa.Array) -> Part:
         array, wrong = _converted(field, raw)
         return Part(array, size, slack, wrong)
     part = _values(field, raw)
-    size = np.where(_valid(raw), 1 + varint_sizes(part.size) + part.size, 0)
+    size = np.where(validity_of(raw), 1 + varint_sizes(part.size) + part.size, 0)
     return Part(part.array, size, _prefixed(part), part.wrong)
 
 
 def _prefixed(part: Part) -> Ints | None:
-    """The slack of messages with their lengths before them: a shorter one may spare a byte of its length too."""
+    """Return the slack of messages with lengths before them: a shorter one may spare a byte of its length too."""
     if part.slack is None:
         return None
     return part.slack + varint_sizes(part.size) - varint_sizes(part.size - part.slack)
 
 
 def _not_zero(raw: pa.Array) -> Bools:
-    """Where a value is not the zero of its type, bit for bit: -0.0 is something."""
+    """Return where a value is not the zero of its type, bit for bit: -0.0 is something."""
     if pa.types.is_boolean(raw.type):
-        found: Bools = raw.to_numpy(zero_copy_only=False).astype(np.bool_)
-        return found
+        return np.asarray(raw.to_numpy(zero_copy_only=False), dtype=np.bool_)
     if pa.types.is_string(raw.type) or pa.types.is_binary(raw.type):
         return np.asarray(np.diff(offsets(raw)) != 0)
     return np.asarray(numbers(raw, _BITS[raw.type.bit_width]) != 0)
-
-
-def _valid(raw: pa.Array) -> Bools:
-    if raw.null_count == 0:
-        return np.ones(len(raw), dtype=np.bool_)
-    bits = np.frombuffer(raw.buffers()[0], dtype=np.uint8)
-    return np.unpackbits(bits, count=len(raw), bitorder="little").astype(np.bool_)
-
-
-def _masked(array: pa.Array, valid: Bools) -> pa.Array:
-    """The array with NULL wherever it is not valid, and nowhere else."""
-    buffers = array.buffers()
-    validity = bitmap(valid)
-    if pa.types.is_struct(array.type):
-        children = [array.field(index) for index in range(array.type.num_fields)]
-        return struct_array(array.type, children, len(array), validity)
-    return pa.Array.from_buffers(array.type, len(array), [validity, *buffers[1:]])
 
 
 def _plus(first: Ints | None, second: Ints | None) -> Ints | None:
@@ -298,12 +280,12 @@ def _either(first: Bools | None, second: Bools | None) -> Bools | None:
 
 
 def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
-    """The messages of which ptars may not have read every byte.
+    """Return the messages, of these lengths, of which ptars may not have read every byte.
 
-    `lengths` are those of the messages. A message whose usual size is its length was read whole: nothing that ptars
-    passes over is shorter than two bytes, so it can hide in two bytes of slack, and not in fewer.
+    A message whose usual size is its length was read whole: nothing that ptars passes over is shorter than two bytes,
+    so it can hide in two bytes of slack, and not in fewer.
     """
-    found: Bools = part.size != lengths
+    doubts: Bools = part.size != lengths
     if part.slack is not None:
-        found |= part.slack > 1
-    return found
+        doubts |= part.slack > 1
+    return doubts

@@ -21,7 +21,7 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.pool import Cache
-from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
+from connectors.protobuf.columns import bitmap, list_array, masked, struct_array, validity_of
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
 from connectors.protobuf.ptars.sizes import numbers, offsets
@@ -42,7 +42,7 @@ class _NotFastError(Exception):
 
 
 class _Writer:
-    """Encodes struct arrays of one type."""
+    """Encodes struct arrays of one type; raises `_NotFastError` for what the reference encoder must see."""
 
     def __init__(self, fields: Sequence[FieldPlan]) -> None:
         self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
@@ -51,12 +51,11 @@ class _Writer:
         self._write = handler.record_batch_to_array
 
     def write(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """Encode; raises `_NotFastError` for what the reference encoder must see."""
         valid = validity_of(structs)
         columns = _message(self._fields, structs, valid, list(self._schema))
-        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(_fields_of(self._schema, columns)))
-        if [each.type for each in columns] != [field.type for field in self._schema]:
+        if [column.type for column in columns] != self._schema.types:
             raise _NotFastError("types differ")  # none that ptars would not expect may reach it
+        batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
         array = guarded(self._write, batch)
         if valid.all():
             return array
@@ -64,11 +63,7 @@ class _Writer:
 
 
 class FastEncoder:
-    """Encodes by ptars, and by the reference where ptars cannot.
-
-    Args:
-        plain: the reference encoder of the same call.
-    """
+    """Encodes by ptars, and by the reference encoder of the same call where ptars cannot."""
 
     def __init__(self, plain: PlainEncoder) -> None:
         self._plain = plain
@@ -87,7 +82,6 @@ class FastEncoder:
 
 
 def _writer(fields: Sequence[FieldPlan]) -> _Writer | None:
-    """A writer, or None where ptars cannot take the declarations."""
     if not _supported(fields):
         return None
     try:
@@ -97,7 +91,7 @@ def _writer(fields: Sequence[FieldPlan]) -> _Writer | None:
 
 
 def _compact(structs: pa.StructArray) -> pa.StructArray:
-    """The same values with no offset anywhere."""
+    """Return the same values with no offset anywhere."""
 
     def has_offset(array: pa.Array) -> bool:
         if array.offset:
@@ -127,12 +121,12 @@ def _supported(fields: Sequence[FieldPlan]) -> bool:
 
 
 def _used(fields: Sequence[FieldPlan]) -> list[FieldPlan]:
-    """The fields that are ever written: a column of the type VOID is not."""
+    """Return the fields that are ever written: a column of the type VOID is not."""
     return [field for field in fields if field.kind is not Kind.EMPTY]
 
 
 def _form(field: FieldPlan) -> FieldPlan:
-    """A field as it is declared to ptars: sorted by number, and floats with presence, so that -0.0 is not dropped."""
+    """Return a field as it is declared to ptars: sorted by number, floats with presence, so that -0.0 stays."""
     children = field.children
     if field.kind is Kind.MESSAGE and field.shape is not Shape.MAP:
         children = tuple(sorted(map(_form, _used(children)), key=lambda child: child.number))
@@ -151,17 +145,13 @@ def _form(field: FieldPlan) -> FieldPlan:
     )
 
 
-def _fields_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> list[pa.Field]:
-    return [pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)]
-
-
 def _message(
     fields: Sequence[FieldPlan], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
 ) -> list[pa.Array]:
-    """The columns of a message, in the order of `fields`."""
+    """Return the columns of a message, in the order of `fields`."""
     # What stands below a NULL struct is anything; flattened, it is NULL too.
-    given = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
-    columns = [_column(field, given[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]
+    parts = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
+    columns = [_column(field, parts[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]
     groups: dict[int, list[int]] = {}
     for place, field in enumerate(fields):
         if field.oneof is not None:
@@ -172,7 +162,7 @@ def _message(
         for place in sorted(places, key=lambda place: fields[place].index, reverse=True):
             here = validity_of(columns[place])
             if (here & later).any():
-                columns[place] = _masked(columns[place], here & ~later)
+                columns[place] = masked(columns[place], here & ~later)
             later |= here
     return columns
 
@@ -196,12 +186,11 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
     if field.zero_is_absent and field.proto_type in _FLOATS:
         zero = numbers(array, _FLOATS[field.proto_type]) == 0
         if zero.any():
-            return _masked(array, known & ~zero)
+            return masked(array, known & ~zero)
     return array
 
 
 def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, known: np.ndarray[Any, Any]) -> pa.StructArray:
-    """Messages as structs of ptars."""
     parts = [form.field(index) for index in range(form.num_fields)]
     if field.kind is Kind.MESSAGE:
         children = _message(field.children, column, known, parts)
@@ -238,7 +227,7 @@ def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
 
 
 def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
-    """A map as a list of entries."""
+    """Return a map as a list of entries."""
     parts = [form.value_type.field(index).type for index in range(2)]
     sides = []
     for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
@@ -258,7 +247,7 @@ def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
 
 
 def _scalars(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
-    """Scalars in the type that ptars declares; NULL stays NULL."""
+    """Return scalars in the type that ptars declares; NULL stays NULL."""
     array = _signed(field, column, form)
     return array.view(form) if kinds.is_unsigned_integer(form) else array
 
@@ -274,13 +263,13 @@ def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
         known = validity_of(column)
         if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[known].any():
             raise _NotFastError("out of the range of uint32")
-        return _masked(pa.array(wide.astype(np.uint32).view(np.int32)), known)
+        return masked(pa.array(wide.astype(np.uint32).view(np.int32)), known)
     if kinds.is_decimal128(kind):
         words = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
         known = validity_of(column)
         if words[known, 1].any():
             raise _NotFastError("out of the range of uint64")
-        return _masked(pa.array(np.ascontiguousarray(words[:, 0])), known)
+        return masked(pa.array(np.ascontiguousarray(words[:, 0])), known)
     if kinds.is_unsigned_integer(form):
         form = pa.int32() if form.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
     return column if kind == form else column.cast(form)
@@ -299,12 +288,3 @@ def _enum(field: FieldPlan, column: pa.Array) -> pa.Array:
     if place.null_count != column.null_count:
         raise _NotFastError("an unknown name of an enum")
     return pa.array(list(field.enum.numbers.values()), pa.int32()).take(place)
-
-
-def _masked(array: pa.Array, valid: np.ndarray[Any, Any]) -> pa.Array:
-    """The array with NULL wherever it is not valid."""
-    buffers = array.buffers()
-    if kinds.is_struct(array.type):
-        children = [array.field(index) for index in range(array.type.num_fields)]
-        return struct_array(array.type, children, len(array), bitmap(valid))
-    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid), *buffers[1:]])

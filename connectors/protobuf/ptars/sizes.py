@@ -1,6 +1,6 @@
 """How many bytes values take on the wire, for whole columns at a time.
 
-`codec_fast` uses this to see that ptars has read every byte of a message: ptars skips a field of another wire type, or
+By this the decoder sees that ptars has read every byte of a message: ptars skips a field of another wire type, or
 damage below the root, in silence, and then the bytes of what it did read are fewer than those of the message.
 """
 
@@ -27,30 +27,33 @@ _FIXED: Final = {
     F.TYPE_SFIXED64: 8,
     F.TYPE_DOUBLE: 8,
 }
+_ZIG_ZAG: Final[dict[int, tuple[npt.DTypeLike, npt.DTypeLike]]] = {
+    F.TYPE_SINT32: (np.int32, np.uint32),
+    F.TYPE_SINT64: (np.int64, np.uint64),
+}
 _NEGATIVE_SLACK: Final = 5
 
 
 def tag_size(number: int) -> int:
-    """Bytes of the tag of a field."""
+    """Return the bytes of the tag of a field."""
     return 1 if number < 1 << 4 else 2 if number < 1 << 11 else 3 if number < 1 << 18 else 4 if number < 1 << 25 else 5
 
 
 def varint_sizes(values: npt.NDArray[Any]) -> Ints:
-    """Bytes of each number, as the shortest varint; numbers of a signed type must not be negative."""
-    found = np.ones(len(values), dtype=np.int64)
+    """Return the bytes of each number, as the shortest varint; numbers of a signed type must not be negative."""
+    sizes = np.ones(len(values), dtype=np.int64)
     if len(values) == 0:
-        return found
+        return sizes
     unsigned = values.astype(np.uint64, copy=False)
     largest = int(unsigned.max())
-    bits = 7
-    while bits < 64 and largest >> bits:  # noqa: PLR2004 - bits of a number
-        found += unsigned >= np.uint64(1 << bits)
-        bits += 7
-    return found
+    for bits in range(7, 64, 7):
+        if largest >> bits:
+            sizes += unsigned >= np.uint64(1 << bits)
+    return sizes
 
 
 def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The values of an array without offset, also those below NULL."""
+    """Return the values of an array without offset, also those below NULL."""
     data = array.buffers()[1]
     if data is None:
         return np.zeros(len(array), dtype=dtype)
@@ -58,7 +61,7 @@ def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def offsets(array: pa.Array) -> npt.NDArray[np.int32]:
-    """The offsets of strings, bytes, lists or maps, in an array without offset."""
+    """Return the offsets of strings, bytes, lists or maps, in an array without offset."""
     data = array.buffers()[1]
     if data is None or data.size == 0:
         return np.zeros(len(array) + 1, dtype=np.int32)
@@ -66,17 +69,14 @@ def offsets(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def sums(values: npt.NDArray[Any], bounds: npt.NDArray[np.int32]) -> Ints:
-    """The sum of the values of each list."""
-    total = np.zeros(len(values) + 1, dtype=np.int64)
+    """Return the sum of the values of each list."""
+    total: Ints = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=total[1:])
-    found: Ints = total[bounds[1:]] - total[bounds[:-1]]
-    return found
+    return total[bounds[1:]] - total[bounds[:-1]]
 
 
-def payload_sizes(  # noqa: PLR0911 - one for each kind
-    proto_type: int, array: pa.Array
-) -> tuple[Ints | int, Ints | None]:
-    """Bytes of each value without its tag, and how many of them another writer may have spared.
+def payload_sizes(proto_type: int, array: pa.Array) -> tuple[Ints | int, Ints | None]:
+    """Return the bytes of each value without its tag, and how many of them another writer may have spared.
 
     Only a negative int32 or enum has two forms: ten bytes, as all write it, or five.
     """
@@ -90,14 +90,10 @@ def payload_sizes(  # noqa: PLR0911 - one for each kind
         values = numbers(array, np.int32)
         if len(values) == 0 or values.min() >= 0:
             return varint_sizes(values), None
-        negative = values < 0
-        return varint_sizes(values.astype(np.int64).view(np.uint64)), negative * np.int64(_NEGATIVE_SLACK)
-    if proto_type == F.TYPE_SINT32:
-        signed = numbers(array, np.int32)
-        return varint_sizes(((signed << 1) ^ (signed >> 31)).view(np.uint32)), None
-    if proto_type == F.TYPE_SINT64:
-        wide = numbers(array, np.int64)
-        return varint_sizes(((wide << 1) ^ (wide >> 63)).view(np.uint64)), None
-    if proto_type == F.TYPE_UINT32:
-        return varint_sizes(numbers(array, np.uint32)), None
-    return varint_sizes(numbers(array, np.uint64)), None
+        slack = (values < 0) * np.int64(_NEGATIVE_SLACK)
+        return varint_sizes(values.astype(np.int64).view(np.uint64)), slack
+    if proto_type in _ZIG_ZAG:
+        signed, unsigned = _ZIG_ZAG[proto_type]
+        values = numbers(array, signed)
+        return varint_sizes(((values << 1) ^ (values >> (8 * values.itemsize - 1))).view(unsigned)), None
+    return varint_sizes(numbers(array, np.uint32 if proto_type == F.TYPE_UINT32 else np.uint64)), None
