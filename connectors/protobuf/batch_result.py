@@ -24,12 +24,7 @@ class BadRowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded batch.
-
-    Attributes:
-        values: one struct a row; NULL where the input is NULL and where it could not be read.
-        errors: the rows that could not be read, with the reason.
-    """
+    """A decoded batch: a struct a row, NULL where the input is or could not be read, and the reasons by row."""
 
     values: pa.StructArray
     errors: dict[int, str] = field(default_factory=dict)

@@ -10,9 +10,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["bitmap", "list_array", "map_array", "masked", "offsets_of", "struct_array", "validity_of"]
+__all__ = [
+    "bitmap",
+    "list_array",
+    "map_array",
+    "masked",
+    "numbers",
+    "offsets",
+    "offsets_of",
+    "struct_array",
+    "validity_of",
+]
 
 
 def bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
@@ -68,3 +79,19 @@ def map_array(kind: pa.MapType, offsets: np.ndarray[Any, Any], keys: pa.Array, i
     return pa.Array.from_buffers(
         kind, len(offsets) - 1, [None, pa.py_buffer(np.ascontiguousarray(offsets))], children=[entries]
     )
+
+
+def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the values of an array without offset, also those below NULL."""
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros(len(array), dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=len(array))
+
+
+def offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Return the offsets of strings, bytes, lists or maps, in an array without offset."""
+    data = array.buffers()[1]
+    if data is None or data.size == 0:
+        return np.zeros(len(array) + 1, dtype=np.int32)
+    return np.frombuffer(data, dtype=np.int32, count=len(array) + 1)

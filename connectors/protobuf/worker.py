@@ -110,16 +110,7 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DecodeCall:
-    """One `from_protobuf`.
-
-    Attributes:
-        descriptors: the descriptor set.
-        message: the full name of the message.
-        options: the options.
-        fields: the columns to return; None for all.
-        engine: AUTO, FAST or PYTHON.
-        registry: where the writers' schemas are; None for no registry.
-    """
+    """One `from_protobuf`: of a message by its full name, and of all columns unless `fields` names some."""
 
     descriptors: bytes
     message: str
@@ -192,10 +183,7 @@ class _Projected:
 
 @dataclass(frozen=True, slots=True)
 class EncodeCall:
-    """One `to_protobuf`.
-
-    Attributes as in `DecodeCall`, and ``frame``: the schema id and the message indexes of its Confluent frames.
-    """
+    """One `to_protobuf`; `frame` is the schema id and the message indexes of its Confluent frames."""
 
     descriptors: bytes
     message: str

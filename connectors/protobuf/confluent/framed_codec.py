@@ -144,7 +144,7 @@ class FramedDecoder:
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`.
+        """See `Decoder.decode`.
 
         Raises:
             ServiceUnavailableError: the registry does not answer: that is no fault of a row.

@@ -44,15 +44,10 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """A schema with its id (-1 where only its GUID is known).
-
-    Attributes:
-        schema_id: the id.
-        files: its descriptor set, with all that it imports.
-        main: the name of its own file in the set.
-    """
+    """A schema: a descriptor set with all that it imports, and the name of its own file in that."""
 
     schema_id: int
+    """-1 where only its GUID is known."""
     files: bytes
     main: str
 
@@ -96,8 +91,7 @@ class Registry:
         Args:
             ids: the ids and GUIDs, in the order in which to ask for them.
             most_failures: how many may fail before no further one is asked for.
-            patience: for how many seconds to ask again for those that the registry fails to answer for; None for
-                `retry.timeout`.
+            patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
 
         Raises:
             ConnectorError: as `RegistryClient.get`, for what is wrong with the registry and not with one schema.

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.protobuf.batch_result import BadRowError
-from connectors.protobuf.ptars.sizes import offsets
+from connectors.protobuf.columns import offsets
 
 __all__ = ["HEADERS", "Frames", "SchemaKey", "frame_prefix", "read_frames", "read_prefix"]
 
@@ -45,13 +45,7 @@ class SchemaKey:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The frames of a batch.
-
-    Attributes:
-        messages: what stands in them; NULL where the input is NULL or the frame cannot be read.
-        keys: for each row its schema; None where there is no message.
-        errors: the rows whose frame cannot be read, with the reason.
-    """
+    """The frames of a batch: messages (NULL without one), their schemas, and why a row's frame cannot be read."""
 
     messages: pa.BinaryArray
     keys: list[SchemaKey | None]

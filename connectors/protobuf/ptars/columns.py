@@ -1,4 +1,8 @@
-"""The columns that Spark expects, made of what ptars read, with the bytes that they took on the wire."""
+"""The columns that Spark expects, made of what ptars read, with the bytes that they took on the wire.
+
+By these the decoder sees that ptars has read every byte of a message: ptars skips a field of another wire type, or
+damage below the root, in silence, and then the bytes of what it did read are fewer than those of the message.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.columns import list_array, map_array, masked, struct_array, validity_of
-from connectors.protobuf.ptars.sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
+from connectors.protobuf.columns import list_array, map_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.decoder import lenient_text
@@ -21,9 +24,24 @@ from connectors.protobuf.upb.decoder import lenient_text
 __all__ = ["Part", "doubtful", "message_part"]
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 F: Final = FieldDescriptor
 _BITS: Final[dict[int, npt.DTypeLike]] = {8: np.uint8, 32: np.uint32, 64: np.uint64}
+_FIXED: Final = {
+    F.TYPE_BOOL: 1,
+    F.TYPE_FIXED32: 4,
+    F.TYPE_SFIXED32: 4,
+    F.TYPE_FLOAT: 4,
+    F.TYPE_FIXED64: 8,
+    F.TYPE_SFIXED64: 8,
+    F.TYPE_DOUBLE: 8,
+}
+_ZIG_ZAG: Final[dict[int, tuple[npt.DTypeLike, npt.DTypeLike]]] = {
+    F.TYPE_SINT32: (np.int32, np.uint32),
+    F.TYPE_SINT64: (np.int64, np.uint64),
+}
+_NEGATIVE_SLACK: Final = 5
 _MICROS: Final = 1_000_000
 _LARGEST_SECONDS: Final = 2**63 // _MICROS - 3000  # with any nanos within 64 bits of microseconds
 
@@ -93,7 +111,7 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
     wrong = None if part.wrong is None else part.wrong & known
     if field.required and not known.all():
         wrong = _either(wrong, ~known)
-    size = np.where(known, tag_size(field.number) + varint_sizes(part.size) + part.size, 0)
+    size = np.where(known, _tag_size(field.number) + _varint_sizes(part.size) + part.size, 0)
     return Part(masked(part.array, valid), size, _prefixed(part), wrong)
 
 
@@ -131,8 +149,8 @@ def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
     else:
         known = _not_zero(raw)
         valid = np.ones(len(raw), dtype=np.bool_) if field.emit_zero else known
-    payload, slack = payload_sizes(field.proto_type, raw)
-    size = np.where(known, tag_size(field.number) + payload, 0)
+    payload, slack = _payload_sizes(field.proto_type, raw)
+    size = np.where(known, _tag_size(field.number) + payload, 0)
     slack = None if slack is None else np.where(known, slack, 0)
     array, wrong = _converted(field, raw)
     wrong = None if wrong is None else wrong & known
@@ -198,26 +216,26 @@ def _list(field: FieldPlan, raw: pa.Array) -> Part:
     bounds = offsets(raw)
     values = raw.values
     count = np.diff(bounds).astype(np.int64)
-    tag = tag_size(field.number)
+    tag = _tag_size(field.number)
     if field.is_scalar:
-        payload, spared = payload_sizes(field.proto_type, values)
-        content = count * payload if isinstance(payload, int) else sums(payload, bounds)
-        slack = None if spared is None else sums(spared, bounds)
+        payload, spared = _payload_sizes(field.proto_type, values)
+        content = count * payload if isinstance(payload, int) else _sums(payload, bounds)
+        slack = None if spared is None else _sums(spared, bounds)
         one_by_one = count * tag + content
         if field.proto_type in {F.TYPE_STRING, F.TYPE_BYTES}:
             size = one_by_one
         else:
-            packed = np.where(count > 0, tag + varint_sizes(content) + content, 0)
+            packed = np.where(count > 0, tag + _varint_sizes(content) + content, 0)
             size = packed if field.packed else one_by_one
             slack = _plus(slack, np.maximum(size - np.minimum(packed, one_by_one), 0))
         array, wrong = _converted(field, values)
     else:
         part = _values(field, values)
-        size = sums(tag + varint_sizes(part.size) + part.size, bounds)
+        size = _sums(tag + _varint_sizes(part.size) + part.size, bounds)
         spared = _prefixed(part)
-        slack = None if spared is None else sums(spared, bounds)
+        slack = None if spared is None else _sums(spared, bounds)
         array, wrong = part.array, part.wrong
-    wrong = None if wrong is None else sums(wrong, bounds) > 0
+    wrong = None if wrong is None else _sums(wrong, bounds) > 0
     return Part(list_array(field.arrow_type, bounds, array), size, slack, wrong)
 
 
@@ -225,21 +243,21 @@ def _map(field: FieldPlan, raw: pa.MapArray) -> Part:
     bounds = offsets(raw)
     parts = [_entry(child, column) for child, column in zip(field.children, (raw.keys, raw.items), strict=True)]
     content = parts[0].size + parts[1].size
-    size = sums(tag_size(field.number) + varint_sizes(content) + content, bounds)
+    size = _sums(_tag_size(field.number) + _varint_sizes(content) + content, bounds)
     slack = _prefixed(Part(raw, content, _plus(parts[0].slack, parts[1].slack)))
     wrong = _either(parts[0].wrong, parts[1].wrong)
     return Part(
         map_array(field.arrow_type, bounds, parts[0].array, parts[1].array),
         size,
-        None if slack is None else sums(slack, bounds),
-        None if wrong is None else sums(wrong, bounds) > 0,
+        None if slack is None else _sums(slack, bounds),
+        None if wrong is None else _sums(wrong, bounds) > 0,
     )
 
 
 def _entry(field: FieldPlan, raw: pa.Array) -> Part:
     """Return keys or values of a map: never NULL. All but a few write them also when they are zero."""
     if field.is_scalar:
-        payload, slack = payload_sizes(field.proto_type, raw)
+        payload, slack = _payload_sizes(field.proto_type, raw)
         size = np.zeros(len(raw), dtype=np.int64) + payload + 1
         zero = ~_not_zero(raw)
         if zero.any():
@@ -247,7 +265,7 @@ def _entry(field: FieldPlan, raw: pa.Array) -> Part:
         array, wrong = _converted(field, raw)
         return Part(array, size, slack, wrong)
     part = _values(field, raw)
-    size = np.where(validity_of(raw), 1 + varint_sizes(part.size) + part.size, 0)
+    size = np.where(validity_of(raw), 1 + _varint_sizes(part.size) + part.size, 0)
     return Part(part.array, size, _prefixed(part), part.wrong)
 
 
@@ -255,7 +273,7 @@ def _prefixed(part: Part) -> Ints | None:
     """Return the slack of messages with lengths before them: a shorter one may spare a byte of its length too."""
     if part.slack is None:
         return None
-    return part.slack + varint_sizes(part.size) - varint_sizes(part.size - part.slack)
+    return part.slack + _varint_sizes(part.size) - _varint_sizes(part.size - part.slack)
 
 
 def _not_zero(raw: pa.Array) -> Bools:
@@ -289,3 +307,52 @@ def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
     if part.slack is not None:
         doubts |= part.slack > 1
     return doubts
+
+
+def _tag_size(number: int) -> int:
+    """Return the bytes of the tag of a field."""
+    return 1 if number < 1 << 4 else 2 if number < 1 << 11 else 3 if number < 1 << 18 else 4 if number < 1 << 25 else 5
+
+
+def _varint_sizes(values: npt.NDArray[Any]) -> Ints:
+    """Return the bytes of each number, as the shortest varint; numbers of a signed type must not be negative."""
+    sizes = np.ones(len(values), dtype=np.int64)
+    if len(values) == 0:
+        return sizes
+    unsigned = values.astype(np.uint64, copy=False)
+    largest = int(unsigned.max())
+    for bits in range(7, 64, 7):
+        if largest >> bits:
+            sizes += unsigned >= np.uint64(1 << bits)
+    return sizes
+
+
+def _sums(values: npt.NDArray[Any], bounds: npt.NDArray[np.int32]) -> Ints:
+    """Return the sum of the values of each list."""
+    total: Ints = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=total[1:])
+    return total[bounds[1:]] - total[bounds[:-1]]
+
+
+def _payload_sizes(proto_type: int, array: pa.Array) -> tuple[Ints | int, Ints | None]:
+    """Return the bytes of each value without its tag, and how many of them another writer may have spared.
+
+    Only a negative int32 or enum has two forms: ten bytes, as all write it, or five.
+    """
+    fixed = _FIXED.get(proto_type)
+    if fixed is not None:
+        return fixed, None
+    if proto_type in {F.TYPE_STRING, F.TYPE_BYTES}:
+        lengths = np.diff(offsets(array)).astype(np.int64)
+        return lengths + _varint_sizes(lengths), None
+    if proto_type in {F.TYPE_INT32, F.TYPE_ENUM}:
+        values = numbers(array, np.int32)
+        if len(values) == 0 or values.min() >= 0:
+            return _varint_sizes(values), None
+        slack = (values < 0) * np.int64(_NEGATIVE_SLACK)
+        return _varint_sizes(values.astype(np.int64).view(np.uint64)), slack
+    if proto_type in _ZIG_ZAG:
+        signed, unsigned = _ZIG_ZAG[proto_type]
+        values = numbers(array, signed)
+        return _varint_sizes(((values << 1) ^ (values >> (8 * values.itemsize - 1))).view(unsigned)), None
+    return _varint_sizes(numbers(array, np.uint32 if proto_type == F.TYPE_UINT32 else np.uint64)), None

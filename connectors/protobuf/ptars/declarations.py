@@ -98,13 +98,8 @@ class _Builder:
 def ptars_handler(fields: Sequence[FieldPlan], *, upcast: bool) -> Any:
     """Return the handler of ptars for a message with these fields.
 
-    Args:
-        fields: the fields; none for a handler that only walks over the fields of the root: it fails, at little cost,
-            for what has no tags.
-        upcast: whether uint32 and uint64 stay unsigned.
-
-    Raises:
-        ImportError: ptars is not installed.
+    Without any field it only walks over the fields of the root: it fails, at little cost, for what has no tags. With
+    `upcast`, uint32 and uint64 stay unsigned. Raises ImportError where ptars is not installed.
     """
     from ptars import HandlerPool, PtarsConfig  # noqa: PLC0415 - optional
 

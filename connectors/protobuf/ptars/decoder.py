@@ -24,10 +24,9 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.protobuf.batch_result import Decoded
-from connectors.protobuf.columns import bitmap, struct_array, validity_of
+from connectors.protobuf.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
 from connectors.protobuf.ptars.declarations import ptars_handler
-from connectors.protobuf.ptars.sizes import offsets
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
 from connectors.protobuf.upb.decoder import PlainDecoder
 

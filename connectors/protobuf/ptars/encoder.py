@@ -21,10 +21,9 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.pool import Cache
-from connectors.protobuf.columns import bitmap, list_array, masked, struct_array, validity_of
+from connectors.protobuf.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
-from connectors.protobuf.ptars.sizes import numbers, offsets
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
 from connectors.protobuf.upb.encoder import TYPES, PlainEncoder
 
@@ -70,7 +69,7 @@ class FastEncoder:
         self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
+        """See `Encoder.encode`."""
         kind = structs.type
         writer = self._writers.get(kind, lambda: _writer(self._plain.plan(kind)))
         if writer is None or len(structs) == 0:

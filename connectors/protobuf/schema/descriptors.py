@@ -188,14 +188,10 @@ class EnumPlan:
 
 
 class Schema:
-    """A descriptor set in a private pool, with what a pool does not say.
-
-    Args:
-        data: a serialized FileDescriptorSet, with its imports.
+    """A serialized descriptor set in a private pool, with what a pool does not say.
 
     Raises:
-        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR, or PROTOBUF_DEPENDENCY_NOT_FOUND for one that was
-            built without its imports.
+        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR, or PROTOBUF_DEPENDENCY_NOT_FOUND without its imports.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -21,7 +21,7 @@ from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, 
 __all__ = ["AnyPrinter"]
 
 # Gson escapes these, so that JSON can stand in HTML; they only occur inside of strings.
-_ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&='\u2028\u2029"}
+_ESCAPED: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
 _CALLED: Final = {"DESCRIPTOR", "ListFields", "ParseFromString"}
 _PLAIN: Final = (1e-3, 1e7)  # between these Java writes a double without an exponent
 
@@ -40,12 +40,7 @@ class _JavaFloat(float):
 
 
 class AnyPrinter:
-    """Prints the Any messages of one descriptor set.
-
-    Args:
-        schema: the descriptor set; all types that stand in an Any must be in it.
-        enums_as_ints: print enums as numbers.
-    """
+    """Prints Any messages whose types are in one descriptor set."""
 
     def __init__(self, schema: Schema, *, enums_as_ints: bool) -> None:
         self._schema = schema
@@ -54,15 +49,15 @@ class AnyPrinter:
 
     @cached_property
     def _pool(self) -> DescriptorPool:
-        """The pool by which json_format prints: JSON names are proto names, as Java prints them here.
+        """Return the pool by which json_format prints: JSON names are proto names, as Java prints them here.
 
         A field with the name of something that json_format calls on a message would hide it, and has another name.
         """
         files = FileDescriptorSet.FromString(self._schema.files.SerializeToString())
-        todo = [message for file in files.file for message in file.message_type]
-        while todo:
-            message = todo.pop()
-            todo += message.nested_type
+        pending = [message for file in files.file for message in file.message_type]
+        while pending:
+            message = pending.pop()
+            pending += message.nested_type
             for field in message.field:
                 field.json_name = field.name
                 if field.name in _CALLED:
@@ -70,7 +65,7 @@ class AnyPrinter:
         return pool_of(files)
 
     def text(self, message: Message) -> str:
-        """The JSON of an Any in its wire form.
+        """Return the JSON of an Any in its wire form.
 
         Raises:
             BadRowError: its type is not in the descriptor set, or its bytes are not of that type.
@@ -78,11 +73,11 @@ class AnyPrinter:
         value = any_pb2.Any()
         try:
             value.ParseFromString(message.SerializeToString())
-            made = json_format.MessageToDict(
+            printed = json_format.MessageToDict(
                 value, use_integers_for_enums=self._enums_as_ints, descriptor_pool=self._pool
             )
             self._check(value.type_url, value.value)
-            return _dump(made)
+            return _dump(printed)
         except MemoryError:
             raise
         except Exception as error:
@@ -105,7 +100,7 @@ class AnyPrinter:
 
 
 def _dump(value: Any) -> str:
-    """JSON without white space, with doubles as Java prints them."""
+    """Return JSON without white space, with doubles as Java prints them."""
     match value:
         case dict():
             return "{" + ",".join(f"{_dump(str(key))}:{_dump(item)}" for key, item in value.items()) + "}"

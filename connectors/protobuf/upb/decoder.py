@@ -78,14 +78,7 @@ def _absent(field: FieldPlan) -> Any:
 
 
 class PlainDecoder:
-    """Decodes column by column.
-
-    Args:
-        plan: the plan.
-        wire: the wire form of the same message.
-        schema: its descriptor set, for what stands in an Any.
-        options: the options of the call.
-    """
+    """Decodes column by column; the plan and the wire form are those of one message."""
 
     def __init__(self, plan: MessagePlan, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
         self._plan = plan
@@ -97,9 +90,7 @@ class PlainDecoder:
     def parse(self, data: bytes, *, groups: bool = True) -> Message:
         """Parse a message, with the checks that Spark makes.
 
-        Args:
-            data: its bytes.
-            groups: whether to look into unknown groups for the field number 0, which upb does not.
+        `groups` says whether to look into unknown groups for the field number 0, which upb does not.
 
         Raises:
             BadRowError: the bytes are malformed, a required field is missing, or an unknown field has the number of a
@@ -114,7 +105,7 @@ class PlainDecoder:
             missing = ", ".join(self._wire.readable(path) for path in message.FindInitializationErrors())  # type: ignore[attr-defined]
             raise BadRowError(f"Message missing required fields: {missing}")
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
-            if unknown.field_number in self._wire.known:
+            if unknown.field_number in self._wire.numbers:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")
                 raise BadRowError(f"[PROTOBUF_FIELD_TYPE_MISMATCH] Type mismatch encountered for field: {name}")
             if unknown.wire_type == WIRE_GROUP:
@@ -135,7 +126,7 @@ class PlainDecoder:
         return True
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`."""
+        """See `Decoder.decode`."""
         parsed: list[Message | None] = []
         errors: dict[int, str] = {}
         for row, data in enumerate(messages.to_pylist()):
@@ -238,12 +229,7 @@ def _scalar_conversion(field: FieldPlan) -> Convert | None:
 
 
 class RowDecoder:
-    """Decodes row by row: Arrow makes all columns of the dictionaries in one call.
-
-    Args:
-        plan: the plan; not that of an empty message.
-        plain: the decoder by columns of the same plan, which parses.
-    """
+    """Decodes row by row: Arrow makes all columns of the dictionaries in one call. Not for an empty message."""
 
     def __init__(self, plan: MessagePlan, plain: PlainDecoder) -> None:
         self._type = plan.arrow_type
@@ -252,7 +238,7 @@ class RowDecoder:
         self._row = self._message(plan.fields)
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`."""
+        """See `Decoder.decode`."""
         rows: list[dict[str, Any] | None] = []
         errors: dict[int, str] = {}
         for number, data in enumerate(messages.to_pylist()):
@@ -323,13 +309,7 @@ class RowDecoder:
 
 
 class AdaptiveDecoder:
-    """Decodes each batch by the decoder that is the fastest for its size.
-
-    Args:
-        plan: the plan; not that of an empty message.
-        plain: the decoder by columns of the same plan.
-        columns: builds the decoder for many rows, when they first come.
-    """
+    """Decodes each batch by the decoder that is the fastest for its size; `columns` builds that for many rows."""
 
     def __init__(self, plan: MessagePlan, plain: PlainDecoder, columns: Callable[[], Decoder]) -> None:
         self._few = RowDecoder(plan, plain)
@@ -340,7 +320,7 @@ class AdaptiveDecoder:
         self._most_bytes = count * _MOST_BYTES if repeats else None
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`."""
+        """See `Decoder.decode`."""
         return self.chosen(messages).decode(messages)
 
     def chosen(self, messages: pa.Array) -> Decoder:

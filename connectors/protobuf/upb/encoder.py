@@ -51,14 +51,7 @@ class Encoder(Protocol):
 
 
 class PlainEncoder:
-    """Encodes column by column.
-
-    Args:
-        root: the message.
-        wire: its wire form.
-        schema: its descriptor set.
-        options: the options of the call.
-    """
+    """Encodes column by column."""
 
     def __init__(self, root: MessageType, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
         self._root, self._wire, self._schema, self._options = root, wire, schema, options
@@ -77,11 +70,7 @@ class PlainEncoder:
         return pa.array([None if message is None else self.bytes_of(message) for message in messages], pa.binary())
 
     def bytes_of(self, message: Message) -> bytes:
-        """Serialize a message.
-
-        Raises:
-            ProtobufDataError: PROTOBUF_REQUIRED_FIELD_NULL.
-        """
+        """Serialize a message; raises ProtobufDataError (PROTOBUF_REQUIRED_FIELD_NULL) if it is not complete."""
         try:
             return message.SerializeToString(deterministic=True)
         except EncodeError as error:
@@ -259,11 +248,7 @@ def _null_of(field: FieldPlan) -> Any:
 
 
 class RowEncoder:
-    """Encodes row by row.
-
-    Args:
-        plain: the encoder by columns of the same call. It gets what raises, so that errors are its own.
-    """
+    """Encodes row by row; `plain` gets the batches that raise, so that errors are its own."""
 
     def __init__(self, plain: PlainEncoder) -> None:
         self._plain = plain
@@ -449,12 +434,7 @@ def _time(field: FieldPlan) -> Write:
 
 
 class AdaptiveEncoder:
-    """Encodes each batch by the encoder that is the fastest for its size.
-
-    Args:
-        plain: the encoder by columns of a call.
-        columns: the encoder for many rows.
-    """
+    """Encodes each batch by the encoder that is the fastest for its size; `columns` is that for many rows."""
 
     def __init__(self, plain: PlainEncoder, columns: Encoder) -> None:
         self._few = RowEncoder(plain)
