@@ -25,7 +25,7 @@ from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFo
 from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import FastEncoder
 from connectors.protobuf.schema.descriptors import Schema
-from connectors.protobuf.schema.plan import MessagePlan, compile_plan, select_fields
+from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.declarations import WireForm
 from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
 from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, PlainEncoder
@@ -126,7 +126,16 @@ class DecodeCall:
             decoded = self.decoder.decode(column)
         else:
             decoded = self.framed.decode(column, headers)
+        if self.fields is not None:
+            decoded = self._selected(decoded, self.fields)
         return present(decoded, column, self.options, self.message)
+
+    @staticmethod
+    def _selected(decoded: Decoded, names: tuple[str, ...]) -> Decoded:
+        values = decoded.values
+        kind = pa.struct([values.type.field(name) for name in dict.fromkeys(names)])
+        columns = [values.field(field.name) for field in kind]
+        return Decoded(struct_array(kind, columns, len(values), bitmap(validity_of(values))), decoded.errors)
 
     @property
     def decoder(self) -> Decoder:
@@ -162,23 +171,7 @@ class DecodeCall:
             return plain
 
         adaptive = self.engine is Engine.AUTO and plan.fields
-        decoder = AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
-        return decoder if self.fields is None else _Projected(decoder, select_fields(plan, self.fields))
-
-
-class _Projected:
-    """A decoder of which only some columns are needed."""
-
-    def __init__(self, decoder: Decoder, plan: MessagePlan) -> None:
-        self._decoder = decoder
-        self._type = plan.arrow_type
-
-    def decode(self, messages: pa.Array) -> Decoded:
-        """See `Decoder.decode`."""
-        whole = self._decoder.decode(messages)
-        columns = [whole.values.field(field.name) for field in self._type]
-        valid = bitmap(validity_of(whole.values))
-        return Decoded(struct_array(self._type, columns, len(messages), valid), whole.errors)
+        return AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
 
 
 @dataclass(frozen=True, slots=True)

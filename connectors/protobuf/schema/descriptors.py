@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -129,34 +130,23 @@ def _other_content(data: bytes) -> str:
     return name and f"it is one FileDescriptorProto, {name}, and not a set of them"
 
 
-def _imports_first(files: Iterable[FileDescriptorProto]) -> Iterator[FileDescriptorProto]:
+def _imports_first(files: Iterable[FileDescriptorProto]) -> list[FileDescriptorProto]:
     by_name = {file.name: file for file in files}
-    done: set[str] = set()
-    begun: set[str] = set()
-    for root in by_name:
-        stack = [(root, False)]
-        while stack:
-            name, imported = stack.pop()
-            if name in done:
-                continue
-            if imported:
-                done.add(name)
-                yield by_name[name]
-                continue
-            if name in begun:
-                raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=f"{name} imports itself, or in a circle")
-            begun.add(name)
-            stack.append((name, True))
-            for dependency in by_name[name].dependency:
-                if dependency not in by_name:
-                    raise analysis_error(
-                        "PROTOBUF_DEPENDENCY_NOT_FOUND",
-                        dependencyName=dependency,
-                        where=f"imported by {name}",
-                        action=_INCLUDE_IMPORTS,
-                    )
-                if dependency not in done:
-                    stack.append((dependency, False))
+    for file in by_name.values():
+        for dependency in file.dependency:
+            if dependency not in by_name:
+                raise analysis_error(
+                    "PROTOBUF_DEPENDENCY_NOT_FOUND",
+                    dependencyName=dependency,
+                    where=f"imported by {file.name}",
+                    action=_INCLUDE_IMPORTS,
+                )
+    try:
+        order = TopologicalSorter({name: file.dependency for name, file in by_name.items()}).static_order()
+        return [by_name[name] for name in order]
+    except CycleError as error:
+        where = f"{error.args[1][0]} imports itself, or in a circle"
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
 
 
 def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
