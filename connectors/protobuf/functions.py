@@ -146,11 +146,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
     if registry is not None:
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
-    source = messageName, descFilePath, binaryDescriptorSet, messageClass
-    if registry is not None and _is_by_subject(*source):
-        descriptors, message, _ = _from_registry(registry, messageName)
-    else:
-        descriptors, message = _resolve(*source)
+    descriptors, message, _ = _locate(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
     schema = schema_of(descriptors)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
     _log_engine("from_protobuf", message, chosen, unsupported(plan))
@@ -308,9 +304,17 @@ def _resolve(
     return descriptors, schema_of(descriptors).find(name).full_name
 
 
-def _is_by_subject(name: MessageName, *others: object) -> bool:
-    """Return whether nothing but a registry's subject says what the message is; a name only picks one of its own."""
-    return not isinstance(name, type) and all(argument is None for argument in others)
+def _locate(
+    registry: RegistryOptions | None,
+    name: MessageName,
+    path: str | None,
+    data: bytes | bytearray | None,
+    message_class: type[Message] | None,
+) -> tuple[bytes, str, RegisteredSchema | None]:
+    """Return descriptor set and full name, and the schema of the registry's subject if only that says what they are."""
+    if registry is None or isinstance(name, type) or (path, data, message_class) != (None, None, None):
+        return *_resolve(name, path, data, message_class), None
+    return _from_registry(registry, name)
 
 
 def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
@@ -327,28 +331,19 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
     return registered.files, message.full_name, registered
 
 
-def _written(
-    registry: RegistryOptions | None,
-    name: MessageName,
-    path: str | None,
-    data: bytes | bytearray | None,
-    message_class: type[Message] | None,
-) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
+def _written(registry: RegistryOptions | None, *source: Any) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
     """Return descriptor set, full name, and for a frame the schema id and the message indexes.
 
     A registry is asked once: a version that is registered meanwhile must not lend its id to messages of another.
     """
+    descriptors, message, registered = _locate(registry, *source)
     if registry is None:
-        return *_resolve(name, path, data, message_class), None
-    if _is_by_subject(name, path, data, message_class):
-        descriptors, message, registered = _from_registry(registry, name)
-    else:
-        descriptors, message = _resolve(name, path, data, message_class)
-        registered = _from_registry(registry, message)[2]
+        return descriptors, message, None
+    registered = registered or _from_registry(registry, message)[2]
     return descriptors, message, (registered.schema_id, indexes_of(registered, message))
 
 
-def _engine(function: str, asked: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
+def _engine(function: str, wanted: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
     """Return the engine of a call.
 
     Raises:
@@ -356,11 +351,11 @@ def _engine(function: str, asked: str, options: Mapping[str, str] | None, *, own
             PROTOBUF_ENGINE for jvm with what Spark's function has not.
     """
     try:
-        engine = Engine(str(asked).lower())
+        engine = Engine(str(wanted).lower())
     except ValueError:
         raise ProtobufAnalysisError(
             "PROTOBUF_ENGINE",
-            f"The engine cannot be {asked!r}",
+            f"The engine cannot be {wanted!r}",
             "from_protobuf and to_protobuf",
             f"Give {', '.join(Engine)}.",
         ) from None

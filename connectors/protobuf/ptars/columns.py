@@ -72,7 +72,7 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
     arrays = []
     oneofs: dict[int, Ints] = {}
     declared = (*fields, *plan.dropped)
-    for field, column in zip(declared, by_number(declared, columns), strict=True):
+    for field, column in zip(declared, _by_number(declared, columns), strict=True):
         if field.kind is not Kind.DROPPED:
             part = _column(field, column)
             arrays.append(part.array)
@@ -82,15 +82,15 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
         elif field.required:
             wrong = _either(wrong, ~validity_of(column))
         if field.oneof is not None:
-            known = validity_of(column).astype(np.int64)
-            oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + known
+            present = validity_of(column).astype(np.int64)
+            oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + present
     for count in oneofs.values():
         if count.max(initial=0) > 1:
             wrong = _either(wrong, count > 1)
     return Part(struct_array(kind, arrays, length), size, slack, wrong)
 
 
-def by_number(fields: Sequence[FieldPlan], columns: Sequence[pa.Array]) -> list[pa.Array]:
+def _by_number(fields: Sequence[FieldPlan], columns: Sequence[pa.Array]) -> list[pa.Array]:
     """Return the columns of ptars, which come in the order of the numbers, in the order of the fields."""
     places = {number: place for place, number in enumerate(sorted(field.number for field in fields))}
     return [columns[places[field.number]] for field in fields]
@@ -103,25 +103,24 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
         return _list(field, raw)
     if field.is_scalar:
         return _scalar(field, raw)
-    known = validity_of(raw)
+    present = validity_of(raw)
     part = _values(field, raw)
-    valid = known
+    valid = present
     if field.kind is Kind.WRAPPER and part.array.null_count:
-        valid = known & validity_of(part.array)
-    wrong = None if part.wrong is None else part.wrong & known
-    if field.required and not known.all():
-        wrong = _either(wrong, ~known)
-    size = np.where(known, _tag_size(field.number) + _varint_sizes(part.size) + part.size, 0)
+        valid = present & validity_of(part.array)
+    wrong = None if part.wrong is None else part.wrong & present
+    if field.required and not present.all():
+        wrong = _either(wrong, ~present)
+    size = np.where(present, _tag_size(field.number) + _varint_sizes(part.size) + part.size, 0)
     return Part(masked(part.array, valid), size, _prefixed(part), wrong)
 
 
 def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
     """Return messages, each present, as values; `size` is that of their content."""
     parts = [raw.field(index) for index in range(raw.type.num_fields)]
-    if field.kind is not Kind.MESSAGE:
-        parts = by_number(field.children, parts)
     if field.kind is Kind.MESSAGE:
         return message_part(field, parts, field.value_arrow, len(raw))
+    parts = _by_number(field.children, parts)
     if field.kind is Kind.WRAPPER:
         return _scalar(field.children[0], parts[0])
     size = np.zeros(len(raw), dtype=np.int64)
@@ -144,21 +143,21 @@ def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
 def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
     """Return a singular scalar: NULL where it is absent, and where it is zero and that means absent."""
     if field.presence:
-        known = validity_of(raw)
-        valid = known
+        present = validity_of(raw)
+        valid = present
     else:
-        known = _not_zero(raw)
-        valid = np.ones(len(raw), dtype=np.bool_) if field.emit_zero else known
+        present = _not_zero(raw)
+        valid = np.ones(len(raw), dtype=np.bool_) if field.emit_zero else present
     payload, slack = _payload_sizes(field.proto_type, raw)
-    size = np.where(known, _tag_size(field.number) + payload, 0)
-    slack = None if slack is None else np.where(known, slack, 0)
+    size = np.where(present, _tag_size(field.number) + payload, 0)
+    slack = None if slack is None else np.where(present, slack, 0)
     array, wrong = _converted(field, raw)
-    wrong = None if wrong is None else wrong & known
+    wrong = None if wrong is None else wrong & present
     array = masked(array, valid)
     if field.default is not None and not valid.all():
         array = pc.fill_null(array, _default(field))
-    if field.required and not known.all():
-        wrong = _either(wrong, ~known)
+    if field.required and not present.all():
+        wrong = _either(wrong, ~present)
     return Part(array, size, slack, wrong)
 
 
@@ -181,7 +180,7 @@ def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]
         try:
             return raw.cast(pa.string()), None
         except pa.ArrowInvalid:
-            texts = [None if each is None else lenient_text(each) for each in raw.to_pylist()]
+            texts = [None if data is None else lenient_text(data) for data in raw.to_pylist()]
             return pa.array(texts, pa.string()), None
     if raw.type != field.value_arrow:
         return raw.cast(field.value_arrow), None
@@ -190,20 +189,20 @@ def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]
 
 def _enum(enum: EnumPlan, raw: pa.Array, *, text: bool) -> tuple[pa.Array, Bools | None]:
     values = numbers(raw, np.int32)
-    known = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
+    declared = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
     if len(values) == 0:
         return pa.array([], pa.string() if text else pa.int32()), None
-    if known[0] == 0 and known[-1] == len(known) - 1:
-        place, unknown = values, (values < 0) | (values >= len(known))
+    if declared[0] == 0 and declared[-1] == len(declared) - 1:
+        place, unknown = values, (values < 0) | (values >= len(declared))
     else:
-        place = np.minimum(np.searchsorted(known, values), len(known) - 1).astype(np.int32)
-        unknown = known[place] != values
-    strange = bool(unknown.any())
-    wrong = unknown if strange and enum.closed else None
+        place = np.minimum(np.searchsorted(declared, values), len(declared) - 1).astype(np.int32)
+        unknown = declared[place] != values
+    has_unknown = bool(unknown.any())
+    wrong = unknown if has_unknown and enum.closed else None
     if not text:
         return raw, wrong
-    names = [enum.names[int(number)] for number in known]
-    if strange:
+    names = [enum.names[int(number)] for number in declared]
+    if has_unknown:
         others, back = np.unique(values[unknown], return_inverse=True)
         place = place.copy()
         place[unknown] = len(names) + back

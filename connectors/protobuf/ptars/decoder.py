@@ -74,10 +74,10 @@ def unsupported(plan: MessagePlan) -> str:
     if not plan.fields:
         return "the message has no fields"
     count = 0
-    todo: list[Sequence[FieldPlan]] = [(*plan.fields, *plan.dropped)]
-    while todo:
+    pending: list[Sequence[FieldPlan]] = [(*plan.fields, *plan.dropped)]
+    while pending:
         count += 1
-        fields = todo.pop()
+        fields = pending.pop()
         for field in fields:
             if field.proto_type == FieldDescriptor.TYPE_GROUP:
                 return f"{field.name} is a group"
@@ -88,7 +88,7 @@ def unsupported(plan: MessagePlan) -> str:
             if field.number > _LARGEST_NUMBER:
                 return f"{field.name} has the number {field.number}, for which ptars would take much memory"
             if field.children:
-                todo.append((*field.children, *field.dropped))
+                pending.append((*field.children, *field.dropped))
     return "" if count <= _MOST_MESSAGES else f"it has {count} nested messages"
 
 

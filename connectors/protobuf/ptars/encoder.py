@@ -171,13 +171,13 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
         return _map(field, column, form)
     if field.shape is Shape.REPEATED:
         return _list(field, column, form)
-    known = validity_of(column)
+    present = validity_of(column)
     if not field.is_scalar:
-        if field.required and not (known | ~valid).all():
+        if field.required and not (present | ~valid).all():
             raise _NotFastError("a required message is NULL")
-        return _values(field, column, form, known)
+        return _values(field, column, form, present)
     array = _scalars(field, column, form)
-    if field.required and not known.all():
+    if field.required and not present.all():
         default = field.zero if field.default is None else field.upb_default
         if field.proto_type in UNSIGNED_BITS and not kinds.is_unsigned_integer(form):
             default = as_signed(default, UNSIGNED_BITS[field.proto_type])
@@ -185,16 +185,16 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
     if field.zero_is_absent and field.proto_type in _FLOATS:
         zero = numbers(array, _FLOATS[field.proto_type]) == 0
         if zero.any():
-            return masked(array, known & ~zero)
+            return masked(array, present & ~zero)
     return array
 
 
-def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, known: np.ndarray[Any, Any]) -> pa.StructArray:
+def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, present: np.ndarray[Any, Any]) -> pa.StructArray:
     parts = [form.field(index) for index in range(form.num_fields)]
     if field.kind is Kind.MESSAGE:
-        children = _message(field.children, column, known, parts)
+        children = _message(field.children, column, present, parts)
     elif field.kind is Kind.WRAPPER:
-        children = [_column(field.children[0], column, known, parts[0].type)]
+        children = [_column(field.children[0], column, present, parts[0].type)]
     else:
         unit = pa.timestamp("us", tz="UTC") if field.kind is Kind.TIMESTAMP else pa.duration("us")
         micros = numbers(column.cast(unit), np.int64)
@@ -208,7 +208,7 @@ def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, known: np.nda
         if first.number > second.number:
             children.reverse()
         children = [child.cast(part.type) for child, part in zip(children, parts, strict=True)]
-    return struct_array(form, children, len(column), bitmap(known))
+    return struct_array(form, children, len(column), bitmap(present))
 
 
 def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
@@ -217,12 +217,12 @@ def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     values = column.values
     if values.null_count:
         raise _NotFastError("a NULL in an array")
-    known = validity_of(column)
+    present = validity_of(column)
     if field.is_scalar:
         inner = _scalars(field, values, form.value_type)
     else:
         inner = _values(field, values, form.value_type, np.ones(len(values), dtype=np.bool_))
-    return list_array(form, offsets(column), inner, bitmap(known))
+    return list_array(form, offsets(column), inner, bitmap(present))
 
 
 def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
@@ -236,11 +236,10 @@ def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
             array = _scalars(part, values, kind)
             sides.append(pc.fill_null(array, pa.scalar(part.zero, kind)) if array.null_count else array)
         else:
-            known = validity_of(values)
-            made = _values(part, values, kind, known)
-            if not known.all():
+            present = validity_of(values)
+            if not present.all():
                 raise _NotFastError("a NULL message in a map")
-            sides.append(made)
+            sides.append(_values(part, values, kind, present))
     entries = struct_array(form.value_type, sides, len(column.keys))
     return list_array(form, offsets(column), entries, bitmap(validity_of(column)))
 
@@ -259,16 +258,16 @@ def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
         return column.view(pa.int32())
     if kinds.is_int64(kind) and field.proto_type == F.TYPE_UINT32:
         wide = numbers(column, np.int64)
-        known = validity_of(column)
-        if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[known].any():
+        present = validity_of(column)
+        if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[present].any():
             raise _NotFastError("out of the range of uint32")
-        return masked(pa.array(wide.astype(np.uint32).view(np.int32)), known)
+        return masked(pa.array(wide.astype(np.uint32).view(np.int32)), present)
     if kinds.is_decimal128(kind):
-        words = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
-        known = validity_of(column)
-        if words[known, 1].any():
+        halves = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
+        present = validity_of(column)
+        if halves[present, 1].any():
             raise _NotFastError("out of the range of uint64")
-        return masked(pa.array(np.ascontiguousarray(words[:, 0])), known)
+        return masked(pa.array(np.ascontiguousarray(halves[:, 0])), present)
     if kinds.is_unsigned_integer(form):
         form = pa.int32() if form.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
     return column if kind == form else column.cast(form)
@@ -276,10 +275,10 @@ def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
 
 def _enum(field: FieldPlan, column: pa.Array) -> pa.Array:
     assert field.enum is not None  # noqa: S101 - the kind says so
-    known = validity_of(column)
+    present = validity_of(column)
     if kinds.is_int32(column.type):
         listed = pa.array(list(field.enum.names), pa.int32())
-        if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~known))).as_py():
+        if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~present))).as_py():
             raise _NotFastError("an unknown number of an enum")
         return column
     names = pa.array(list(field.enum.numbers), pa.string())

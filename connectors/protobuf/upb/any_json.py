@@ -26,17 +26,15 @@ _CALLED: Final = {"DESCRIPTOR", "ListFields", "ParseFromString"}
 _PLAIN: Final = (1e-3, 1e7)  # between these Java writes a double without an exponent
 
 
-class _JavaFloat(float):
-    """A float that prints as Java's Double.toString does."""
-
-    def __repr__(self) -> str:
-        text = float.__repr__(self)
-        if not self or _PLAIN[0] <= abs(self) < _PLAIN[1]:
-            return text if "e" not in text else format(Decimal(text), "f")
-        sign, digits, exponent = Decimal(text).normalize().as_tuple()
-        figures = "".join(map(str, digits))
-        power = int(exponent) + len(figures) - 1
-        return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
+def _java_text(value: float) -> str:
+    """Return a number as Java's Double.toString prints it."""
+    text = repr(value)
+    if not value or _PLAIN[0] <= abs(value) < _PLAIN[1]:
+        return text if "e" not in text else format(Decimal(text), "f")
+    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    figures = "".join(map(str, digits))
+    power = int(exponent) + len(figures) - 1
+    return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
 
 
 class AnyPrinter:
@@ -107,6 +105,6 @@ def _dump(value: Any) -> str:
         case list():
             return "[" + ",".join(map(_dump, value)) + "]"
         case float():
-            return repr(_JavaFloat(value))
+            return _java_text(value)
         case _:
             return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)
