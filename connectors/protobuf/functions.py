@@ -70,11 +70,8 @@ def function_of(
     Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
     would be one for each batch. The file is of a Spark context, so no other one gets the function.
 
-    Args:
-        call: what to do.
-        kind: the type of its result, which the call decides.
-        session: the active one. Through Spark Connect nothing is cached: there each plan holds its functions.
-        headers: whether it also takes Kafka's headers.
+    Through Spark Connect nothing is cached: there a plan holds its functions. The call decides its result type `kind`;
+    with `headers` the function also takes Kafka's headers.
     """
 
     # Columns get the names of these functions.

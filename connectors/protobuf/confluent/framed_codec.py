@@ -125,7 +125,7 @@ class FramedDecoder:
         registry: where the writers' schemas are; None to believe the frames.
         deprecated: whether message indexes are plain varints.
         permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
-        clock: monotonic time in seconds.
+        clock: monotonic seconds.
     """
 
     def __init__(

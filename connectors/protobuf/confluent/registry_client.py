@@ -32,11 +32,7 @@ _MOST_REDIRECTS: Final = 5
 
 
 class RegistryClient:
-    """Makes GET requests; safe to use from several threads.
-
-    Raises:
-        OptionError: a file with certificates or a key cannot be used.
-    """
+    """Makes GET requests; safe to use from several threads. OptionError: a file with certificates cannot be used."""
 
     def __init__(self, options: RegistryOptions) -> None:
         self._address = options.address

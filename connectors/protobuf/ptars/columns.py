@@ -285,15 +285,11 @@ def _not_zero(raw: pa.Array) -> Bools:
 
 
 def _plus(first: Ints | None, second: Ints | None) -> Ints | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
+    return second if first is None else first if second is None else first + second
 
 
 def _either(first: Bools | None, second: Bools | None) -> Bools | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first | second
+    return second if first is None else first if second is None else first | second
 
 
 def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:

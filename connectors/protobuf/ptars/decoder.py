@@ -47,11 +47,7 @@ class PtarsError(Exception):
 
 
 def guarded(call: Any, argument: Any) -> Any:
-    """Call ptars.
-
-    Raises:
-        PtarsError: it raised something, or panicked.
-    """
+    """Call ptars; raise PtarsError where it raises or panics."""
     try:
         return call(argument)
     except (KeyboardInterrupt, SystemExit, MemoryError):

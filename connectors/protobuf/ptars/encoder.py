@@ -24,6 +24,7 @@ from connectors.core.pool import Cache
 from connectors.protobuf.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
+from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
 from connectors.protobuf.upb.encoder import TYPES, PlainEncoder
 
@@ -252,8 +253,8 @@ def _scalars(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
 
 def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     kind = column.type
-    if field.kind is Kind.ENUM:
-        return _enum(field, column)
+    if field.enum is not None:
+        return _enum(field.enum, column)
     if kinds.is_date32(kind):
         return column.view(pa.int32())
     if kinds.is_int64(kind) and field.proto_type == F.TYPE_UINT32:
@@ -269,20 +270,19 @@ def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
             raise _NotFastError("out of the range of uint64")
         return masked(pa.array(np.ascontiguousarray(halves[:, 0])), present)
     if kinds.is_unsigned_integer(form):
-        form = pa.int32() if form.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+        form = {32: pa.int32(), 64: pa.int64()}[form.bit_width]
     return column if kind == form else column.cast(form)
 
 
-def _enum(field: FieldPlan, column: pa.Array) -> pa.Array:
-    assert field.enum is not None  # noqa: S101 - the kind says so
+def _enum(enum: EnumPlan, column: pa.Array) -> pa.Array:
     present = validity_of(column)
     if kinds.is_int32(column.type):
-        listed = pa.array(list(field.enum.names), pa.int32())
+        listed = pa.array(list(enum.names), pa.int32())
         if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~present))).as_py():
             raise _NotFastError("an unknown number of an enum")
         return column
-    names = pa.array(list(field.enum.numbers), pa.string())
+    names = pa.array(list(enum.numbers), pa.string())
     place = pc.index_in(column.cast(pa.string()), value_set=names)
     if place.null_count != column.null_count:
         raise _NotFastError("an unknown name of an enum")
-    return pa.array(list(field.enum.numbers.values()), pa.int32()).take(place)
+    return pa.array(list(enum.numbers.values()), pa.int32()).take(place)
