@@ -2,9 +2,8 @@
 
     from connectors.protobuf import from_protobuf, to_protobuf
 
-`functions.py` is where to begin; then `plan.py` (schema and rules), `codec.py` and `encode.py` (the reference codec, on
-upb), `codec_fast.py` and `encode_fast.py` (the fast one, on ptars), `codec_rows.py` and `encode_rows.py` (for a few
-rows; they also choose by the size of a batch), and `registry.py` (Confluent's wire format).
+`functions` is where to begin; then `schema.plan` (columns and rules), `upb` (the reference codec, which also chooses by
+the size of a batch), `ptars` (the fast one) and `confluent` (frames and registries).
 """
 
 from __future__ import annotations

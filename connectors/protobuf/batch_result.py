@@ -1,18 +1,17 @@
-"""What a codec makes of a batch, and what the user sees of it under each mode."""
+"""A decoded batch, and what the user sees of it under each mode."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from connectors.protobuf.columns import bitmap, struct_array, validity_of
 from connectors.protobuf.errors import ProtobufDataError, data_error
 from connectors.protobuf.options import ProtobufOptions, WireFormat
 
-__all__ = ["BadRowError", "Decoded", "Decoder", "error_type", "present"]
+__all__ = ["BadRowError", "Decoded", "Decoder", "present"]
 
 _SHOWN_BYTES: Final = 16
 # By the magic byte: the least bytes of a frame, which are that one, the id or the GUID, and one of message indexes.
@@ -20,17 +19,12 @@ _CONFLUENT_BYTES: Final = {b"\0": 6, b"\1": 18}
 
 
 class BadRowError(Exception):
-    """Raised inside of a codec for a message that cannot be read; its text is the reason."""
+    """Raised inside a codec for a message that cannot be read; its text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A decoded batch.
-
-    Attributes:
-        values: one struct a row; NULL where the input is NULL and where it could not be read.
-        errors: the rows that could not be read, with the reason.
-    """
+    """A decoded batch: a struct a row, NULL where the input is or could not be read, and the reasons by row."""
 
     values: pa.StructArray
     errors: dict[int, str] = field(default_factory=dict)
@@ -44,19 +38,8 @@ class Decoder(Protocol):
         ...
 
 
-def error_type(value: pa.DataType) -> pa.StructType:
-    """The type of the result with ``on.error=column``."""
-    return pa.struct([pa.field("value", value), pa.field("error", pa.string())])
-
-
 def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name: str) -> pa.Array:
-    """The column that the user gets.
-
-    Args:
-        decoded: what the codec made of the batch.
-        messages: the input.
-        options: the options of the call.
-        name: the full name of the message, for errors.
+    """Return the column that the user gets for messages of this full name.
 
     Raises:
         ProtobufDataError: MALFORMED_PROTOBUF_MESSAGE for the first bad row, under FAILFAST.
@@ -67,12 +50,10 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
         return decoded.values
     texts = pa.nulls(len(messages), pa.string())
     if decoded.errors:
-        told = {row: reason + _hint(messages[row].as_py(), options) for row, reason in decoded.errors.items()}
-        texts = pa.array([told.get(row) for row in range(len(messages))], pa.string())
-    known = np.ones(len(messages), dtype=np.bool_)
-    if messages.null_count:
-        known = validity_of(messages)
-    return struct_array(error_type(decoded.values.type), [decoded.values, texts], len(messages), bitmap(known))
+        reasons = {row: reason + _hint(messages[row].as_py(), options) for row, reason in decoded.errors.items()}
+        texts = pa.array([reasons.get(row) for row in range(len(messages))], pa.string())
+    kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", pa.string())])
+    return struct_array(kind, [decoded.values, texts], len(messages), bitmap(validity_of(messages)))
 
 
 def _malformed(
@@ -89,7 +70,7 @@ def _malformed(
 
 
 def _hint(data: bytes, options: ProtobufOptions) -> str:
-    """What to do, where a bad message looks like one that stands in a frame: no message begins with a 0 or a 1."""
+    """Return what to do where a bad message looks like a frame: no message begins with a 0 or a 1."""
     framed = len(data) >= _CONFLUENT_BYTES.get(data[:1], len(data) + 1)
     if options.wire_format is not WireFormat.RAW or not framed:
         return ""

@@ -10,28 +10,48 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["bitmap", "list_array", "map_array", "offsets_of", "struct_array", "validity_of"]
+__all__ = [
+    "bitmap",
+    "list_array",
+    "map_array",
+    "masked",
+    "numbers",
+    "offsets",
+    "offsets_of",
+    "struct_array",
+    "validity_of",
+]
 
 
 def bitmap(valid: np.ndarray[Any, Any]) -> pa.Buffer | None:
-    """The validity bitmap of booleans; None when all are true."""
+    """Return the validity bitmap of booleans; None when all are true."""
     if valid.all():
         return None
     return pa.py_buffer(np.packbits(valid, bitorder="little").tobytes())
 
 
 def validity_of(array: pa.Array) -> np.ndarray[Any, Any]:
-    """For each value whether it is not NULL."""
+    """Return for each value whether it is not NULL."""
     if array.null_count == 0:
         return np.ones(len(array), dtype=np.bool_)
-    found: np.ndarray[Any, Any] = array.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    bits = np.frombuffer(array.buffers()[0], dtype=np.uint8)
+    end = array.offset + len(array)
+    return np.unpackbits(bits, count=end, bitorder="little")[array.offset :].astype(np.bool_)
+
+
+def masked(array: pa.Array, valid: np.ndarray[Any, Any]) -> pa.Array:
+    """Return an array without offset with NULL wherever it is not valid, and nowhere else."""
+    if pa.types.is_struct(array.type):
+        children = [array.field(index) for index in range(array.type.num_fields)]
+        return struct_array(array.type, children, len(array), bitmap(valid))
+    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid), *array.buffers()[1:]])
 
 
 def offsets_of(lengths: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The offsets of lists with these lengths."""
+    """Return the offsets of lists with these lengths."""
     offsets = np.zeros(len(lengths) + 1, dtype=np.int32)
     np.cumsum(np.asarray(lengths, dtype=np.int64), out=offsets[1:])
     return offsets
@@ -40,22 +60,38 @@ def offsets_of(lengths: Sequence[int] | np.ndarray[Any, Any]) -> np.ndarray[Any,
 def struct_array(
     kind: pa.StructType, children: Sequence[pa.Array], length: int, validity: pa.Buffer | None = None
 ) -> pa.StructArray:
-    """A struct array of these children."""
+    """Return a struct array of these children."""
     return pa.Array.from_buffers(kind, length, [validity], children=list(children))
 
 
 def list_array(
     kind: pa.ListType, offsets: np.ndarray[Any, Any], values: pa.Array, validity: pa.Buffer | None = None
 ) -> pa.ListArray:
-    """A list array with these offsets (int32)."""
+    """Return a list array with these offsets (int32)."""
     return pa.Array.from_buffers(
         kind, len(offsets) - 1, [validity, pa.py_buffer(np.ascontiguousarray(offsets))], children=[values]
     )
 
 
 def map_array(kind: pa.MapType, offsets: np.ndarray[Any, Any], keys: pa.Array, items: pa.Array) -> pa.MapArray:
-    """A map array with these offsets (int32)."""
+    """Return a map array with these offsets (int32)."""
     entries = struct_array(pa.struct([kind.key_field, kind.item_field]), [keys, items], len(keys))
     return pa.Array.from_buffers(
         kind, len(offsets) - 1, [None, pa.py_buffer(np.ascontiguousarray(offsets))], children=[entries]
     )
+
+
+def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return the values of an array without offset, also those below NULL."""
+    data = array.buffers()[1]
+    if data is None:
+        return np.zeros(len(array), dtype=dtype)
+    return np.frombuffer(data, dtype=dtype, count=len(array))
+
+
+def offsets(array: pa.Array) -> npt.NDArray[np.int32]:
+    """Return the offsets of strings, bytes, lists or maps, in an array without offset."""
+    data = array.buffers()[1]
+    if data is None or data.size == 0:
+        return np.zeros(len(array) + 1, dtype=np.int32)
+    return np.frombuffer(data, dtype=np.int32, count=len(array) + 1)

@@ -24,21 +24,10 @@ __all__ = [
     "ProtobufError",
     "analysis_error",
     "data_error",
-    "too_many_columns",
+    "schema_unusable",
 ]
 
 CONDITIONS: Final[dict[str, tuple[str, str]]] = {
-    "CANNOT_CONVERT_PROTOBUF_FIELD_TYPE_TO_SQL_TYPE": (
-        (
-            "Cannot convert Protobuf <protobufColumn> to SQL <sqlColumn> because schema is incompatible "
-            "(protobufType = <protobufType>, sqlType = <sqlType>)."
-        ),
-        "42846",
-    ),
-    "CANNOT_CONVERT_PROTOBUF_MESSAGE_TYPE_TO_SQL_TYPE": (
-        "Unable to convert <protobufType> of Protobuf to SQL type <toType>.",
-        "42846",
-    ),
     "CANNOT_CONVERT_SQL_TYPE_TO_PROTOBUF_FIELD_TYPE": (
         (
             "Cannot convert SQL <sqlColumn> to Protobuf <protobufColumn> because schema is incompatible "
@@ -109,12 +98,8 @@ CONDITIONS: Final[dict[str, tuple[str, str]]] = {
         "Unable to convert SQL type <toType> to Protobuf type <protobufType>.",
         "42K0G",
     ),
-    "UNKNOWN_PROTOBUF_MESSAGE_TYPE": (
-        "Attempting to treat <descriptorName> as a Message, but it was <containingType>.",
-        "42K0G",
-    ),
 }
-"""Class to the template of its text and its SQL state."""
+"""Class to the template of its text and its SQL state; only those that are raised here."""
 
 
 class ProtobufError(ConnectorError):
@@ -124,7 +109,7 @@ class ProtobufError(ConnectorError):
     """
 
     def getSqlState(self) -> str | None:  # noqa: N802 - the name of Spark's own method
-        """The SQL state of the class, as Spark's errors give it."""
+        """Return the SQL state of the class, as Spark's errors give it."""
         return CONDITIONS[self.code][1] if self.code in CONDITIONS else None
 
 
@@ -153,37 +138,17 @@ def _text(code: str, parameters: dict[str, object]) -> str:
 
 
 def analysis_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufAnalysisError:
-    """An analysis error of one of Spark's classes.
-
-    Args:
-        code: the class, a key of `CONDITIONS`.
-        where: as in `ConnectorError`.
-        action: as in `ConnectorError`.
-        **parameters: the parameters of the template, as in Spark's ``messageParameters``.
-    """
+    """Return an analysis error of a class in `CONDITIONS`; the parameters are those of its template."""
     error = ProtobufAnalysisError(code, _text(code, parameters), where, action)
     error._messageParameters = {name: str(value) for name, value in parameters.items()}  # noqa: SLF001 - its own
     return error
 
 
 def data_error(code: str, *, where: str = "", action: str = "", **parameters: object) -> ProtobufDataError:
-    """A data error of one of Spark's classes; see `analysis_error`."""
+    """Return a data error of a class in `CONDITIONS`; the parameters are those of its template."""
     return ProtobufDataError(code, _text(code, parameters), where, action)
 
 
-def too_many_columns(message: str, limit: int, depth: int | None) -> ProtobufAnalysisError:
-    """The error for a message that would become more columns than Spark can plan.
-
-    Args:
-        message: its full name.
-        limit: the most columns.
-        depth: recursive.fields.max.depth, if the message is recursive.
-    """
-    return ProtobufAnalysisError(
-        "PROTOBUF_TOO_MANY_COLUMNS",
-        f"The message {message} has more than {limit} columns, with those of the messages in it",
-        "from_protobuf",
-        "Declare messages that you do not need as bytes: these are the same on the wire."
-        if depth is None
-        else f"Lower recursive.fields.max.depth, which is {depth}.",
-    )
+def schema_unusable(what: str, why: str) -> ConnectorError:
+    """Return the error for a schema, or a response of a registry, that makes no sense."""
+    return ConnectorError("SCHEMA_UNUSABLE", f"The {what} cannot be used: {why}", "schemaRegistry")

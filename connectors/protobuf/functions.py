@@ -6,8 +6,6 @@
 
 They need no jar: messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first five
 parameters are those of ``pyspark.sql.protobuf.functions``, so that the import is all that changes.
-
-The functions of Spark that carry calls to workers, kept so that a call that is made again sends nothing anew.
 """
 
 from __future__ import annotations
@@ -22,14 +20,21 @@ from google.protobuf.message import Message
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as spark_functions
+from pyspark.sql.protobuf import functions as jvm_functions
 from pyspark.sql.types import BinaryType, DataType, StringType, StructField, StructType
 
 from connectors.core.errors import OptionError
 from connectors.core.pool import Cache
 from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
-from connectors.protobuf.confluent.registry import RegisteredSchema, Registry, RegistryOptions, parse_registry_options
+from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
-from connectors.protobuf.options import ProtobufOptions, WireFormat, parse_protobuf_options
+from connectors.protobuf.options import (
+    ProtobufOptions,
+    RegistryOptions,
+    WireFormat,
+    parse_protobuf_options,
+    parse_registry_options,
+)
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import (
     MessageType,
@@ -46,64 +51,49 @@ if TYPE_CHECKING:
 __all__ = ["from_protobuf", "function_of", "to_protobuf"]
 
 
-_KEPT: Final = 32
-"""Each may hold a file on the driver."""
-_functions: Final = Cache(_KEPT)
+_log = logging.getLogger(__name__)
+
+_JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
+_OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
+
+MessageName = str | type[Message] | None
+
+_functions: Final = Cache(32)
+"""Spark's functions by call. Each may hold a file on the driver."""
 
 
 def function_of(
     call: DecodeCall | EncodeCall, kind: DataType, session: SparkSession | None, *, headers: bool = False
 ) -> Callable[..., Column]:
-    """The function of Spark for a call; the same one for the same call.
+    """Return Spark's function for a call; the same one for the same call.
 
     Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
     would be one for each batch. The file is of a Spark context, so no other one gets the function.
 
-    Args:
-        call: what to do.
-        kind: the type of its result, which the call decides.
-        session: the active one. Through Spark Connect nothing is kept: there each plan holds its functions.
-        headers: whether it also takes Kafka's headers.
+    Through Spark Connect nothing is cached: there a plan holds its functions. The call decides its result type `kind`;
+    with `headers` the function also takes Kafka's headers.
     """
 
-    def make() -> Callable[..., Column]:
-        arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
-        function = _decoding(call, headers=headers) if isinstance(call, DecodeCall) else _encoding(call)
-        made: Callable[..., Column] = arrow_udf(function, kind)
-        return made
-
-    context: Any = getattr(session, "_sc", None)
-    return make() if context is None else _functions.get((context.applicationId, call, headers), make)
-
-
-# The names of these functions are the names of the columns.
-
-
-def _decoding(call: DecodeCall, *, headers: bool) -> Any:
+    # Columns get the names of these functions.
     def from_protobuf(messages: pa.Array) -> pa.Array:
         return call(messages)
 
-    def with_headers(messages: pa.Array, given: pa.Array) -> pa.Array:
-        return call(messages, given)
+    def with_headers(messages: pa.Array, kafka_headers: pa.Array) -> pa.Array:
+        return call(messages, kafka_headers)  # type: ignore[call-arg]  # only of a DecodeCall
 
-    with_headers.__name__ = "from_protobuf"
-    return with_headers if headers else from_protobuf
-
-
-def _encoding(call: EncodeCall) -> Any:
     def to_protobuf(structs: pa.Array) -> pa.Array:
         return call(structs)
 
-    return to_protobuf
+    with_headers.__name__ = "from_protobuf"
+    decode = with_headers if headers else from_protobuf
 
+    def make() -> Callable[..., Column]:
+        arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
+        function: Callable[..., Column] = arrow_udf(decode if isinstance(call, DecodeCall) else to_protobuf, kind)
+        return function
 
-_log = logging.getLogger(__name__)
-
-_JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
-_EXTENSIONS: Final = "spark.sql.function.protobufExtensions.enabled"
-_OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
-
-MessageName = str | type[Message] | None
+    context: Any = getattr(session, "_sc", None)
+    return make() if context is None else _functions.get((context.applicationId, call, headers), make)
 
 
 def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
@@ -146,28 +136,24 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     """
     _check_constants("FROM_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
     parsed = _session_options(parse_protobuf_options(options, "from_protobuf"))
-    own = any(each is not None for each in (messageClass, fields, schemaRegistry, headers))
+    own = any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
     chosen = _engine("FROM_PROTOBUF", engine, options, own=own, name=messageName)
     if chosen is Engine.JVM:
-        return _spark_function("from_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
+        return jvm_functions.from_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
     if registry is not None:
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
-    if registry is not None and _by_subject(messageName, descFilePath, binaryDescriptorSet, messageClass):
-        found, message, _ = _from_registry(registry, messageName)
-    else:
-        found, message = _resolve(messageName, descFilePath, binaryDescriptorSet, messageClass)
-    schema = schema_of(found)
+    descriptors, message, _ = _locate(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
+    schema = schema_of(descriptors)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
-    columns = Engine.FAST if use_ptars(chosen, unsupported(plan)) else Engine.PYTHON
-    _log.info("protobuf: from_protobuf of %s by the engine %s (%s for large batches)", message, chosen, columns)
-    if fields is not None:
-        plan = select_fields(plan, fields)
-    wanted = None if fields is None else tuple(fields)
-    call = DecodeCall(_sent(found, message, parsed), message, parsed, wanted, chosen, registry)
-    given = (data,) if headers is None else (data, headers)
-    kind = _result_type(plan.spark_type, parsed)
-    return function_of(call, kind, _session(), headers=headers is not None)(*given)
+    _log_engine("from_protobuf", message, chosen, unsupported(plan))
+    columns = None if fields is None else tuple(fields)
+    result = (plan if columns is None else select_fields(plan, columns)).spark_type
+    if parsed.error_column:
+        result = StructType([StructField("value", result), StructField("error", StringType())])
+    call = DecodeCall(_needed_files(descriptors, message, parsed), message, parsed, columns, chosen, registry)
+    arguments = (data,) if headers is None else (data, headers)
+    return function_of(call, result, _session(), headers=headers is not None)(*arguments)
 
 
 def to_protobuf(
@@ -205,7 +191,7 @@ def to_protobuf(
     own = messageClass is not None or schemaRegistry is not None
     chosen = _engine("TO_PROTOBUF", engine, options, own=own, name=messageName)
     if chosen is Engine.JVM:
-        return _spark_function("to_protobuf")(data, messageName, descFilePath, options, binaryDescriptorSet)
+        return jvm_functions.to_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
     if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
         raise ProtobufAnalysisError(
@@ -214,15 +200,19 @@ def to_protobuf(
             "wire.format=confluent",
             "Give schemaRegistry with an address and a subject.",
         )
-    found, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
-    columns = Engine.FAST if use_ptars(chosen, "") else Engine.PYTHON
-    _log.info("protobuf: to_protobuf of %s by the engine %s (%s for large batches)", message, chosen, columns)
-    call = EncodeCall(_sent(found, message, parsed), message, parsed, chosen, frame)
+    descriptors, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
+    _log_engine("to_protobuf", message, chosen, "")
+    call = EncodeCall(_needed_files(descriptors, message, parsed), message, parsed, chosen, frame)
     return function_of(call, BinaryType(), _session())(data)
 
 
-def _sent(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
-    """What a worker needs of a descriptor set, which may be that of a whole company.
+def _log_engine(function: str, message: str, engine: Engine, obstacle: str) -> None:
+    columns = Engine.FAST if use_ptars(engine, obstacle) else Engine.PYTHON
+    _log.info("protobuf: %s of %s by the engine %s (%s for large batches)", function, message, engine, columns)
+
+
+def _needed_files(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
+    """Return what a worker needs of a descriptor set, which may be that of a whole company.
 
     An extension, and what an Any holds, may be in a file that the message's own does not import.
     """
@@ -231,16 +221,10 @@ def _sent(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
     return schema_of(descriptors).files_of(message)
 
 
-def _result_type(value: StructType, options: ProtobufOptions) -> DataType:
-    if not options.error_column:
-        return value
-    return StructType([StructField("value", value), StructField("error", StringType())])
-
-
 def _check_constants(function: str, name: Any, path: Any, options: Any, data: Any) -> None:
-    """Refuse columns where constants belong, with the words of Spark's SQL functions."""
+    """Refuse columns where constants belong, in the text of Spark's SQL functions."""
 
-    def refuse(which: str, what: str) -> ProtobufAnalysisError:
+    def refusal(which: str, what: str) -> ProtobufAnalysisError:
         return ProtobufAnalysisError(
             "DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT",
             f"The {which} argument of the {function} SQL function must be {what}",
@@ -249,17 +233,17 @@ def _check_constants(function: str, name: Any, path: Any, options: Any, data: An
 
     is_class = isinstance(name, type) and issubclass(name, Message)
     if name is not None and not is_class and not isinstance(name, str):
-        raise refuse("second", "a constant string representing the Protobuf message name")
+        raise refusal("second", "a constant string representing the Protobuf message name")
     if (path is not None and not isinstance(path, str) and not hasattr(path, "__fspath__")) or (
         data is not None and not isinstance(data, bytes | bytearray | memoryview)
     ):
-        raise refuse("third", "a constant string or binary data representing the Protobuf descriptor file path")
+        raise refusal("third", "a constant string or binary data representing the Protobuf descriptor file path")
     if options is not None and (
         not isinstance(options, Mapping)
         or any(not isinstance(key, str) or not isinstance(value, str | bool | int) for key, value in options.items())
     ):
         direction = "from" if function.startswith("FROM") else "to"
-        raise refuse(
+        raise refusal(
             "fourth",
             "a constant map of strings to strings containing the options to use for converting the value "
             f"{direction} Protobuf format",
@@ -267,36 +251,33 @@ def _check_constants(function: str, name: Any, path: Any, options: Any, data: An
 
 
 def _session_options(options: ProtobufOptions) -> ProtobufOptions:
-    """The options with what the session's configuration says."""
+    """Return the options with what the session's configuration says."""
     session = _session()
     if session is None:
         return options
+
+    def is_true(key: str) -> bool:
+        return str(session.conf.get(key, "false")).lower() == "true"
+
     return dataclasses.replace(
         options,
-        extensions=_is_true(session, _EXTENSIONS),
-        case_sensitive=_is_true(session, "spark.sql.caseSensitive"),
+        extensions=is_true("spark.sql.function.protobufExtensions.enabled"),
+        case_sensitive=is_true("spark.sql.caseSensitive"),
     )
 
 
 def _session() -> SparkSession | None:
-    """The session: the active one, and in a thread that has none the default one."""
+    """Return the active session, and in a thread that has none the default one."""
     try:
         return SparkSession.active()
     except PySparkRuntimeError:
         return None
 
 
-def _is_true(session: SparkSession, key: str) -> bool:
-    return str(session.conf.get(key, "false")).lower() == "true"
-
-
 def _resolve(
-    name: MessageName,
-    path: str | None,
-    data: bytes | bytearray | None,
-    message_class: type[Message] | None,
+    name: MessageName, path: str | None, data: bytes | bytearray | None, message_class: type[Message] | None
 ) -> tuple[bytes, str]:
-    """The descriptor set and the full name of the message."""
+    """Return the descriptor set and the full name of the message."""
     if isinstance(name, type):
         message_class, name = name, None
     if message_class is not None:
@@ -306,28 +287,35 @@ def _resolve(
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
         )
-    found = bytes(data) if data is not None else None if path is None else read_descriptor_file(path)
-    if found is None:
-        java = well_known_class(name)
-        if java is None:
+    if data is None and path is None:
+        well_known = well_known_class(name)
+        if well_known is None:
             raise analysis_error(
                 "CANNOT_LOAD_PROTOBUF_CLASS",
                 protobufClassName=name,
                 explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
                 action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
             )
-        return class_descriptor_set(java.DESCRIPTOR), java.DESCRIPTOR.full_name
-    return found, schema_of(found).find(name).full_name
+        return class_descriptor_set(well_known.DESCRIPTOR), well_known.DESCRIPTOR.full_name
+    descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
+    return descriptors, schema_of(descriptors).find(name).full_name
 
 
-def _by_subject(*given: object) -> bool:
-    """Whether nothing but the subject of a registry says what the message is; a name only picks one of its messages."""
-    name, *others = given
-    return not isinstance(name, type) and all(each is None for each in others)
+def _locate(
+    registry: RegistryOptions | None,
+    name: MessageName,
+    path: str | None,
+    data: bytes | bytearray | None,
+    message_class: type[Message] | None,
+) -> tuple[bytes, str, RegisteredSchema | None]:
+    """Return descriptor set and full name, and the schema of the registry's subject if only that says what they are."""
+    if registry is None or isinstance(name, type) or (path, data, message_class) != (None, None, None):
+        return *_resolve(name, path, data, message_class), None
+    return _from_registry(registry, name)
 
 
 def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
-    """The descriptor set and the full name of a subject's message, the first one where no name is given."""
+    """Return the descriptor set and the full name of a subject's message, the first one where there is no name."""
     if registry.subject is None:
         raise OptionError(
             "OPTION_MISSING",
@@ -336,48 +324,35 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
             "Give the subject, or a descriptor set with a message name and, for to_protobuf, the subject too.",
         )
     registered = Registry(registry).latest(registry.subject)
-    if name is None:
-        return registered.files, message_at(registered, (0,)).full_name, registered
-    return registered.files, schema_of(registered.files).find(str(name)).full_name, registered
+    message = message_at(registered, (0,)) if name is None else schema_of(registered.files).find(str(name))
+    return registered.files, message.full_name, registered
 
 
-def _written(
-    registry: RegistryOptions | None,
-    name: MessageName,
-    path: str | None,
-    data: bytes | bytearray | None,
-    message_class: type[Message] | None,
-) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
-    """What `to_protobuf` writes: descriptor set, full name, and for a frame the schema id and the message indexes.
+def _written(registry: RegistryOptions | None, *source: Any) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
+    """Return descriptor set, full name, and for a frame the schema id and the message indexes.
 
     A registry is asked once: a version that is registered meanwhile must not lend its id to messages of another.
     """
+    descriptors, message, registered = _locate(registry, *source)
     if registry is None:
-        return *_resolve(name, path, data, message_class), None
-    if _by_subject(name, path, data, message_class):
-        found, message, registered = _from_registry(registry, name)
-    else:
-        found, message = _resolve(name, path, data, message_class)
-        registered = _from_registry(registry, message)[2]
-    return found, message, (registered.schema_id, indexes_of(registered, message))
+        return descriptors, message, None
+    registered = registered or _from_registry(registry, message)[2]
+    return descriptors, message, (registered.schema_id, indexes_of(registered, message))
 
 
-# --- the engine ----------------------------------------------------------------------------------------------------
-
-
-def _engine(function: str, asked: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
-    """The engine of a call.
+def _engine(function: str, wanted: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
+    """Return the engine of a call.
 
     Raises:
         ProtobufAnalysisError: ENGINE_UNKNOWN; PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE for jvm without the jar; or
             PROTOBUF_ENGINE for jvm with what Spark's function has not.
     """
     try:
-        engine = Engine(str(asked).lower())
+        engine = Engine(str(wanted).lower())
     except ValueError:
         raise ProtobufAnalysisError(
             "PROTOBUF_ENGINE",
-            f"The engine cannot be {asked!r}",
+            f"The engine cannot be {wanted!r}",
             "from_protobuf and to_protobuf",
             f"Give {', '.join(Engine)}.",
         ) from None
@@ -391,19 +366,16 @@ def _engine(function: str, asked: str, options: Mapping[str, str] | None, *, own
                 "engine=jvm",
                 "Leave them out, or let engine be auto.",
             )
-        if not _jar_is_there():
+        if not _has_jar():
             raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName=function)
-        return engine
-    if engine is not Engine.AUTO:
-        return engine
-    if not own and _jar_is_there():
+    elif engine is Engine.AUTO and not own and _has_jar():
         _log.info("protobuf: engine=auto takes Spark's own function, because its jar is there")
         return Engine.JVM
-    return Engine.AUTO
+    return engine
 
 
-def _jar_is_there() -> bool:
-    """Whether Spark's own function can be used: the class that does the work must be on the class path.
+def _has_jar() -> bool:
+    """Return whether Spark's own function can be used: the class that does the work must be on the class path.
 
     The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
     class path of the server cannot be seen: then it counts as absent.
@@ -419,10 +391,3 @@ def _jar_is_there() -> bool:
     except Py4JJavaError:
         return False
     return True
-
-
-def _spark_function(name: str) -> Callable[..., Column]:
-    from pyspark.sql.protobuf import functions  # noqa: PLC0415 - only for engine=jvm
-
-    found: Callable[..., Column] = getattr(functions, name)
-    return found

@@ -1,4 +1,4 @@
-"""What runs in a Spark worker: the calls that travel there, and the codecs that are built from them, once each.
+"""Calls that travel to Spark's workers, and the codecs that are built from them there, once a worker.
 
 A call carries bytes, names and frozen options; descriptors cannot be pickled, and the executors have no file.
 """
@@ -9,7 +9,7 @@ import hashlib
 import logging
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, TypeVar
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -17,28 +17,25 @@ import pyarrow.types as kinds
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
 from connectors.protobuf.batch_result import Decoded, Decoder, present
+from connectors.protobuf.columns import bitmap, struct_array, validity_of
 from connectors.protobuf.confluent.framed_codec import FramedDecoder, FramedEncoder
-from connectors.protobuf.confluent.registry import Registry, RegistryOptions
+from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.errors import ProtobufAnalysisError
-from connectors.protobuf.options import ProtobufOptions, WireFormat
+from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFormat
 from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import FastEncoder
 from connectors.protobuf.schema.descriptors import Schema
-from connectors.protobuf.schema.plan import MessagePlan, compile_plan, select_fields
+from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.declarations import WireForm
-from connectors.protobuf.upb.decoder import PlainDecoder
-from connectors.protobuf.upb.encoder import Encoder, PlainEncoder
-from connectors.protobuf.upb.row_decoder import AdaptiveDecoder
-from connectors.protobuf.upb.row_encoder import AdaptiveEncoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
+from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, PlainEncoder
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
-
-T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 _CODECS: Final = 128
-"""Calls whose codecs are kept: about 0.5 MB each for a message of 200 fields."""
+"""Calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields."""
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 
@@ -59,18 +56,18 @@ _schemas: Final = Cache(_SCHEMAS)
 
 
 def schema_of(data: bytes) -> Schema:
-    """The schema of a descriptor set, made once a process."""
+    """Return the schema of a descriptor set, read once a process."""
     return _schemas.get(hashlib.sha256(data).digest(), lambda: Schema(data))
 
 
 def registry_of(options: RegistryOptions) -> Registry:
-    """The client of a registry: one for all subjects, by its address and log-in."""
+    """Return the client of a registry: one for all subjects, by its address and authentication."""
     common = replace(options, subject=None)
     return _registries.get(common, lambda: Registry(common))
 
 
 def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
-    """The column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
+    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
 
     Raises:
         ProtobufAnalysisError: DATATYPE_MISMATCH, for a column that is not binary.
@@ -89,63 +86,8 @@ def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeCall:
-    """One `from_protobuf`.
-
-    Attributes:
-        descriptors: the descriptor set.
-        message: the full name of the message.
-        options: the options.
-        fields: the columns wanted; None for all.
-        engine: AUTO, FAST or PYTHON.
-        registry: where the writers' schemas are; None for no registry.
-    """
-
-    descriptors: bytes
-    message: str
-    options: ProtobufOptions
-    fields: tuple[str, ...] | None
-    engine: Engine
-    registry: RegistryOptions | None = None
-
-    def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
-        """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
-        column = binary_column(messages, "from_protobuf")
-        if self.options.wire_format is WireFormat.RAW:
-            decoded = self.decoder.decode(column)
-        else:
-            decoded = self.framed.decode(column, headers)
-        return present(decoded, column, self.options, self.message)
-
-    @property
-    def decoder(self) -> Decoder:
-        """The decoder of bare messages."""
-        return _codecs.get(self, self._make)
-
-    @property
-    def framed(self) -> FramedDecoder:
-        """The decoder of messages in Confluent's frames."""
-        return _framed.get(self, self._make_framed)
-
-    def _make_framed(self) -> FramedDecoder:
-        reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
-        registry = None if self.registry is None else registry_of(self.registry)
-        options = self.options
-        return FramedDecoder(
-            self._make(), reader, registry, deprecated=options.deprecated_format, permissive=options.permissive
-        )
-
-    def _make(self) -> Decoder:
-        return make_decoder(schema_of(self.descriptors), self)
-
-
 def use_ptars(engine: Engine, obstacle: str) -> bool:
-    """Whether ptars is to be used.
-
-    Args:
-        engine: what was asked for.
-        obstacle: why it cannot; empty if it can.
+    """Return whether an engine uses ptars, where `obstacle` says why ptars cannot do it; empty if it can.
 
     Raises:
         ProtobufAnalysisError: PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
@@ -166,49 +108,75 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
     return not (obstacle or absent)
 
 
-def make_decoder(schema: Schema, call: DecodeCall) -> Decoder:
-    """Build the decoder that a call asks for."""
-    root = schema.pool.FindMessageTypeByName(call.message)
-    plan = compile_plan(root, schema, call.options)
-    wire = WireForm(root, schema, extensions=call.options.extensions)
-    plain = PlainDecoder(plan, wire, schema, call.options)
+@dataclass(frozen=True, slots=True)
+class DecodeCall:
+    """One `from_protobuf`: of a message by its full name, and of all columns unless `fields` names some."""
 
-    def columns() -> Decoder:
-        if use_ptars(call.engine, unsupported(plan)):
-            try:
-                return FastDecoder(plan, plain, upcast=call.options.upcast_unsigned_ints)
-            except PtarsError as error:
-                _log.warning("protobuf: ptars cannot decode %s (%s); the reference decodes it", call.message, error)
-        return plain
+    descriptors: bytes
+    message: str
+    options: ProtobufOptions
+    fields: tuple[str, ...] | None
+    engine: Engine
+    registry: RegistryOptions | None = None
 
-    adaptive = call.engine is Engine.AUTO and plan.fields
-    decoder = AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
-    return decoder if call.fields is None else _Projected(decoder, select_fields(plan, call.fields))
+    def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
+        """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
+        column = binary_column(messages, "from_protobuf")
+        if self.options.wire_format is WireFormat.RAW:
+            decoded = self.decoder.decode(column)
+        else:
+            decoded = self.framed.decode(column, headers)
+        if self.fields is not None:
+            decoded = self._selected(decoded, self.fields)
+        return present(decoded, column, self.options, self.message)
 
+    @staticmethod
+    def _selected(decoded: Decoded, names: tuple[str, ...]) -> Decoded:
+        values = decoded.values
+        kind = pa.struct([values.type.field(name) for name in dict.fromkeys(names)])
+        columns = [values.field(field.name) for field in kind]
+        return Decoded(struct_array(kind, columns, len(values), bitmap(validity_of(values))), decoded.errors)
 
-class _Projected:
-    """A decoder of which only some columns are wanted."""
+    @property
+    def decoder(self) -> Decoder:
+        """The decoder of bare messages."""
+        return _codecs.get(self, self._make)
 
-    def __init__(self, decoder: Decoder, plan: MessagePlan) -> None:
-        self._decoder = decoder
-        self._type = plan.arrow_type
+    @property
+    def framed(self) -> FramedDecoder:
+        """The decoder of messages in Confluent's frames."""
+        return _framed.get(self, self._make_framed)
 
-    def decode(self, messages: pa.Array) -> Decoded:
-        """See `Decoder.decode`."""
-        from connectors.protobuf.columns import bitmap, struct_array, validity_of  # noqa: PLC0415 - rarely used
+    def _make_framed(self) -> FramedDecoder:
+        reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
+        registry = None if self.registry is None else registry_of(self.registry)
+        options = self.options
+        return FramedDecoder(
+            self._make(), reader, registry, deprecated=options.deprecated_format, permissive=options.permissive
+        )
 
-        whole = self._decoder.decode(messages)
-        chosen = [whole.values.field(field.name) for field in self._type]
-        valid = bitmap(validity_of(whole.values))
-        return Decoded(struct_array(self._type, chosen, len(messages), valid), whole.errors)
+    def _make(self) -> Decoder:
+        schema = schema_of(self.descriptors)
+        root = schema.pool.FindMessageTypeByName(self.message)
+        plan = compile_plan(root, schema, self.options)
+        wire = WireForm(root, schema, extensions=self.options.extensions)
+        plain = PlainDecoder(plan, wire, schema, self.options)
+
+        def columns() -> Decoder:
+            if use_ptars(self.engine, unsupported(plan)):
+                try:
+                    return FastDecoder(plan, plain, upcast=self.options.upcast_unsigned_ints)
+                except PtarsError as error:
+                    _log.warning("protobuf: ptars cannot decode %s (%s); protobuf decodes it", self.message, error)
+            return plain
+
+        adaptive = self.engine is Engine.AUTO and plan.fields
+        return AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
 
 
 @dataclass(frozen=True, slots=True)
 class EncodeCall:
-    """One `to_protobuf`.
-
-    Attributes as in `DecodeCall`, and ``frame``: the schema id and the message indexes of its Confluent frames.
-    """
+    """One `to_protobuf`; `frame` is the schema id and the message indexes of its Confluent frames."""
 
     descriptors: bytes
     message: str

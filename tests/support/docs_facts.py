@@ -33,8 +33,7 @@ from connectors.kafka.schema import source_schema
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
 from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
-from connectors.protobuf.confluent.registry import RegistryOptions
-from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.options.source_checks import DELETE_ON_STOP

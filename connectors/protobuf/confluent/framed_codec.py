@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -24,7 +23,7 @@ from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.confluent.wire_format import SchemaKey, frame_prefix, read_frames
 from connectors.protobuf.errors import ProtobufError, analysis_error
-from connectors.protobuf.schema.descriptors import MessageType, Schema, parse_set
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, full_name, parse_set
 from connectors.protobuf.upb.encoder import Encoder
 
 __all__ = ["FramedDecoder", "FramedEncoder", "difference", "indexes_of", "message_at"]
@@ -48,7 +47,7 @@ _GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in 
 
 
 def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-    """The message that the indexes of a frame lead to.
+    """Return the message that the indexes of a frame lead to.
 
     Raises:
         BadRowError: the schema has no such message.
@@ -57,7 +56,7 @@ def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Messag
     try:
         proto = next(file for file in schema.files.file if file.name == registered.main)
         message = proto.message_type[indexes[0]]
-        name = f"{proto.package}.{message.name}" if proto.package else message.name
+        name = full_name(proto.package, message.name)
         for index in indexes[1:]:
             message = message.nested_type[index]
             name += f".{message.name}"
@@ -66,8 +65,8 @@ def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Messag
     return schema.pool.FindMessageTypeByName(name)
 
 
-def indexes_of(registered: RegisteredSchema, full_name: str) -> tuple[int, ...]:
-    """The way from the file of a schema to a message.
+def indexes_of(registered: RegisteredSchema, message: str) -> tuple[int, ...]:
+    """Return the message indexes that lead from the file of a schema to a message, by its full name.
 
     Raises:
         ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND, where the schema's own file has no such message.
@@ -75,29 +74,29 @@ def indexes_of(registered: RegisteredSchema, full_name: str) -> tuple[int, ...]:
     file = next(file for file in parse_set(registered.files).file if file.name == registered.main)
 
     def search(messages: Iterable[DescriptorProto], scope: str) -> tuple[int, ...]:
-        for place, message in enumerate(messages):
-            name = f"{scope}.{message.name}" if scope else message.name
-            if name == full_name:
+        for place, proto in enumerate(messages):
+            name = full_name(scope, proto.name)
+            if name == message:
                 return (place,)
-            inner = search(message.nested_type, name)
+            inner = search(proto.nested_type, name)
             if inner:
                 return (place, *inner)
         return ()
 
-    found = search(file.message_type, file.package)
-    if not found:
+    indexes = search(file.message_type, file.package)
+    if not indexes:
         raise analysis_error(
-            "PROTOBUF_MESSAGE_NOT_FOUND", messageName=full_name, where=f"the schema {registered.schema_id}"
+            "PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=f"the schema {registered.schema_id}"
         )
-    return found
+    return indexes
 
 
 def difference(writer: MessageType, reader: MessageType) -> str:
-    """The first field, by number, that a reader would take for something else; empty if there is none."""
+    """Return the first field, by number, that a reader would take for something else; empty if there is none."""
     seen: set[tuple[str, str]] = set()
-    todo = [(writer, reader)]
-    while todo:
-        ours, theirs = todo.pop()
+    pending = [(writer, reader)]
+    while pending:
+        ours, theirs = pending.pop()
         if (ours.full_name, theirs.full_name) in seen:
             continue
         seen.add((ours.full_name, theirs.full_name))
@@ -109,35 +108,25 @@ def difference(writer: MessageType, reader: MessageType) -> str:
             if (field.message_type is None) != (other.message_type is None) or _group(field) != _group(other):
                 return f"{field.full_name} and {other.full_name} have the number {field.number} and other types"
             if field.message_type is not None:
-                todo.append((field.message_type, other.message_type))
+                pending.append((field.message_type, other.message_type))
     return ""
 
 
-def _group(field: Any) -> int:
+def _group(field: FieldType) -> int:
     return _GROUP.get(field.type, -int(field.type))
 
 
-@dataclass(slots=True)
 class FramedDecoder:
     """Takes messages out of their frames and decodes them.
 
-    Attributes:
+    Args:
         decoder: decodes the messages.
         reader: the reader's message.
         registry: where the writers' schemas are; None to believe the frames.
         deprecated: whether message indexes are plain varints.
-        clock: monotonic time in seconds.
-        permissive: whether messages are bad rows where the registry cannot give their schema, but others.
+        permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
+        clock: monotonic seconds.
     """
-
-    decoder: Decoder
-    reader: MessageType
-    registry: Registry | None
-    deprecated: bool
-    clock: Callable[[], float]
-    permissive: bool
-    _verdicts: dict[SchemaKey, str]
-    _failures: dict[int | str, tuple[str, float]]
 
     def __init__(
         self,
@@ -149,13 +138,13 @@ class FramedDecoder:
         permissive: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.decoder, self.reader, self.registry, self.deprecated = decoder, reader, registry, deprecated
-        self.permissive, self.clock = permissive, clock
-        self._verdicts = {}
-        self._failures = {}
+        self.decoder, self.reader, self.registry = decoder, reader, registry
+        self._deprecated, self._permissive, self._clock = deprecated, permissive, clock
+        self._verdicts: dict[SchemaKey, str] = {}
+        self._failures: dict[int | str, tuple[str, float]] = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`.
+        """See `Decoder.decode`.
 
         Raises:
             ServiceUnavailableError: the registry does not answer: that is no fault of a row.
@@ -163,7 +152,7 @@ class FramedDecoder:
             ConnectorError: it gives what is no schema, where the query is not permissive or no other schema is given
                 either.
         """
-        frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self.deprecated)
+        frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self._deprecated)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
         payloads = frames.messages
@@ -199,22 +188,22 @@ class FramedDecoder:
 
     def _fetch(self, registry: Registry, wanted: list[int | str]) -> dict[int | str, RegisteredSchema | str]:
         """Return schemas, and for each that cannot be had the reason; without those that are too many to ask for."""
-        now = self.clock()
+        now = self._clock()
         failures = {schema: self._failures[schema] for schema in wanted if schema in self._failures}
         results: dict[int | str, RegisteredSchema | str] = {
             schema: reason for schema, (reason, until) in failures.items() if until >= now
         }
         new = [schema for schema in wanted if schema not in failures]
         failed_before = [schema for schema in failures if schema not in results]
-        answers = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
-        for schema, answer in answers.items():
-            if isinstance(answer, RegisteredSchema):
-                results[schema] = answer
+        fetched = registry.by_ids(new, _MOST_FAILURES) | registry.by_ids(failed_before, _MOST_FAILURES, patience=0)
+        for schema, result in fetched.items():
+            if isinstance(result, RegisteredSchema):
+                results[schema] = result
                 continue
-            if not (self.permissive or isinstance(answer, SourceGoneError)):
-                raise answer
-            results[schema] = str(answer)
-            _remember(self._failures, schema, (str(answer), self.clock() + _FAILED_SECONDS))
+            if not (self._permissive or isinstance(result, SourceGoneError)):
+                raise result
+            results[schema] = str(result)
+            _remember(self._failures, schema, (str(result), self._clock() + _FAILED_SECONDS))
         return results
 
     def _compare(self, registered: RegisteredSchema, key: SchemaKey) -> str:
@@ -224,8 +213,8 @@ class FramedDecoder:
             return str(error)
         if writer.name != self.reader.name:
             return f"holds a {writer.full_name} (schema {key.schema}), not a {self.reader.full_name}"
-        found_difference = difference(writer, self.reader)
-        return f"cannot be read: {found_difference} (schema {key.schema})" if found_difference else ""
+        reason = difference(writer, self.reader)
+        return reason and f"cannot be read: {reason} (schema {key.schema})"
 
 
 def _remember(memory: dict[K, V], key: K, value: V) -> None:
@@ -235,30 +224,24 @@ def _remember(memory: dict[K, V], key: K, value: V) -> None:
 
 
 def _by_name(headers: pa.Array) -> list[Mapping[str, Any] | None]:
-    """Kafka's headers, ARRAY<STRUCT<key, value>>, or a MAP, as dictionaries; of several with one name the last."""
-    rows: list[Mapping[str, Any] | None] = []
-    for row in headers.to_pylist():
-        if row is None:
-            rows.append(None)
-        else:
-            rows.append({each["key"]: each["value"] for each in row} if row and isinstance(row[0], dict) else dict(row))
-    return rows
+    """Return Kafka's headers, ARRAY<STRUCT<key, value>>, or a MAP, by name; of several with one name the last."""
+
+    def mapping(row: list[Any] | None) -> Mapping[str, Any] | None:
+        if row and isinstance(row[0], dict):
+            return {header["key"]: header["value"] for header in row}
+        return None if row is None else dict(row)
+
+    return [mapping(row) for row in headers.to_pylist()]
 
 
 class FramedEncoder:
-    """Encodes messages and puts each into a frame.
-
-    Args:
-        encoder: encodes the messages.
-        schema_id: the id of their schema.
-        indexes: the way to their message.
-    """
+    """Encodes messages and puts each into a frame with this schema id and these message indexes."""
 
     def __init__(self, encoder: Encoder, schema_id: int, indexes: tuple[int, ...]) -> None:
         self._encoder = encoder
         self._prefix = pa.scalar(frame_prefix(schema_id, indexes), pa.binary())
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
+        """See `Encoder.encode`."""
         encoded = self._encoder.encode(structs)
         return pc.binary_join_element_wise(self._prefix, encoded, pa.scalar(b"", pa.binary()))

@@ -1,34 +1,40 @@
 """Schema registries that speak Confluent's REST interface: fetched by id, GUID or subject, with their references.
 
 A registry gives a schema as text, or, asked with ``format=serialized``, as a descriptor; text needs protoc, which
-comes with grpcio-tools. What was fetched is kept for the life of the process: a schema never changes under its id.
+comes with grpcio-tools. Schemas stay in the process: a schema never changes under its id.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import contextlib
 import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
+from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.core.extras import extra_imports
 from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
-from connectors.protobuf.confluent.registry_client import RegistryClient, unusable
-from connectors.protobuf.confluent.registry_files import add_well_known, as_descriptor, compile_texts
-from connectors.protobuf.confluent.registry_options import RegistryOptions, parse_registry_options
+from connectors.protobuf.errors import schema_unusable
+from connectors.protobuf.options import RegistryOptions
 
-__all__ = ["RegisteredSchema", "Registry", "RegistryOptions", "parse_registry_options"]
+__all__ = ["RegisteredSchema", "Registry"]
 
-_DEPTH: Final = 50
+_MOST_LEVELS: Final = 50
 _MOST_FILES: Final = 1000
-_MOST_KNOWN: Final = 256
-"""Schemas that a client keeps, each with all that it imports."""
+_MOST_SCHEMAS: Final = 256
+"""Schemas that a client retains, each with all that it imports."""
 _LARGEST_ID: Final = 2**32 - 1
 _UNASSIGNED: Final = "/schemas/ids/0"
 """No registry gives out the id 0."""
@@ -38,15 +44,10 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
-    """One schema.
-
-    Attributes:
-        schema_id: its id; -1 where only its GUID is known.
-        files: its descriptor set, with all that it imports.
-        main: the name of its own file in the set.
-    """
+    """A schema: a descriptor set with all that it imports, and the name of its own file in that."""
 
     schema_id: int
+    """-1 where only its GUID is known."""
     files: bytes
     main: str
 
@@ -54,26 +55,25 @@ class RegisteredSchema:
 Results: TypeAlias = dict[int | str, RegisteredSchema | ConnectorError]
 
 
-def _failed(results: Results) -> int:
+def _count_failed(results: Results) -> int:
     return sum(isinstance(result, ConnectorError) for result in results.values())
 
 
 class Registry:
-    """A client; safe to use from several threads.
-
-    Args:
-        options: where the registry is.
-    """
+    """A client of a registry; safe to use from several threads."""
 
     def __init__(self, options: RegistryOptions) -> None:
+        with extra_imports("protobuf", "schemaRegistry"):
+            from connectors.protobuf.confluent.registry_client import RegistryClient  # noqa: PLC0415 - loads httpx2
+
         self._options = options
         self._policy = RetryPolicy(deadline_seconds=options.retry_timeout)
-        self._known = Cache(_MOST_KNOWN)
-        self._served = _UNASSIGNED
-        self._client = RegistryClient(options.address, options.headers(), options.tls_context(), options.timeout)
+        self._schemas = Cache(_MOST_SCHEMAS)
+        self._last_served = _UNASSIGNED
+        self._client = RegistryClient(options)
 
     def by_id(self, schema_id: int | str) -> RegisteredSchema:
-        """Return the schema with an id, or with a GUID, given as 32 hexadecimal digits.
+        """Return the schema with an id, or with a GUID of 32 hexadecimal digits.
 
         Raises:
             SourceGoneError: SCHEMA_NOT_FOUND, for one that the registry has not.
@@ -91,8 +91,7 @@ class Registry:
         Args:
             ids: the ids and GUIDs, in the order in which to ask for them.
             most_failures: how many may fail before no further one is asked for.
-            patience: for how many seconds to ask again for those that the registry fails to answer for; None for
-                `retry.timeout`.
+            patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
 
         Raises:
             ConnectorError: as `RegistryClient.get`, for what is wrong with the registry and not with one schema.
@@ -115,7 +114,7 @@ class Registry:
             with contextlib.suppress(ServiceUnavailableError):
                 ask()  # the registry may serve again only since then
         schemas |= {schema: error for schema, error in pending.items() if error is not None}
-        if odd and None in pending.values() and _failed(schemas) < most_failures:
+        if odd and None in pending.values() and _count_failed(schemas) < most_failures:
             raise odd[-1]  # no time was left to ask for these
         return schemas
 
@@ -123,7 +122,7 @@ class Registry:
         self, schemas: Results, pending: dict[int | str, ConnectorError | None], most_failures: int, end: float
     ) -> None:
         """Ask for each pending schema, and move what is final from there to the results."""
-        failures = _failed(schemas)
+        failures = _count_failed(schemas)
         trouble: ConnectorError | None = None
         for schema in tuple(pending):
             if failures >= most_failures or (trouble is not None and time.monotonic() > end):
@@ -152,14 +151,14 @@ class Registry:
         def ask() -> RegisteredSchema:
             return self._schema(self._ask(path, what), what, schema if isinstance(schema, int) else -1)
 
-        found = self._known.get(path, ask)
-        self._served = path
-        return found
+        registered = self._schemas.get(path, ask)
+        self._last_served = path
+        return registered
 
     def _serves(self) -> bool:
-        """Ask whether the registry answers for schemas: for the last one that it gave, or for one that nobody has."""
+        """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
         try:
-            self._ask(self._served, "schema")
+            self._ask(self._last_served, "schema")
         except SourceGoneError:
             return True
         except ConnectorError:
@@ -167,75 +166,124 @@ class Registry:
         return True
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Return the latest version of a subject; asked anew each time. Raises as `by_id`."""
+        """Return the latest version of a subject, with a new request each time. Raises as `by_id`."""
         what = f"subject {subject}"
 
         def ask() -> RegisteredSchema:
-            answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
-            schema_id = answer.get("id")
+            response = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest", what)
+            schema_id = response.get("id")
             if type(schema_id) is not int or not 0 <= schema_id <= _LARGEST_ID:
-                raise unusable(what, "the answer holds no id")
-            return self._schema(answer, what, schema_id)
+                raise schema_unusable(what, "the response holds no id")
+            return self._schema(response, what, schema_id)
 
         return retry(ask, self._policy)
 
-    def _schema(self, answer: Mapping[str, Any], what: str, schema_id: int) -> RegisteredSchema:
-        main = _text(answer, "subject", what, what).replace(" ", "-") + ".proto"
+    def _schema(self, response: Mapping[str, Any], what: str, schema_id: int) -> RegisteredSchema:
+        main = _text(response, "subject", what, what).replace(" ", "-") + ".proto"
         files: dict[str, FileDescriptorProto] = {}
         texts: dict[str, str] = {}
-        self._gather(main, answer, what, files, texts, 0)
+        self._gather(main, response, what, files, texts, 0)
         if texts:
-            return RegisteredSchema(schema_id, compile_texts(main, texts, files, what), main)
-        found = FileDescriptorSet(file=[files.pop(main), *files.values()])
-        found.file[0].name = main
-        add_well_known(found)
-        return RegisteredSchema(schema_id, found.SerializeToString(deterministic=True), main)
+            return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
+        descriptors = FileDescriptorSet(file=[files.pop(main), *files.values()])
+        descriptors.file[0].name = main
+        _add_well_known(descriptors)
+        return RegisteredSchema(schema_id, descriptors.SerializeToString(deterministic=True), main)
 
     def _gather(
         self,
         name: str,
-        answer: Mapping[str, Any],
+        response: Mapping[str, Any],
         what: str,
         files: dict[str, FileDescriptorProto],
         texts: dict[str, str],
-        depth: int,
+        level: int,
     ) -> None:
         """Collect a schema and its references under the names by which they are imported."""
-        kind = _text(answer, "schemaType", what, "AVRO")
+        kind = _text(response, "schemaType", what, "AVRO")
         if kind != "PROTOBUF":
-            raise unusable(what, f"it is a schema of the type {kind!r}")
-        if depth > _DEPTH or len(files) + len(texts) >= _MOST_FILES:
-            raise unusable(what, "its references go round in a circle, or are too many")
-        schema = _text(answer, "schema", what)
-        descriptor = as_descriptor(schema)
-        if descriptor is None:
+            raise schema_unusable(what, f"it is a schema of the type {kind!r}")
+        if level > _MOST_LEVELS or len(files) + len(texts) >= _MOST_FILES:
+            raise schema_unusable(what, "its references go round in a circle, or are too many")
+        schema = _text(response, "schema", what)
+        try:
+            files[name] = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
+            files[name].name = name
+        except (binascii.Error, ValueError, DecodeError):
             texts[name] = schema
-        else:
-            descriptor.name = name
-            files[name] = descriptor
-        references = answer.get("references") or ()
+        references = response.get("references") or ()
         if not isinstance(references, list | tuple):
-            raise unusable(what, "its references are no list")
+            raise schema_unusable(what, "its references are no list")
         for reference in references:
             imported, subject = (_text(reference, key, what) for key in ("name", "subject"))
             if type(reference.get("version")) is not int:
-                raise unusable(what, f"its reference {imported!r} has no version")
+                raise schema_unusable(what, f"its reference {imported!r} has no version")
             if imported not in files and imported not in texts:
                 path = f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
                 inner = f"{what}, reference {imported!r}"
-                self._gather(imported, self._ask(path, inner), inner, files, texts, depth + 1)
+                self._gather(imported, self._ask(path, inner), inner, files, texts, level + 1)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
-        """One answer of the registry that holds a schema."""
-        found = self._client.get(f"{path}?format=serialized", what)
-        _text(found, "schema", what)
-        return found
+        """Return a response of the registry that holds a schema."""
+        response = self._client.get(f"{path}?format=serialized", what)
+        _text(response, "schema", what)
+        return response
 
 
-def _text(answer: object, key: str, what: str, default: str | None = None) -> str:
-    """Return a text of an answer."""
-    value = answer.get(key) if isinstance(answer, dict) else None
+def _text(response: object, key: str, what: str, default: str | None = None) -> str:
+    value = response.get(key) if isinstance(response, dict) else None
     value = default if value is None else value
     if not isinstance(value, str) or _SURROGATE.search(value):
-        raise unusable(what, f"the answer holds no {key}; is this the address of a schema registry?")
+        raise schema_unusable(what, f"the response holds no {key}; is this the address of a schema registry?")
     return value
+
+
+def _add_well_known(files: FileDescriptorSet) -> None:
+    """Add what comes with protobuf itself, which no one registers as a reference."""
+    present = {file.name for file in files.file}
+    pending = [name for file in files.file for name in file.dependency]
+    while pending:
+        name = pending.pop()
+        if name in present or not name.startswith("google/"):
+            continue
+        present.add(name)
+        try:
+            file = descriptor_pool.Default().FindFileByName(name)
+        except KeyError:
+            continue  # then loading the set names what is missing
+        file.CopyToProto(files.file.add())
+        pending += files.file[-1].dependency
+
+
+def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
+    """Return the descriptor set of schemas in text, by protoc."""
+    if files:
+        raise schema_unusable(what, "the registry gives some of its files as text and some as descriptors")
+    try:
+        from grpc_tools import protoc  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
+    except ImportError:
+        raise ConnectorError(
+            "PACKAGES_MISSING",
+            f"The registry gives the {what} as text only, and grpcio-tools, which compiles it, is not installed",
+            "schemaRegistry",
+            "pip install grpcio-tools, here and on every executor.",
+        ) from None
+    with TemporaryDirectory() as folder:
+        root = Path(folder).resolve()
+        for name, text in texts.items():
+            path = root / name
+            try:
+                is_inside = root in path.resolve().parents
+                if is_inside:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text)
+            except (OSError, ValueError):
+                is_inside = False
+            if not is_inside:
+                raise schema_unusable(what, f"it has or imports {name!r:.100}, which is no name of a file")
+        well_known = Path(protoc.__file__).parent / "_proto"
+        target = root / "set.desc"
+        command = ["protoc", f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}"]
+        if protoc.main([*command, str(root / main)]):
+            raise schema_unusable(what, "protoc does not accept its text")
+        return target.read_bytes()

@@ -8,77 +8,62 @@ packages.
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from http import HTTPStatus
+from typing import Any, Final, NoReturn
 from urllib.request import getproxies, proxy_bypass
 
+import httpx2
+
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.core.extras import extra_imports
+from connectors.protobuf.errors import schema_unusable
+from connectors.protobuf.options import CA_OPTION, CERTIFICATE_OPTION, RegistryOptions, registry_option_error
 
-if TYPE_CHECKING:
-    import httpx2
-
-__all__ = ["RegistryClient", "unusable"]
+__all__ = ["RegistryClient"]
 
 _TRANSIENT: Final = {429, 500, 502, 503, 504}
 _MOST_BYTES: Final = 4 << 20
 _MOST_REDIRECTS: Final = 5
 
 
-def unusable(what: str, why: str) -> ConnectorError:
-    """Return the error for a schema, or an answer of a registry, that makes no sense."""
-    return ConnectorError("SCHEMA_UNUSABLE", f"The {what} cannot be used: {why}", "schemaRegistry")
-
-
 class RegistryClient:
-    """Makes GET requests; safe to use from several threads.
+    """Makes GET requests; safe to use from several threads. OptionError: a file with certificates cannot be used."""
 
-    Args:
-        address: the URL of the registry.
-        headers: what each request carries.
-        context: how certificates are checked.
-        timeout: how many seconds one request may take: connecting, redirects and the body included.
-    """
-
-    def __init__(self, address: str, headers: Mapping[str, str], context: ssl.SSLContext, timeout: float) -> None:
-        self._address = address
-        self._headers = headers
-        self._context = context
-        self._timeout = timeout
+    def __init__(self, options: RegistryOptions) -> None:
+        self._address = options.address
+        self._timeout = options.timeout
+        self._headers = _headers(options)
+        self._context = _tls_context(options)
 
     def get(self, path: str, what: str) -> dict[str, Any]:
-        """Make one request, and return the JSON object in the response.
-
-        Args:
-            path: the path below the address.
-            what: the thing that is asked for, for errors.
+        """Make one request for a path below the address, and return the JSON object in the response.
 
         Raises:
             SourceGoneError: SCHEMA_NOT_FOUND, for HTTP 404.
             ServiceUnavailableError: SCHEMA_REGISTRY_UNAVAILABLE, for no whole response in time, and for one that
-                another attempt may mend.
+                may be another at the next attempt.
             AccessDeniedError: SCHEMA_REGISTRY_ACCESS_DENIED.
             ConnectorError: SCHEMA_REGISTRY_REDIRECT, SCHEMA_REGISTRY_UNTRUSTED, or SCHEMA_UNUSABLE for all else.
         """
         status, body = self._response(path, what)
-        if not 200 <= status < 300:  # noqa: PLR2004 - HTTP
+        if not httpx2.codes.is_success(status):
             raise self._http_error(status, what)
         try:
-            found = json.loads(body)
+            response = json.loads(body)
         except (UnicodeDecodeError, json.JSONDecodeError) as error:
             raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
         except (ValueError, RecursionError) as error:
-            raise unusable(what, f"the answer is no sensible JSON ({type(error).__name__})") from None
-        if not isinstance(found, dict):
-            raise unusable(what, "the answer holds no schema; is this the address of a schema registry?")
-        return found
+            raise schema_unusable(what, f"the response is no sensible JSON ({type(error).__name__})") from None
+        if not isinstance(response, dict):
+            raise schema_unusable(what, "the response holds no schema; is this the address of a schema registry?")
+        return response
 
     def _response(self, path: str, what: str) -> tuple[int, bytes]:
-        with extra_imports("protobuf", "schemaRegistry"):
-            import httpx2  # noqa: PLC0415 - only where there is a registry
         try:
             with ThreadPoolExecutor(1) as pool:
                 return pool.submit(self._run, path, what).result()
@@ -91,8 +76,6 @@ class RegistryClient:
             raise self._unavailable(f"{type(error).__name__}: {causes[-1]}", what) from None
 
     def _run(self, path: str, what: str) -> tuple[int, bytes]:
-        import asyncio  # noqa: PLC0415 - as above
-
         async def bounded() -> tuple[int, bytes]:
             async with asyncio.timeout(self._timeout):
                 return await self._follow(path, what)
@@ -104,8 +87,6 @@ class RegistryClient:
             loop.close()  # asyncio.run would also wait for a name server that does not answer
 
     async def _follow(self, path: str, what: str) -> tuple[int, bytes]:
-        import httpx2  # noqa: PLC0415 - as above
-
         url = home = httpx2.URL(self._address + path)
         proxy = None if proxy_bypass(home.host) else getproxies().get(home.scheme)
         async with httpx2.AsyncClient(
@@ -127,14 +108,14 @@ class RegistryClient:
         return _refuse_redirect(home, f"{_origin(url)} again and again")
 
     def _http_error(self, status: int, what: str) -> ConnectorError:
-        if status in {401, 403}:
+        if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             return AccessDeniedError(
                 "SCHEMA_REGISTRY_ACCESS_DENIED",
                 f"The schema registry refuses access to {what} (HTTP {status})",
                 self._address,
                 "Give basic.auth.user.info or bearer.auth.token of someone who may read it.",
             )
-        if status == 404:  # noqa: PLR2004 - HTTP
+        if status == HTTPStatus.NOT_FOUND:
             return SourceGoneError(
                 "SCHEMA_NOT_FOUND",
                 f"The schema registry has no {what}",
@@ -143,7 +124,7 @@ class RegistryClient:
             )
         if status in _TRANSIENT:
             return self._unavailable(f"HTTP {status}", what)
-        return unusable(what, f"the registry answers HTTP {status}")
+        return schema_unusable(what, f"the registry answers HTTP {status}")
 
     def _unavailable(self, why: str, what: str) -> ConnectorError:
         return ServiceUnavailableError(
@@ -162,12 +143,40 @@ class RegistryClient:
         )
 
 
+def _headers(options: RegistryOptions) -> dict[str, str]:
+    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json", "Accept-Encoding": "identity"}
+    if options.user_info is not None:
+        headers["Authorization"] = f"Basic {base64.b64encode(options.user_info.reveal().encode()).decode()}"
+    elif options.token is not None:
+        headers["Authorization"] = f"Bearer {options.token.reveal()}"
+    return headers
+
+
+def _tls_context(options: RegistryOptions) -> ssl.SSLContext:
+    name, path = CA_OPTION, options.ca_file
+    try:
+        context = ssl.create_default_context(cafile=path)
+        if options.certificate_file is not None:
+            name, path = CERTIFICATE_OPTION, options.certificate_file
+            # Without any password OpenSSL would ask for one on the terminal.
+            password = "" if options.key_password is None else options.key_password.reveal()
+            context.load_cert_chain(path, options.key_file, password)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise registry_option_error(
+            name,
+            f"cannot be {path!r}: nothing usable can be read from it, or from its key ({why})",
+            "Give PEM files that are on driver and executors, and the password where there is one.",
+        ) from None
+    return context
+
+
 async def _body(response: httpx2.Response, what: str) -> bytes:
     body = bytearray()
     async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > _MOST_BYTES:
-            raise unusable(what, f"the answer is larger than {_MOST_BYTES >> 20} MB")
+            raise schema_unusable(what, f"the response is larger than {_MOST_BYTES >> 20} MB")
     return bytes(body)
 
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.protobuf.batch_result import BadRowError
-from connectors.protobuf.ptars.sizes import offsets
+from connectors.protobuf.columns import offsets
 
 __all__ = ["HEADERS", "Frames", "SchemaKey", "frame_prefix", "read_frames", "read_prefix"]
 
@@ -32,16 +32,12 @@ _GUID_END: Final = 17
 _FIRST_MESSAGE: Final = (0,)
 _MOST_INDEXES: Final = 100
 _VARINT_BYTES: Final = 5
+_MORE: Final = 128  # the bit of a byte that another one follows
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaKey:
-    """Which message of which schema a writer used.
-
-    Attributes:
-        schema: the id, or the GUID as 32 hexadecimal digits.
-        indexes: the way from the file to the message.
-    """
+    """Which message of which schema a writer used; the schema by its id, or its GUID as 32 hexadecimal digits."""
 
     schema: int | str
     indexes: tuple[int, ...]
@@ -49,13 +45,7 @@ class SchemaKey:
 
 @dataclass(frozen=True, slots=True)
 class Frames:
-    """The frames of a batch.
-
-    Attributes:
-        messages: what stands in them; NULL where the input is NULL or the frame cannot be read.
-        keys: for each row its schema; None where there is no message.
-        errors: the rows whose frame cannot be read, with the reason.
-    """
+    """The frames of a batch: messages (NULL without one), their schemas, and why a row's frame cannot be read."""
 
     messages: pa.BinaryArray
     keys: list[SchemaKey | None]
@@ -63,11 +53,7 @@ class Frames:
 
 
 def read_prefix(data: bytes, *, deprecated: bool = False) -> tuple[SchemaKey, int]:
-    """The schema of a frame, and where its message begins.
-
-    Args:
-        data: the frame.
-        deprecated: whether the indexes are plain varints.
+    """Return the schema of a frame, and where its message begins.
 
     Raises:
         BadRowError: it is no frame.
@@ -95,13 +81,13 @@ def _varint(data: bytes, place: int, *, deprecated: bool) -> tuple[int, int]:
     value = 0
     for count, byte in enumerate(data[place : place + _VARINT_BYTES]):
         value |= (byte & 127) << (7 * count)
-        if byte < 128:  # noqa: PLR2004 - the bit that says "more"
+        if byte < _MORE:
             return (value if deprecated else (value >> 1) ^ -(value & 1)), place + count + 1
     raise BadRowError("is no Confluent frame: its message indexes are cut off")
 
 
 def frame_prefix(schema: int, indexes: Iterable[int]) -> bytes:
-    """What stands before a message: magic byte, schema id and message indexes."""
+    """Return what stands before a message: magic byte, schema id and message indexes."""
     path = tuple(indexes)
     encoded = b"\0" if path == _FIRST_MESSAGE else b"".join(_zig_zag(value) for value in (len(path), *path))
     return b"\0" + schema.to_bytes(4, "big") + encoded
@@ -110,8 +96,8 @@ def frame_prefix(schema: int, indexes: Iterable[int]) -> bytes:
 def _zig_zag(value: int) -> bytes:
     rest = value << 1
     out = bytearray()
-    while rest > 127:  # noqa: PLR2004 - the bit that says "more"
-        out.append(rest & 127 | 128)
+    while rest >= _MORE:
+        out.append(rest & 127 | _MORE)
         rest >>= 7
     return bytes([*out, rest])
 
@@ -123,13 +109,13 @@ def read_frames(
 
     Args:
         column: the frames; with an id in the headers, the message alone.
-        headers: for each row its headers by name, or None; None for no headers at all.
+        headers: of each row, by name.
         deprecated: whether the indexes are plain varints.
     """
     if headers is None and not deprecated:
-        usual = _usual(column)
-        if usual is not None:
-            return usual
+        frames = _usual_frames(column)
+        if frames is not None:
+            return frames
     messages: list[bytes | None] = []
     keys: list[SchemaKey | None] = []
     errors: dict[int, str] = {}
@@ -149,15 +135,13 @@ def _take_apart(data: bytes, headers: Mapping[str, Any] | None, *, deprecated: b
     for name in HEADERS:
         value = (headers or {}).get(name)
         if value is not None:
-            key, end = read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")
-            del end
-            return data, key
+            return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
     key, place = read_prefix(data, deprecated=deprecated)
     return data[place:], key
 
 
-def _usual(column: pa.BinaryArray) -> Frames | None:
-    """A batch in which each row is a frame with an id and the first message; None if it is not so."""
+def _usual_frames(column: pa.BinaryArray) -> Frames | None:
+    """Read a batch in which each row is a frame with an id and the first message; None for another batch."""
     if column.null_count or column.offset or not len(column):
         return None
     bounds = offsets(column)
@@ -168,7 +152,6 @@ def _usual(column: pa.BinaryArray) -> Frames | None:
     if data[starts].any() or data[starts + _ID_END].any():
         return None
     ids = sum(data[starts + 1 + place].astype(np.int64) << (8 * (3 - place)) for place in range(4))
-    known = {int(number): SchemaKey(int(number), _FIRST_MESSAGE) for number in np.unique(ids)}
-    return Frames(
-        pc.binary_slice(column, _ID_END + 1, 2**31 - 1), [known[number] for number in np.asarray(ids).tolist()], {}
-    )
+    keys = {int(number): SchemaKey(int(number), _FIRST_MESSAGE) for number in np.unique(ids)}
+    messages = pc.binary_slice(column, _ID_END + 1, 2**31 - 1)
+    return Frames(messages, [keys[number] for number in np.asarray(ids).tolist()], {})

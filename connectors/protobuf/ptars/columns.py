@@ -1,4 +1,8 @@
-"""What ptars read, made into the columns that Spark expects, with the bytes that it took on the wire."""
+"""The columns that Spark expects, made of what ptars read, with the bytes that they took on the wire.
+
+By these the decoder sees that ptars has read every byte of a message: ptars skips a field of another wire type, or
+damage below the root, in silence, and then the bytes of what it did read are fewer than those of the message.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +16,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.columns import bitmap, list_array, map_array, struct_array
-from connectors.protobuf.ptars.declarations import PtarsField
-from connectors.protobuf.ptars.sizes import Ints, numbers, offsets, payload_sizes, sums, tag_size, varint_sizes
+from connectors.protobuf.columns import list_array, map_array, masked, numbers, offsets, struct_array, validity_of
 from connectors.protobuf.schema.descriptors import EnumPlan
-from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.decoder import lenient_text
 
 __all__ = ["Part", "doubtful", "message_part"]
 
 Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 F: Final = FieldDescriptor
 _BITS: Final[dict[int, npt.DTypeLike]] = {8: np.uint8, 32: np.uint32, 64: np.uint64}
+_FIXED: Final = {
+    F.TYPE_BOOL: 1,
+    F.TYPE_FIXED32: 4,
+    F.TYPE_SFIXED32: 4,
+    F.TYPE_FLOAT: 4,
+    F.TYPE_FIXED64: 8,
+    F.TYPE_SFIXED64: 8,
+    F.TYPE_DOUBLE: 8,
+}
+_ZIG_ZAG: Final[dict[int, tuple[npt.DTypeLike, npt.DTypeLike]]] = {
+    F.TYPE_SINT32: (np.int32, np.uint32),
+    F.TYPE_SINT64: (np.int64, np.uint64),
+}
+_NEGATIVE_SLACK: Final = 5
 _MICROS: Final = 1_000_000
 _LARGEST_SECONDS: Final = 2**63 // _MICROS - 3000  # with any nanos within 64 bits of microseconds
 
 
 @dataclass(slots=True)
 class Part:
-    """A column, and what is known of each of its rows.
+    """A column, with facts about each of its rows.
 
     Attributes:
         array: the column.
@@ -47,7 +64,7 @@ class Part:
 
 
 def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kind: pa.StructType, length: int) -> Part:
-    """The columns of a message as one struct without NULL; `size` is that of its content, without tag and length."""
+    """Return a message's columns as one struct without NULL; `size` is that of the content, without tag and length."""
     fields = plan.fields if isinstance(plan, MessagePlan) else plan.children
     size = np.zeros(length, dtype=np.int64)
     slack: Ints | None = None
@@ -55,7 +72,7 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
     arrays = []
     oneofs: dict[int, Ints] = {}
     declared = (*fields, *plan.dropped)
-    for field, column in zip(declared, by_number(declared, columns), strict=True):
+    for field, column in zip(declared, _by_number(declared, columns), strict=True):
         if field.kind is not Kind.DROPPED:
             part = _column(field, column)
             arrays.append(part.array)
@@ -63,18 +80,18 @@ def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kin
             slack = _plus(slack, part.slack)
             wrong = _either(wrong, part.wrong)
         elif field.required:
-            wrong = _either(wrong, ~_valid(column))
+            wrong = _either(wrong, ~validity_of(column))
         if field.oneof is not None:
-            known = _valid(column).astype(np.int64)
-            oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + known
+            present = validity_of(column).astype(np.int64)
+            oneofs[field.oneof] = oneofs.get(field.oneof, np.zeros(length, dtype=np.int64)) + present
     for count in oneofs.values():
         if count.max(initial=0) > 1:
             wrong = _either(wrong, count > 1)
     return Part(struct_array(kind, arrays, length), size, slack, wrong)
 
 
-def by_number(fields: Sequence[PtarsField], columns: Sequence[pa.Array]) -> list[pa.Array]:
-    """The columns of ptars, which come in the order of the numbers, in the order of the fields."""
+def _by_number(fields: Sequence[FieldPlan], columns: Sequence[pa.Array]) -> list[pa.Array]:
+    """Return the columns of ptars, which come in the order of the numbers, in the order of the fields."""
     places = {number: place for place, number in enumerate(sorted(field.number for field in fields))}
     return [columns[places[field.number]] for field in fields]
 
@@ -84,27 +101,26 @@ def _column(field: FieldPlan, raw: pa.Array) -> Part:
         return _map(field, raw)
     if field.shape is Shape.REPEATED:
         return _list(field, raw)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         return _scalar(field, raw)
-    known = _valid(raw)
+    present = validity_of(raw)
     part = _values(field, raw)
-    valid = known
+    valid = present
     if field.kind is Kind.WRAPPER and part.array.null_count:
-        valid = known & _valid(part.array)
-    wrong = None if part.wrong is None else part.wrong & known
-    if field.required and not known.all():
-        wrong = _either(wrong, ~known)
-    size = np.where(known, tag_size(field.number) + varint_sizes(part.size) + part.size, 0)
-    return Part(_masked(part.array, valid), size, _prefixed(part), wrong)
+        valid = present & validity_of(part.array)
+    wrong = None if part.wrong is None else part.wrong & present
+    if field.required and not present.all():
+        wrong = _either(wrong, ~present)
+    size = np.where(present, _tag_size(field.number) + _varint_sizes(part.size) + part.size, 0)
+    return Part(masked(part.array, valid), size, _prefixed(part), wrong)
 
 
 def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
-    """Messages, each present, as values; `size` is that of their content."""
+    """Return messages, each present, as values; `size` is that of their content."""
     parts = [raw.field(index) for index in range(raw.type.num_fields)]
-    if field.kind is not Kind.MESSAGE:
-        parts = by_number(field.children, parts)
     if field.kind is Kind.MESSAGE:
         return message_part(field, parts, field.value_arrow, len(raw))
+    parts = _by_number(field.children, parts)
     if field.kind is Kind.WRAPPER:
         return _scalar(field.children[0], parts[0])
     size = np.zeros(len(raw), dtype=np.int64)
@@ -125,48 +141,46 @@ def _values(field: FieldPlan, raw: pa.StructArray) -> Part:
 
 
 def _scalar(field: FieldPlan, raw: pa.Array) -> Part:
-    """A singular scalar: NULL where it is absent, and where it is zero and that means absent."""
+    """Return a singular scalar: NULL where it is absent, and where it is zero and that means absent."""
     if field.presence:
-        known = _valid(raw)
-        valid = known
+        present = validity_of(raw)
+        valid = present
     else:
-        known = _not_zero(raw)
-        valid = np.ones(len(raw), dtype=np.bool_) if field.emit_zero else known
-    payload, slack = payload_sizes(field.proto_type, raw)
-    size = np.where(known, tag_size(field.number) + payload, 0)
-    slack = None if slack is None else np.where(known, slack, 0)
+        present = _not_zero(raw)
+        valid = np.ones(len(raw), dtype=np.bool_) if field.emit_zero else present
+    payload, slack = _payload_sizes(field.proto_type, raw)
+    size = np.where(present, _tag_size(field.number) + payload, 0)
+    slack = None if slack is None else np.where(present, slack, 0)
     array, wrong = _converted(field, raw)
-    wrong = None if wrong is None else wrong & known
-    array = _masked(array, valid)
+    wrong = None if wrong is None else wrong & present
+    array = masked(array, valid)
     if field.default is not None and not valid.all():
         array = pc.fill_null(array, _default(field))
-    if field.required and not known.all():
-        wrong = _either(wrong, ~known)
+    if field.required and not present.all():
+        wrong = _either(wrong, ~present)
     return Part(array, size, slack, wrong)
 
 
 def _default(field: FieldPlan) -> pa.Scalar:
-    value = field.default
+    value, bits = field.default, UNSIGNED_BITS.get(field.proto_type)
     if field.enum is not None and pa.types.is_string(field.value_arrow):
         value = field.enum.text(value)
-    elif field.proto_type in {F.TYPE_UINT32, F.TYPE_FIXED32} and pa.types.is_int32(field.value_arrow):
-        value = int(np.array(value, np.uint32).view(np.int32))
-    elif field.proto_type in {F.TYPE_UINT64, F.TYPE_FIXED64} and pa.types.is_int64(field.value_arrow):
-        value = int(np.array(value, np.uint64).view(np.int64))
     elif pa.types.is_decimal(field.value_arrow):
         return pa.scalar(value, pa.uint64()).cast(field.value_arrow)
+    elif bits is not None and field.value_arrow.bit_width == bits:
+        value = as_signed(value, bits)
     return pa.scalar(value, field.value_arrow)
 
 
 def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]:
-    """Scalars in the type of the plan, and where they are unknown values of a closed enum."""
+    """Return scalars in the type of the plan, and where they are unknown values of a closed enum."""
     if field.enum is not None:
         return _enum(field.enum, raw, text=pa.types.is_string(field.value_arrow))
     if field.lenient and pa.types.is_binary(raw.type):
         try:
             return raw.cast(pa.string()), None
         except pa.ArrowInvalid:
-            texts = [None if each is None else lenient_text(each) for each in raw.to_pylist()]
+            texts = [None if data is None else lenient_text(data) for data in raw.to_pylist()]
             return pa.array(texts, pa.string()), None
     if raw.type != field.value_arrow:
         return raw.cast(field.value_arrow), None
@@ -175,20 +189,20 @@ def _converted(field: FieldPlan, raw: pa.Array) -> tuple[pa.Array, Bools | None]
 
 def _enum(enum: EnumPlan, raw: pa.Array, *, text: bool) -> tuple[pa.Array, Bools | None]:
     values = numbers(raw, np.int32)
-    known = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
+    declared = np.fromiter(sorted(enum.names), np.int32, len(enum.names))
     if len(values) == 0:
         return pa.array([], pa.string() if text else pa.int32()), None
-    if known[0] == 0 and known[-1] == len(known) - 1:
-        place, unknown = values, (values < 0) | (values >= len(known))
+    if declared[0] == 0 and declared[-1] == len(declared) - 1:
+        place, unknown = values, (values < 0) | (values >= len(declared))
     else:
-        place = np.minimum(np.searchsorted(known, values), len(known) - 1).astype(np.int32)
-        unknown = known[place] != values
-    strange = bool(unknown.any())
-    wrong = unknown if strange and enum.closed else None
+        place = np.minimum(np.searchsorted(declared, values), len(declared) - 1).astype(np.int32)
+        unknown = declared[place] != values
+    has_unknown = bool(unknown.any())
+    wrong = unknown if has_unknown and enum.closed else None
     if not text:
         return raw, wrong
-    names = [enum.names[int(number)] for number in known]
-    if strange:
+    names = [enum.names[int(number)] for number in declared]
+    if has_unknown:
         others, back = np.unique(values[unknown], return_inverse=True)
         place = place.copy()
         place[unknown] = len(names) + back
@@ -201,26 +215,26 @@ def _list(field: FieldPlan, raw: pa.Array) -> Part:
     bounds = offsets(raw)
     values = raw.values
     count = np.diff(bounds).astype(np.int64)
-    tag = tag_size(field.number)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
-        payload, spared = payload_sizes(field.proto_type, values)
-        content = count * payload if isinstance(payload, int) else sums(payload, bounds)
-        slack = None if spared is None else sums(spared, bounds)
+    tag = _tag_size(field.number)
+    if field.is_scalar:
+        payload, spared = _payload_sizes(field.proto_type, values)
+        content = count * payload if isinstance(payload, int) else _sums(payload, bounds)
+        slack = None if spared is None else _sums(spared, bounds)
         one_by_one = count * tag + content
         if field.proto_type in {F.TYPE_STRING, F.TYPE_BYTES}:
             size = one_by_one
         else:
-            packed = np.where(count > 0, tag + varint_sizes(content) + content, 0)
+            packed = np.where(count > 0, tag + _varint_sizes(content) + content, 0)
             size = packed if field.packed else one_by_one
             slack = _plus(slack, np.maximum(size - np.minimum(packed, one_by_one), 0))
         array, wrong = _converted(field, values)
     else:
         part = _values(field, values)
-        size = sums(tag + varint_sizes(part.size) + part.size, bounds)
+        size = _sums(tag + _varint_sizes(part.size) + part.size, bounds)
         spared = _prefixed(part)
-        slack = None if spared is None else sums(spared, bounds)
+        slack = None if spared is None else _sums(spared, bounds)
         array, wrong = part.array, part.wrong
-    wrong = None if wrong is None else sums(wrong, bounds) > 0
+    wrong = None if wrong is None else _sums(wrong, bounds) > 0
     return Part(list_array(field.arrow_type, bounds, array), size, slack, wrong)
 
 
@@ -228,21 +242,21 @@ def _map(field: FieldPlan, raw: pa.MapArray) -> Part:
     bounds = offsets(raw)
     parts = [_entry(child, column) for child, column in zip(field.children, (raw.keys, raw.items), strict=True)]
     content = parts[0].size + parts[1].size
-    size = sums(tag_size(field.number) + varint_sizes(content) + content, bounds)
+    size = _sums(_tag_size(field.number) + _varint_sizes(content) + content, bounds)
     slack = _prefixed(Part(raw, content, _plus(parts[0].slack, parts[1].slack)))
     wrong = _either(parts[0].wrong, parts[1].wrong)
     return Part(
         map_array(field.arrow_type, bounds, parts[0].array, parts[1].array),
         size,
-        None if slack is None else sums(slack, bounds),
-        None if wrong is None else sums(wrong, bounds) > 0,
+        None if slack is None else _sums(slack, bounds),
+        None if wrong is None else _sums(wrong, bounds) > 0,
     )
 
 
 def _entry(field: FieldPlan, raw: pa.Array) -> Part:
-    """Keys or values of a map: never NULL. All but a few write them also when they are zero."""
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
-        payload, slack = payload_sizes(field.proto_type, raw)
+    """Return keys or values of a map: never NULL. All but a few write them also when they are zero."""
+    if field.is_scalar:
+        payload, slack = _payload_sizes(field.proto_type, raw)
         size = np.zeros(len(raw), dtype=np.int64) + payload + 1
         zero = ~_not_zero(raw)
         if zero.any():
@@ -250,63 +264,90 @@ def _entry(field: FieldPlan, raw: pa.Array) -> Part:
         array, wrong = _converted(field, raw)
         return Part(array, size, slack, wrong)
     part = _values(field, raw)
-    size = np.where(_valid(raw), 1 + varint_sizes(part.size) + part.size, 0)
+    size = np.where(validity_of(raw), 1 + _varint_sizes(part.size) + part.size, 0)
     return Part(part.array, size, _prefixed(part), part.wrong)
 
 
 def _prefixed(part: Part) -> Ints | None:
-    """The slack of messages with their lengths before them: a shorter one may spare a byte of its length too."""
+    """Return the slack of messages with lengths before them: a shorter one may spare a byte of its length too."""
     if part.slack is None:
         return None
-    return part.slack + varint_sizes(part.size) - varint_sizes(part.size - part.slack)
+    return part.slack + _varint_sizes(part.size) - _varint_sizes(part.size - part.slack)
 
 
 def _not_zero(raw: pa.Array) -> Bools:
-    """Where a value is not the zero of its type, bit for bit: -0.0 is something."""
+    """Return where a value is not the zero of its type, bit for bit: -0.0 is something."""
     if pa.types.is_boolean(raw.type):
-        found: Bools = raw.to_numpy(zero_copy_only=False).astype(np.bool_)
-        return found
+        return np.asarray(raw.to_numpy(zero_copy_only=False), dtype=np.bool_)
     if pa.types.is_string(raw.type) or pa.types.is_binary(raw.type):
         return np.asarray(np.diff(offsets(raw)) != 0)
     return np.asarray(numbers(raw, _BITS[raw.type.bit_width]) != 0)
 
 
-def _valid(raw: pa.Array) -> Bools:
-    if raw.null_count == 0:
-        return np.ones(len(raw), dtype=np.bool_)
-    bits = np.frombuffer(raw.buffers()[0], dtype=np.uint8)
-    return np.unpackbits(bits, count=len(raw), bitorder="little").astype(np.bool_)
-
-
-def _masked(array: pa.Array, valid: Bools) -> pa.Array:
-    """The array with NULL wherever it is not valid, and nowhere else."""
-    buffers = array.buffers()
-    validity = bitmap(valid)
-    if pa.types.is_struct(array.type):
-        children = [array.field(index) for index in range(array.type.num_fields)]
-        return struct_array(array.type, children, len(array), validity)
-    return pa.Array.from_buffers(array.type, len(array), [validity, *buffers[1:]])
-
-
 def _plus(first: Ints | None, second: Ints | None) -> Ints | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first + second
+    return second if first is None else first if second is None else first + second
 
 
 def _either(first: Bools | None, second: Bools | None) -> Bools | None:
-    if first is None or second is None:
-        return second if first is None else first
-    return first | second
+    return second if first is None else first if second is None else first | second
 
 
 def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
-    """The messages of which ptars may not have read every byte.
+    """Return the messages, of these lengths, of which ptars may not have read every byte.
 
-    `lengths` are those of the messages. A message whose usual size is its length was read whole: nothing that ptars
-    passes over is shorter than two bytes, so it can hide in two bytes of slack, and not in fewer.
+    A message whose usual size is its length was read whole: nothing that ptars passes over is shorter than two bytes,
+    so it can hide in two bytes of slack, and not in fewer.
     """
-    found: Bools = part.size != lengths
+    doubts: Bools = part.size != lengths
     if part.slack is not None:
-        found |= part.slack > 1
-    return found
+        doubts |= part.slack > 1
+    return doubts
+
+
+def _tag_size(number: int) -> int:
+    """Return the bytes of the tag of a field."""
+    return 1 if number < 1 << 4 else 2 if number < 1 << 11 else 3 if number < 1 << 18 else 4 if number < 1 << 25 else 5
+
+
+def _varint_sizes(values: npt.NDArray[Any]) -> Ints:
+    """Return the bytes of each number, as the shortest varint; numbers of a signed type must not be negative."""
+    sizes = np.ones(len(values), dtype=np.int64)
+    if len(values) == 0:
+        return sizes
+    unsigned = values.astype(np.uint64, copy=False)
+    largest = int(unsigned.max())
+    for bits in range(7, 64, 7):
+        if largest >> bits:
+            sizes += unsigned >= np.uint64(1 << bits)
+    return sizes
+
+
+def _sums(values: npt.NDArray[Any], bounds: npt.NDArray[np.int32]) -> Ints:
+    """Return the sum of the values of each list."""
+    total: Ints = np.zeros(len(values) + 1, dtype=np.int64)
+    np.cumsum(values, out=total[1:])
+    return total[bounds[1:]] - total[bounds[:-1]]
+
+
+def _payload_sizes(proto_type: int, array: pa.Array) -> tuple[Ints | int, Ints | None]:
+    """Return the bytes of each value without its tag, and how many of them another writer may have spared.
+
+    Only a negative int32 or enum has two forms: ten bytes, as all write it, or five.
+    """
+    fixed = _FIXED.get(proto_type)
+    if fixed is not None:
+        return fixed, None
+    if proto_type in {F.TYPE_STRING, F.TYPE_BYTES}:
+        lengths = np.diff(offsets(array)).astype(np.int64)
+        return lengths + _varint_sizes(lengths), None
+    if proto_type in {F.TYPE_INT32, F.TYPE_ENUM}:
+        values = numbers(array, np.int32)
+        if len(values) == 0 or values.min() >= 0:
+            return _varint_sizes(values), None
+        slack = (values < 0) * np.int64(_NEGATIVE_SLACK)
+        return _varint_sizes(values.astype(np.int64).view(np.uint64)), slack
+    if proto_type in _ZIG_ZAG:
+        signed, unsigned = _ZIG_ZAG[proto_type]
+        values = numbers(array, signed)
+        return _varint_sizes(((values << 1) ^ (values >> (8 * values.itemsize - 1))).view(unsigned)), None
+    return _varint_sizes(numbers(array, np.uint32 if proto_type == F.TYPE_UINT32 else np.uint64)), None

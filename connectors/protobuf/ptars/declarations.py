@@ -13,16 +13,16 @@ It has rules of its own for well-known types, enums and recursion. None of them 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-import pyarrow as pa
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 
-from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.schema.plan import FieldPlan, Kind, Shape
+from connectors.protobuf.upb.declarations import wire_name
 
-__all__ = ["PtarsField", "form_name", "ptars_handler", "schema_of_handler", "skimmer", "wire_type"]
+__all__ = ["ptars_handler"]
 
 F: Final = FieldDescriptor
 _FILE: Final = "connectors/ptars_form.proto"
@@ -36,36 +36,7 @@ _WRAPPED: Final = {
 }
 
 
-class PtarsField(Protocol):
-    """What is needed of a field of a plan, be it for decoding or for encoding."""
-
-    @property
-    def number(self) -> int: ...  # noqa: D102
-    @property
-    def proto_type(self) -> int: ...  # noqa: D102
-    @property
-    def kind(self) -> Kind: ...  # noqa: D102
-    @property
-    def shape(self) -> Shape: ...  # noqa: D102
-    @property
-    def presence(self) -> bool: ...  # noqa: D102
-    @property
-    def packed(self) -> bool: ...  # noqa: D102
-    @property
-    def lenient(self) -> bool: ...  # noqa: D102
-    @property
-    def children(self) -> Sequence[PtarsField]: ...  # noqa: D102
-    @property
-    def dropped(self) -> Sequence[PtarsField]: ...  # noqa: D102
-
-
-def form_name(number: int) -> str:
-    """The name of a field."""
-    return f"f{number}"
-
-
-def wire_type(field: PtarsField, *, upcast: bool) -> int:
-    """The type by which a scalar is declared."""
+def _declared_type(field: FieldPlan, *, upcast: bool) -> int:
     if field.lenient and field.proto_type == F.TYPE_STRING:
         return F.TYPE_BYTES
     if upcast and field.proto_type in {F.TYPE_UINT32, F.TYPE_UINT64}:
@@ -78,7 +49,7 @@ class _Builder:
         self._upcast = upcast
         self.file = FileDescriptorProto(name=_FILE, package="connectors", syntax="proto3")
 
-    def message(self, fields: Sequence[PtarsField]) -> str:
+    def message(self, fields: Sequence[FieldPlan]) -> str:
         name = f"M{len(self.file.message_type)}"
         made: DescriptorProto = self.file.message_type.add(name=name)
         for field in fields:
@@ -90,8 +61,8 @@ class _Builder:
                 made.oneof_decl.add(name=f"_{proto.name}")
         return name
 
-    def _declare(self, field: PtarsField, owner: DescriptorProto) -> None:
-        made = owner.field.add(name=form_name(field.number), number=field.number)
+    def _declare(self, field: FieldPlan, owner: DescriptorProto) -> None:
+        made = owner.field.add(name=wire_name(field.number), number=field.number)
         # A map's entries and the messages below are declared by calls of this method and of `message`.
         repeated = field.shape is not Shape.SINGULAR
         made.label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
@@ -111,8 +82,8 @@ class _Builder:
         elif field.kind is Kind.DROPPED:
             # Only whether it is there matters; what it holds is left to the reference.
             made.type, made.proto3_optional = FieldDescriptorProto.TYPE_BYTES, True
-        elif field.kind in {Kind.SCALAR, Kind.ENUM}:
-            made.type = wire_type(field, upcast=self._upcast)  # type: ignore[assignment]  # the same numbers
+        elif field.is_scalar:
+            made.type = _declared_type(field, upcast=self._upcast)  # type: ignore[assignment]  # the same numbers
             if repeated and made.type not in {F.TYPE_STRING, F.TYPE_BYTES}:
                 made.options.packed = field.packed
             if not repeated and field.presence:
@@ -124,15 +95,11 @@ class _Builder:
             self._upcast = upcast
 
 
-def ptars_handler(fields: Sequence[PtarsField], *, upcast: bool) -> Any:
-    """The handler of ptars for a message with these fields, and the Arrow schema it speaks.
+def ptars_handler(fields: Sequence[FieldPlan], *, upcast: bool) -> Any:
+    """Return the handler of ptars for a message with these fields.
 
-    Args:
-        fields: the fields.
-        upcast: whether uint32 and uint64 are kept unsigned.
-
-    Raises:
-        ImportError: ptars is not installed.
+    Without any field it only walks over the fields of the root: it fails, at little cost, for what has no tags. With
+    `upcast`, uint32 and uint64 stay unsigned. Raises ImportError where ptars is not installed.
     """
     from ptars import HandlerPool, PtarsConfig  # noqa: PLC0415 - optional
 
@@ -143,20 +110,3 @@ def ptars_handler(fields: Sequence[PtarsField], *, upcast: bool) -> Any:
     descriptor = pool.FindMessageTypeByName(f"connectors.{name}")
     config = PtarsConfig(list_value_name="element", map_value_nullable=True)
     return HandlerPool([descriptor.file], config).get_for_message(descriptor)
-
-
-def skimmer() -> Any:
-    """A handler that only walks over the fields of the root: it fails, at little cost, for what has no tags."""
-    from ptars import HandlerPool  # noqa: PLC0415 - optional
-
-    file = FileDescriptorProto(name=_FILE, package="connectors", syntax="proto3")
-    file.message_type.add(name="Skim")
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    descriptor = pool.FindMessageTypeByName("connectors.Skim")
-    return HandlerPool([descriptor.file]).get_for_message(descriptor)
-
-
-def schema_of_handler(handler: Any) -> pa.Schema:
-    """The Arrow schema that a handler gives and takes."""
-    return handler.array_to_record_batch(pa.array([], pa.binary())).schema

@@ -4,9 +4,9 @@ ptars reads wire bytes into columns at the speed of memory. Around it:
 
 - a message that it cannot read is found by halves, and left to the reference codec, which says why;
 - a panic in Rust arrives as a BaseException that is no Exception; it is caught, and logged once;
-- a NULL row is masked, absent and zero are told apart, enums named, unsigned numbers wrapped or upcast, as planned
-  (`fast_columns`; the declarations of `ptars_form` leave ptars no rules of its own);
-- what it passes over in silence shows in the bytes that are left (`wire_sizes`); such messages are checked by upb;
+- a NULL row is masked, absent and zero differ, enums are named, unsigned numbers wrapped or upcast, as planned
+  (`columns`; the `declarations` leave ptars no rules of its own);
+- what it passes over in silence shows in the bytes that are left (`sizes`); such messages are checked by upb;
 - where only the reference knows the answer (a oneof with two members, an unknown value of a closed enum, a missing
   required field, a time that does not fit), the row is decoded by it.
 """
@@ -24,10 +24,9 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.protobuf.batch_result import Decoded
-from connectors.protobuf.columns import bitmap, struct_array, validity_of
+from connectors.protobuf.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
-from connectors.protobuf.ptars.declarations import ptars_handler, skimmer
-from connectors.protobuf.ptars.sizes import offsets
+from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
 from connectors.protobuf.upb.decoder import PlainDecoder
 
@@ -44,15 +43,11 @@ _START_GROUP: Final = 3
 
 
 class PtarsError(Exception):
-    """Raised for whatever ptars raises, panics too."""
+    """Raised for whatever ptars raises, including panics."""
 
 
 def guarded(call: Any, argument: Any) -> Any:
-    """Call ptars.
-
-    Raises:
-        PtarsError: it raised something, or panicked.
-    """
+    """Call ptars; raise PtarsError where it raises or panics."""
     try:
         return call(argument)
     except (KeyboardInterrupt, SystemExit, MemoryError):
@@ -60,44 +55,43 @@ def guarded(call: Any, argument: Any) -> Any:
     except Exception as error:
         raise PtarsError(str(error)) from error
     except BaseException as error:  # a panic in Rust is no Exception
-        _tell_of_panic(str(error))
+        _warn_of_panic(str(error))
         raise PtarsError(f"panic: {error}") from error
 
 
 @lru_cache(maxsize=64)
-def _tell_of_panic(text: str) -> None:
-    """Log a panic, the first time."""
+def _warn_of_panic(text: str) -> None:
+    """Log a panic once."""
     _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", text)
 
 
 def unsupported(plan: MessagePlan) -> str:
-    """Why ptars cannot decode by a plan; empty where it can."""
+    """Return why ptars cannot decode by a plan; empty where it can."""
     if not plan.fields:
         return "the message has no fields"
     count = 0
-    todo: list[Sequence[FieldPlan]] = [(*plan.fields, *plan.dropped)]
-    while todo:
+    pending: list[Sequence[FieldPlan]] = [(*plan.fields, *plan.dropped)]
+    while pending:
         count += 1
-        fields = todo.pop()
+        fields = pending.pop()
         for field in fields:
             if field.proto_type == FieldDescriptor.TYPE_GROUP:
                 return f"{field.name} is a group"
-            if field.kind in {Kind.ANY_JSON, Kind.EMPTY}:
-                return f"{field.name} is an Any as JSON" if field.kind is Kind.ANY_JSON else f"{field.name} is empty"
+            if field.kind is Kind.ANY_JSON:
+                return f"{field.name} is an Any as JSON"
+            if field.kind is Kind.EMPTY:
+                return f"{field.name} is empty"
             if field.number > _LARGEST_NUMBER:
                 return f"{field.name} has the number {field.number}, for which ptars would take much memory"
             if field.children:
-                todo.append((*field.children, *field.dropped))
+                pending.append((*field.children, *field.dropped))
     return "" if count <= _MOST_MESSAGES else f"it has {count} nested messages"
 
 
 class FastDecoder:
-    """Decodes by ptars, and by the reference where ptars cannot.
+    """Decodes by ptars, and by the reference decoder of the same plan where ptars cannot.
 
-    Args:
-        plan: the plan; `unsupported` must be empty for it.
-        plain: the reference decoder of the same plan.
-        upcast: whether uint32 and uint64 are upcast.
+    `unsupported` must be empty for the plan; `upcast` says whether uint32 and uint64 are upcast.
 
     Raises:
         ImportError: ptars is not installed.
@@ -108,12 +102,12 @@ class FastDecoder:
         self._plan = plan
         self._type = plan.arrow_type
         self._plain = plain
-        handler = guarded(lambda fields: ptars_handler(fields, upcast=upcast), (*plan.fields, *plan.dropped))
-        self._read = handler.array_to_record_batch
-        self._skim = guarded(lambda _: skimmer(), None).array_to_record_batch
+        handler_of = partial(ptars_handler, upcast=upcast)
+        self._read = guarded(handler_of, (*plan.fields, *plan.dropped)).array_to_record_batch
+        self._skim = guarded(handler_of, ()).array_to_record_batch
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`."""
+        """See `Decoder.decode`."""
         if len(messages) == 0 or messages.null_count == len(messages):
             return self._plain.decode(messages)
         if messages.offset:
@@ -135,27 +129,27 @@ class FastDecoder:
         return Decoded(values) if len(rows) == 0 else self._patched(values, messages, rows)
 
     def _rejected(self, messages: pa.Array, doubts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Those of the doubtful messages that upb does not accept."""
-        found = np.zeros(len(messages), dtype=np.bool_)
+        """Return the doubtful messages that upb does not accept."""
+        rejected = np.zeros(len(messages), dtype=np.bool_)
         rows = np.flatnonzero(doubts)
         if len(rows):
             check = partial(self._plain.check, groups=not self._plan.complete)  # ptars checks those that it reads
-            texts = messages.take(pa.array(rows)) if len(rows) < len(messages) else messages
-            found[rows] = [not check(data) for data in texts.to_pylist()]
-        return found
+            doubtful_messages = messages.take(pa.array(rows)) if len(rows) < len(messages) else messages
+            rejected[rows] = [not check(data) for data in doubtful_messages.to_pylist()]
+        return rejected
 
     def _read_all(self, messages: pa.Array) -> tuple[pa.RecordBatch | None, np.ndarray[Any, Any]]:
-        """What ptars reads, and the rows that it cannot read, which are empty messages there."""
+        """Return what ptars reads, and the rows that it cannot read, which are empty messages there."""
         unread = self._too_deep(messages)
         rest = _without(messages, unread)
         for _ in range(_SEARCHES):
             try:
                 return guarded(self._read, rest), unread
             except PtarsError:
-                found = self._find_bad(rest)
-            if found == len(messages):
+                bad = self._find_bad(rest)
+            if bad == len(messages):
                 break  # it fails for none alone
-            unread[found] = True
+            unread[bad] = True
             rest = _without(messages, unread)
         check = self._plain.check
         unread |= np.array([data is not None and not check(data) for data in messages.to_pylist()])
@@ -165,25 +159,25 @@ class FastDecoder:
             return None, unread
 
     def _too_deep(self, messages: pa.Array) -> np.ndarray[Any, Any]:
-        """Those that may hold so many groups, one in another, that ptars would overflow the stack, and upb refuses."""
-        found = np.zeros(len(messages), dtype=np.bool_)
+        """Return those whose nested groups may be so many that ptars would overflow the stack, and that upb refuses."""
+        too_deep = np.zeros(len(messages), dtype=np.bool_)
         bounds = offsets(messages)
         for row in np.flatnonzero(np.diff(bounds) > _MOST_GROUPS).tolist():
             data = np.frombuffer(messages.buffers()[2], np.uint8)[bounds[row] : bounds[row + 1]]
             if np.count_nonzero(data & 7 == _START_GROUP) > _MOST_GROUPS:
-                found[row] = messages[row].is_valid and not self._plain.check(data.tobytes())
-        return found
+                too_deep[row] = messages[row].is_valid and not self._plain.check(data.tobytes())
+        return too_deep
 
     def _find_bad(self, messages: pa.Array) -> int:
-        """A message that ptars cannot read, the first one at its root or below; the length if none.
+        """Return the first message that ptars cannot read at its root, else below; the length if there is none.
 
         Most damage shows at the root, where looking costs a tenth of reading.
         """
-        found = _first_bad(self._skim, messages)
-        return found if found < len(messages) else _first_bad(self._read, messages)
+        bad = _first_bad(self._skim, messages)
+        return bad if bad < len(messages) else _first_bad(self._read, messages)
 
     def _patched(self, values: pa.StructArray, messages: pa.Array, rows: np.ndarray[Any, Any]) -> Decoded:
-        """The values with some rows decoded by the reference."""
+        """Return the values with some rows decoded by the reference."""
         by_plain = self._plain.decode(messages.take(pa.array(rows)))
         errors = {int(rows[index]): reason for index, reason in by_plain.errors.items()}
         if len(rows) <= _SPLICED:
@@ -199,7 +193,7 @@ class FastDecoder:
 
 
 def _first_bad(read: Any, messages: pa.Array) -> int:
-    """The first message for which `read` raises, found by halves; the length if there is none."""
+    """Return the first message for which `read` raises, found by halves; the length if there is none."""
     start, end = 0, len(messages)
     while start < end:
         middle = (start + end + 1) // 2
@@ -214,5 +208,5 @@ def _first_bad(read: Any, messages: pa.Array) -> int:
 
 
 def _without(messages: pa.Array, unread: np.ndarray[Any, Any]) -> pa.Array:
-    """The messages with NULL, which ptars reads as empty, for those that it cannot read."""
+    """Return the messages with NULL, which ptars reads as empty, for those that it cannot read."""
     return pc.if_else(pa.array(unread), pa.scalar(None, pa.binary()), messages) if unread.any() else messages

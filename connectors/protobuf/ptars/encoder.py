@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,12 +21,11 @@ import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 
 from connectors.core.pool import Cache
-from connectors.protobuf.columns import bitmap, list_array, struct_array, validity_of
-from connectors.protobuf.ptars.declarations import ptars_handler, schema_of_handler
+from connectors.protobuf.columns import bitmap, list_array, masked, numbers, offsets, struct_array, validity_of
+from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
-from connectors.protobuf.ptars.sizes import numbers, offsets
-from connectors.protobuf.schema.encode_plan import EncodeField
-from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.schema.descriptors import EnumPlan
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
 from connectors.protobuf.upb.encoder import TYPES, PlainEncoder
 
 __all__ = ["FastEncoder"]
@@ -42,21 +42,20 @@ class _NotFastError(Exception):
 
 
 class _Writer:
-    """Encodes struct arrays of one type."""
+    """Encodes struct arrays of one type; raises `_NotFastError` for what the reference encoder must see."""
 
-    def __init__(self, fields: Sequence[EncodeField]) -> None:
+    def __init__(self, fields: Sequence[FieldPlan]) -> None:
         self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
-        handler = guarded(lambda form: ptars_handler(form, upcast=True), self._fields)
-        self._schema: pa.Schema = guarded(schema_of_handler, handler)
+        handler = guarded(partial(ptars_handler, upcast=True), self._fields)
+        self._schema: pa.Schema = guarded(handler.array_to_record_batch, pa.array([], pa.binary())).schema
         self._write = handler.record_batch_to_array
 
     def write(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """Encode; raises `_NotFastError` for what the reference encoder must see."""
         valid = validity_of(structs)
         columns = _message(self._fields, structs, valid, list(self._schema))
-        batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(_fields_of(self._schema, columns)))
-        if [each.type for each in columns] != [field.type for field in self._schema]:
+        if [column.type for column in columns] != self._schema.types:
             raise _NotFastError("types differ")  # none that ptars would not expect may reach it
+        batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
         array = guarded(self._write, batch)
         if valid.all():
             return array
@@ -64,18 +63,14 @@ class _Writer:
 
 
 class FastEncoder:
-    """Encodes by ptars, and by the reference where ptars cannot.
-
-    Args:
-        plain: the reference encoder of the same call.
-    """
+    """Encodes by ptars, and by the reference encoder of the same call where ptars cannot."""
 
     def __init__(self, plain: PlainEncoder) -> None:
         self._plain = plain
         self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """See `connectors.protobuf.upb.encoder.Encoder.encode`."""
+        """See `Encoder.encode`."""
         kind = structs.type
         writer = self._writers.get(kind, lambda: _writer(self._plain.plan(kind)))
         if writer is None or len(structs) == 0:
@@ -86,8 +81,7 @@ class FastEncoder:
             return self._plain.encode(structs)
 
 
-def _writer(fields: Sequence[EncodeField]) -> _Writer | None:
-    """A writer, or None where ptars cannot take the declarations."""
+def _writer(fields: Sequence[FieldPlan]) -> _Writer | None:
     if not _supported(fields):
         return None
     try:
@@ -97,7 +91,7 @@ def _writer(fields: Sequence[EncodeField]) -> _Writer | None:
 
 
 def _compact(structs: pa.StructArray) -> pa.StructArray:
-    """The same values with no offset anywhere."""
+    """Return the same values with no offset anywhere."""
 
     def has_offset(array: pa.Array) -> bool:
         if array.offset:
@@ -114,7 +108,7 @@ def _compact(structs: pa.StructArray) -> pa.StructArray:
     return pa.concat_arrays([structs, structs.slice(0, 0)])
 
 
-def _supported(fields: Sequence[EncodeField]) -> bool:
+def _supported(fields: Sequence[FieldPlan]) -> bool:
     used = _used(fields)
     for field in used:
         if field.proto_type == F.TYPE_GROUP or field.number > 1 << 16:
@@ -126,13 +120,13 @@ def _supported(fields: Sequence[EncodeField]) -> bool:
     return bool(used)
 
 
-def _used(fields: Sequence[EncodeField]) -> list[EncodeField]:
-    """The fields that are ever written: a column of the type VOID is not."""
+def _used(fields: Sequence[FieldPlan]) -> list[FieldPlan]:
+    """Return the fields that are ever written: a column of the type VOID is not."""
     return [field for field in fields if field.kind is not Kind.EMPTY]
 
 
-def _form(field: EncodeField) -> EncodeField:
-    """A field as it is declared to ptars: sorted by number, and floats with presence, so that -0.0 is not dropped."""
+def _form(field: FieldPlan) -> FieldPlan:
+    """Return a field as it is declared to ptars: sorted by number, floats with presence, so that -0.0 stays."""
     children = field.children
     if field.kind is Kind.MESSAGE and field.shape is not Shape.MAP:
         children = tuple(sorted(map(_form, _used(children)), key=lambda child: child.number))
@@ -144,24 +138,20 @@ def _form(field: EncodeField) -> EncodeField:
         children = tuple(map(_form, children))
     if field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
         # Without presence also in proto2: zeros are left out, as by Java's own Timestamp.
-        children = tuple(dataclasses.replace(child, presence=False) for child in children[:2])
+        children = tuple(dataclasses.replace(child, presence=False) for child in children)
     floats = field.proto_type in _FLOATS and field.shape is Shape.SINGULAR
     return dataclasses.replace(
         field, children=children, presence=field.presence or floats, zero_is_absent=not field.presence
     )
 
 
-def _fields_of(schema: pa.Schema, columns: Sequence[pa.Array]) -> list[pa.Field]:
-    return [pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)]
-
-
 def _message(
-    fields: Sequence[EncodeField], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
+    fields: Sequence[FieldPlan], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
 ) -> list[pa.Array]:
-    """The columns of a message, in the order of `fields`."""
+    """Return the columns of a message, in the order of `fields`."""
     # What stands below a NULL struct is anything; flattened, it is NULL too.
-    given = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
-    columns = [_column(field, given[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]
+    parts = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
+    columns = [_column(field, parts[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]
     groups: dict[int, list[int]] = {}
     for place, field in enumerate(fields):
         if field.oneof is not None:
@@ -172,48 +162,40 @@ def _message(
         for place in sorted(places, key=lambda place: fields[place].index, reverse=True):
             here = validity_of(columns[place])
             if (here & later).any():
-                columns[place] = _masked(columns[place], here & ~later)
+                columns[place] = masked(columns[place], here & ~later)
             later |= here
     return columns
 
 
-def _column(field: EncodeField, column: pa.Array, valid: np.ndarray[Any, Any], form: pa.DataType) -> pa.Array:
+def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], form: pa.DataType) -> pa.Array:
     if kinds.is_map(column.type):
         return _map(field, column, form)
     if field.shape is Shape.REPEATED:
         return _list(field, column, form)
-    known = validity_of(column)
-    if field.kind not in {Kind.SCALAR, Kind.ENUM}:
-        if field.required and not (known | ~valid).all():
+    present = validity_of(column)
+    if not field.is_scalar:
+        if field.required and not (present | ~valid).all():
             raise _NotFastError("a required message is NULL")
-        return _values(field, column, form, known)
+        return _values(field, column, form, present)
     array = _scalars(field, column, form)
-    if field.required and not known.all():
-        default = field.default.encode() if field.lenient and isinstance(field.default, str) else field.default
-        signed = not kinds.is_unsigned_integer(form)
-        return pc.fill_null(array, pa.scalar(_wrapped(field, default) if signed else default, form))
+    if field.required and not present.all():
+        default = field.zero if field.default is None else field.upb_default
+        if field.proto_type in UNSIGNED_BITS and not kinds.is_unsigned_integer(form):
+            default = as_signed(default, UNSIGNED_BITS[field.proto_type])
+        return pc.fill_null(array, pa.scalar(default, form))
     if field.zero_is_absent and field.proto_type in _FLOATS:
         zero = numbers(array, _FLOATS[field.proto_type]) == 0
         if zero.any():
-            return _masked(array, known & ~zero)
+            return masked(array, present & ~zero)
     return array
 
 
-def _wrapped(field: EncodeField, default: Any) -> Any:
-    if field.proto_type in {F.TYPE_UINT32, F.TYPE_FIXED32}:
-        return int(np.array(default, np.uint32).view(np.int32))
-    if field.proto_type in {F.TYPE_UINT64, F.TYPE_FIXED64}:
-        return int(np.array(default, np.uint64).view(np.int64))
-    return default
-
-
-def _values(field: EncodeField, column: pa.Array, form: pa.DataType, known: np.ndarray[Any, Any]) -> pa.StructArray:
-    """Messages as structs of ptars."""
+def _values(field: FieldPlan, column: pa.Array, form: pa.DataType, present: np.ndarray[Any, Any]) -> pa.StructArray:
     parts = [form.field(index) for index in range(form.num_fields)]
     if field.kind is Kind.MESSAGE:
-        children = _message(field.children, column, known, parts)
+        children = _message(field.children, column, present, parts)
     elif field.kind is Kind.WRAPPER:
-        children = [_column(field.children[0], column, known, parts[0].type)]
+        children = [_column(field.children[0], column, present, parts[0].type)]
     else:
         unit = pa.timestamp("us", tz="UTC") if field.kind is Kind.TIMESTAMP else pa.duration("us")
         micros = numbers(column.cast(unit), np.int64)
@@ -227,101 +209,80 @@ def _values(field: EncodeField, column: pa.Array, form: pa.DataType, known: np.n
         if first.number > second.number:
             children.reverse()
         children = [child.cast(part.type) for child, part in zip(children, parts, strict=True)]
-    return struct_array(form, children, len(column), bitmap(known))
+    return struct_array(form, children, len(column), bitmap(present))
 
 
-def _list(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     if kinds.is_large_list(column.type):
         column = column.cast(pa.list_(column.type.value_field))
     values = column.values
     if values.null_count:
         raise _NotFastError("a NULL in an array")
-    known = validity_of(column)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    present = validity_of(column)
+    if field.is_scalar:
         inner = _scalars(field, values, form.value_type)
     else:
         inner = _values(field, values, form.value_type, np.ones(len(values), dtype=np.bool_))
-    return list_array(form, offsets(column), inner, bitmap(known))
+    return list_array(form, offsets(column), inner, bitmap(present))
 
 
-def _map(field: EncodeField, column: pa.MapArray, form: pa.ListType) -> pa.Array:
-    """A map as a list of entries."""
+def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
+    """Return a map as a list of entries."""
     parts = [form.value_type.field(index).type for index in range(2)]
     sides = []
     for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
         if part.kind is Kind.EMPTY:
             raise _NotFastError("a map of NULL")
-        if part.kind in {Kind.SCALAR, Kind.ENUM}:
+        if part.is_scalar:
             array = _scalars(part, values, kind)
-            sides.append(pc.fill_null(array, pa.scalar(_zero(part, kind), kind)) if array.null_count else array)
+            sides.append(pc.fill_null(array, pa.scalar(part.zero, kind)) if array.null_count else array)
         else:
-            known = validity_of(values)
-            made = _values(part, values, kind, known)
-            if not known.all():
+            present = validity_of(values)
+            if not present.all():
                 raise _NotFastError("a NULL message in a map")
-            sides.append(made)
+            sides.append(_values(part, values, kind, present))
     entries = struct_array(form.value_type, sides, len(column.keys))
     return list_array(form, offsets(column), entries, bitmap(validity_of(column)))
 
 
-def _zero(field: EncodeField, kind: pa.DataType) -> Any:
-    if kinds.is_string(kind):
-        return ""
-    if kinds.is_binary(kind):
-        return b""
-    if field.enum is not None:
-        return next(iter(field.enum.names))
-    return False if kinds.is_boolean(kind) else 0
-
-
-def _scalars(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
-    """Scalars in the type that ptars declares; NULL stays NULL."""
+def _scalars(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
+    """Return scalars in the type that ptars declares; NULL stays NULL."""
     array = _signed(field, column, form)
     return array.view(form) if kinds.is_unsigned_integer(form) else array
 
 
-def _signed(field: EncodeField, column: pa.Array, form: pa.DataType) -> pa.Array:
+def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
     kind = column.type
-    if field.kind is Kind.ENUM:
-        return _enum(field, column)
+    if field.enum is not None:
+        return _enum(field.enum, column)
     if kinds.is_date32(kind):
         return column.view(pa.int32())
     if kinds.is_int64(kind) and field.proto_type == F.TYPE_UINT32:
         wide = numbers(column, np.int64)
-        known = validity_of(column)
-        if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[known].any():
+        present = validity_of(column)
+        if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[present].any():
             raise _NotFastError("out of the range of uint32")
-        return _masked(pa.array(wide.astype(np.uint32).view(np.int32)), known)
+        return masked(pa.array(wide.astype(np.uint32).view(np.int32)), present)
     if kinds.is_decimal128(kind):
-        words = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
-        known = validity_of(column)
-        if words[known, 1].any():
+        halves = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
+        present = validity_of(column)
+        if halves[present, 1].any():
             raise _NotFastError("out of the range of uint64")
-        return _masked(pa.array(np.ascontiguousarray(words[:, 0])), known)
+        return masked(pa.array(np.ascontiguousarray(halves[:, 0])), present)
     if kinds.is_unsigned_integer(form):
-        form = pa.int32() if form.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+        form = {32: pa.int32(), 64: pa.int64()}[form.bit_width]
     return column if kind == form else column.cast(form)
 
 
-def _enum(field: EncodeField, column: pa.Array) -> pa.Array:
-    assert field.enum is not None  # noqa: S101 - the kind says so
-    known = validity_of(column)
+def _enum(enum: EnumPlan, column: pa.Array) -> pa.Array:
+    present = validity_of(column)
     if kinds.is_int32(column.type):
-        listed = pa.array(list(field.enum.names), pa.int32())
-        if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~known))).as_py():
+        listed = pa.array(list(enum.names), pa.int32())
+        if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~present))).as_py():
             raise _NotFastError("an unknown number of an enum")
         return column
-    names = pa.array(list(field.enum.numbers), pa.string())
+    names = pa.array(list(enum.numbers), pa.string())
     place = pc.index_in(column.cast(pa.string()), value_set=names)
     if place.null_count != column.null_count:
         raise _NotFastError("an unknown name of an enum")
-    return pa.array(list(field.enum.numbers.values()), pa.int32()).take(place)
-
-
-def _masked(array: pa.Array, valid: np.ndarray[Any, Any]) -> pa.Array:
-    """The array with NULL wherever it is not valid."""
-    buffers = array.buffers()
-    if kinds.is_struct(array.type):
-        children = [array.field(index) for index in range(array.type.num_fields)]
-        return struct_array(array.type, children, len(array), bitmap(valid))
-    return pa.Array.from_buffers(array.type, len(array), [bitmap(valid), *buffers[1:]])
+    return pa.array(list(enum.numbers.values()), pa.int32()).take(place)

@@ -6,8 +6,7 @@ known only when its first batch is there, so all of this happens on the executor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.types as kinds
@@ -16,76 +15,45 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
-from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema
+from connectors.protobuf.schema.plan import DUMMY_FIELD, INT32S, INT64S, UINT64, FieldPlan, Kind, Shape, plan_field
 
-__all__ = ["EncodeField", "compile_encode_plan"]
+__all__ = ["compile_encode_plan"]
 
 F: Final = FieldDescriptor
-_INT32: Final = {F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32, F.TYPE_UINT32, F.TYPE_FIXED32}
-_INT64: Final = {F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64, F.TYPE_UINT64, F.TYPE_FIXED64}
-_UNSIGNED64_DIGITS: Final = 20
+_TEXTS: Final = (pa.string(), pa.large_string())
+_SMALL: Final = (pa.int8(), pa.int16(), pa.int32(), pa.date32())
+_COLUMN_TYPES: Final[dict[int, tuple[pa.DataType, ...]]] = {
+    **dict.fromkeys(INT32S, _SMALL),
+    **dict.fromkeys(INT64S, (pa.int64(),)),
+    F.TYPE_UINT32: (*_SMALL, pa.int64()),
+    F.TYPE_UINT64: (pa.int64(), UINT64),
+    F.TYPE_BOOL: (pa.bool_(),),
+    F.TYPE_FLOAT: (pa.float32(),),
+    F.TYPE_DOUBLE: (pa.float64(),),
+    F.TYPE_STRING: _TEXTS,
+    F.TYPE_BYTES: (pa.binary(), pa.large_binary()),
+    F.TYPE_ENUM: (*_TEXTS, pa.int32()),
+}
+"""The types of columns that Spark writes to a scalar field."""
+_TYPE_NAMES: Final = {
+    value: name.removeprefix("TYPE_") for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")
+}
 
-
-@dataclass(frozen=True, slots=True)
-class EncodeField:
-    """One column and the field that it goes to.
-
-    Attributes:
-        index: of the column in its struct; of key and value 0 and 1; 0 for the value of a wrapper.
-        column: its name, for errors.
-        number: of the field on the wire.
-        proto_type: ``FieldDescriptor.TYPE_...``.
-        kind: what each value is.
-        shape: how many values there are.
-        presence: whether zero is written.
-        required: whether NULL is written as the default.
-        default: the value that stands for NULL in a required scalar, as upb gives it.
-        packed: whether it is written packed.
-        lenient: whether a string may be other than UTF-8.
-        oneof: the number of the oneof it is a member of; None for none.
-        children: fields of a message; key and value; the value of a wrapper; seconds and nanos.
-        enum: the enum, for kind ENUM.
-        path: the SQL path and the protobuf path, for errors.
-        zero_is_absent: set by the fast encoder, where it declares a presence that the field has not.
-        dropped: always empty; see `connectors.protobuf.schema.plan.FieldPlan`.
-    """
-
-    index: int
-    column: str
-    number: int
-    proto_type: int
-    kind: Kind
-    shape: Shape
-    presence: bool
-    required: bool
-    default: object
-    packed: bool
-    lenient: bool
-    oneof: int | None
-    children: tuple[EncodeField, ...]
-    enum: EnumPlan | None
-    path: tuple[str, str]
-    zero_is_absent: bool = False
-    dropped: tuple[EncodeField, ...] = ()
+Path = tuple[str, ...]
 
 
 def compile_encode_plan(
     struct: pa.DataType, root: MessageType, schema: Schema, options: ProtobufOptions
-) -> tuple[EncodeField, ...]:
-    """Match a struct with a message.
-
-    Args:
-        struct: the Arrow type of the column.
-        root: the message.
-        schema: its descriptor set.
-        options: the options of the call.
+) -> tuple[FieldPlan, ...]:
+    """Match the Arrow type of a column with a message.
 
     Raises:
         ProtobufAnalysisError: UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE, whose cause says which column or field.
     """
+    is_struct = kinds.is_struct(struct)
     try:
-        if not kinds.is_struct(struct):
+        if not is_struct:
             raise _mismatch(struct, (), (), root.full_name)
         return _Matcher(schema, options).struct(struct, root, (), ())
     except ProtobufAnalysisError as error:
@@ -93,220 +61,145 @@ def compile_encode_plan(
             "UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE",
             toType=f'"{_sql(struct)}"',
             protobufType=root.name,
-            where=f"{error}" if kinds.is_struct(struct) else "the column is not a STRUCT",
-            action=""
-            if kinds.is_struct(struct)
-            else "Put the columns of the message into one, as struct('id', 'name').",
+            where=f"{error}" if is_struct else "the column is not a STRUCT",
+            action="" if is_struct else "Put the columns of the message into one, as struct('id', 'name').",
         ) from error
 
 
-def sql_path(path: tuple[str, ...]) -> str:
-    """A column as Spark's errors write it."""
+def _sql_path(path: Path) -> str:
+    """Return a column as Spark's errors write it."""
     return ".".join(f"`{part}`" for part in path)
 
 
-def proto_path(path: tuple[str, ...]) -> str:
-    """A field as Spark's errors write it (``toFieldStr``)."""
+def _proto_path(path: Path) -> str:
+    """Return a field as Spark's errors write it (``toFieldStr``)."""
     return f"field '{'.'.join(path)}'" if path else "top-level record"
 
 
 def _sql(kind: pa.DataType) -> str:
-    try:
-        return str(from_arrow_type(kind).simpleString()).upper() if not kinds.is_nested(kind) else _nested_sql(kind)
-    except Exception as error:  # noqa: BLE001 - only the text of an error: a type without a Spark name keeps its own
-        return f"{kind} ({type(error).__name__})"
-
-
-def _nested_sql(kind: pa.DataType) -> str:
     if kinds.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{each.name}: {_sql(each.type)}' for each in kind)}>"
+        return f"STRUCT<{', '.join(f'{field.name}: {_sql(field.type)}' for field in kind)}>"
     if kinds.is_map(kind):
         return f"MAP<{_sql(kind.key_type)}, {_sql(kind.item_type)}>"
-    return f"ARRAY<{_sql(kind.value_type)}>"
+    if kinds.is_nested(kind):
+        return f"ARRAY<{_sql(kind.value_type)}>"
+    try:
+        return str(from_arrow_type(kind).simpleString()).upper()
+    except TypeError:  # a type that Spark has not, such as uint8
+        return str(kind)
 
 
-def _mismatch(
-    kind: pa.DataType, columns: tuple[str, ...], fields: tuple[str, ...], proto: str
-) -> ProtobufAnalysisError:
+def _mismatch(kind: pa.DataType, columns: Path, fields: Path, proto: str) -> ProtobufAnalysisError:
     return analysis_error(
         "CANNOT_CONVERT_SQL_TYPE_TO_PROTOBUF_FIELD_TYPE",
-        sqlColumn=sql_path(columns),
-        protobufColumn=proto_path(fields),
+        sqlColumn=_sql_path(columns),
+        protobufColumn=_proto_path(fields),
         protobufType=proto,
         sqlType=f'"{_sql(kind)}"',
     )
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(kinds.is_list(kind) or kinds.is_large_list(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
-
-
-def _is_bytes(kind: pa.DataType) -> bool:
-    return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind))
-
-
-def _fits_scalar(kind: pa.DataType, field: FieldType) -> bool:
-    """Whether Spark writes a column of this type to a field of this type."""
-    proto = field.type
-    small = kinds.is_int8(kind) or kinds.is_int16(kind) or kinds.is_int32(kind)
-    return bool(
-        (proto == F.TYPE_BOOL and kinds.is_boolean(kind))
-        or (proto in _INT32 and (small or kinds.is_date32(kind)))
-        or (proto == F.TYPE_UINT32 and kinds.is_int64(kind))
-        or (proto in _INT64 and kinds.is_int64(kind))
-        or (
-            proto == F.TYPE_UINT64
-            and kinds.is_decimal128(kind)
-            and (kind.precision, kind.scale) == (_UNSIGNED64_DIGITS, 0)
-        )
-        or (proto == F.TYPE_FLOAT and kinds.is_float32(kind))
-        or (proto == F.TYPE_DOUBLE and kinds.is_float64(kind))
-        or (proto == F.TYPE_STRING and _is_text(kind))
-        or (proto == F.TYPE_BYTES and _is_bytes(kind))
-        or (proto == F.TYPE_ENUM and (_is_text(kind) or kinds.is_int32(kind)))
-        or (kinds.is_null(kind) and field.message_type is None)
-    )
-
-
 class _Matcher:
+    """Matches columns and fields; `columns` and `fields` are the paths to them, for errors."""
+
     def __init__(self, schema: Schema, options: ProtobufOptions) -> None:
         self._schema = schema
         self._options = options
 
-    def struct(
-        self, struct: pa.StructType, message: MessageType, columns: tuple[str, ...], fields: tuple[str, ...]
-    ) -> tuple[EncodeField, ...]:
+    def struct(self, struct: pa.StructType, message: MessageType, columns: Path, fields: Path) -> tuple[FieldPlan, ...]:
         declared: list[FieldType] = list(message.fields)
         if self._options.extensions:
             declared += self._schema.extensions(message.full_name)
         by_name: dict[str, list[FieldType]] = {}
         for field in declared:
-            by_name.setdefault(self._key(field.name), []).append(field)
-        matched = []
+            by_name.setdefault(self._options.key(field.name), []).append(field)
+        plans = []
         for index, column in enumerate(struct):
-            field = self._find(column.name, by_name, fields)
-            if field is None:
+            matches = by_name.get(self._options.key(column.name), [])
+            if not matches:
                 raise analysis_error(
-                    "NO_SQL_TYPE_IN_PROTOBUF_SCHEMA", catalystFieldPath=proto_path((*columns, column.name))
+                    "NO_SQL_TYPE_IN_PROTOBUF_SCHEMA", catalystFieldPath=_proto_path((*columns, column.name))
                 )
-            path = (*columns, column.name), (*fields, field.name)
-            matched.append((field, self._field(index, column.type, field, *path)))
-        found = {field.number for field, _ in matched}
+            if len(matches) > 1:
+                raise analysis_error(
+                    "PROTOBUF_FIELD_MISSING",
+                    field=column.name,
+                    protobufSchema=_proto_path(fields),
+                    matchSize=len(matches),
+                    matches=f"[{', '.join(field.name for field in matches)}]",
+                )
+            paths = (*columns, column.name), (*fields, matches[0].name)
+            plans.append(self._field(index, column.type, matches[0], *paths))
+        numbers = {plan.number for plan in plans}
         for field in declared:
-            if field.is_required and field.number not in found:
-                raise analysis_error("PROTOBUF_FIELD_MISSING_IN_SQL_SCHEMA", field=proto_path((*fields, field.name)))
-        return tuple(made for _, made in matched)
+            if field.is_required and field.number not in numbers:
+                raise analysis_error("PROTOBUF_FIELD_MISSING_IN_SQL_SCHEMA", field=_proto_path((*fields, field.name)))
+        return tuple(plans)
 
-    def _key(self, name: str) -> str:
-        return name if self._options.case_sensitive else name.lower()
-
-    def _find(self, name: str, by_name: dict[str, list[FieldType]], fields: tuple[str, ...]) -> FieldDescriptor | None:
-        matches = by_name.get(self._key(name), [])
-        if len(matches) > 1:
-            raise analysis_error(
-                "PROTOBUF_FIELD_MISSING",
-                field=name,
-                protobufSchema=proto_path(fields),
-                matchSize=len(matches),
-                matches=f"[{', '.join(field.name for field in matches)}]",
-            )
-        return matches[0] if matches else None
-
-    def _field(
-        self, index: int, kind: pa.DataType, field: FieldType, columns: tuple[str, ...], fields: tuple[str, ...]
-    ) -> EncodeField:
+    def _field(self, index: int, kind: pa.DataType, field: FieldType, columns: Path, fields: Path) -> FieldPlan:
         message = field.message_type
         is_map = message is not None and field.is_repeated and message.GetOptions().map_entry
         if is_map and kinds.is_map(kind):
             entry = message.fields_by_name
-            parts: tuple[EncodeField, ...] = (
+            parts = (
                 self._field(0, kind.key_type, entry["key"], (*columns, "key"), (*fields, "key")),
                 self._field(1, kind.item_type, entry["value"], (*columns, "value"), (*fields, "value")),
             )
-            return self._made(index, field, Kind.MESSAGE, Shape.MAP, parts, columns, fields)
-        if field.is_repeated and not is_map and _is_list(kind):
-            value, parts = self._value(kind.value_type, field, (*columns, "element"), (*fields, "element"))
-            return self._made(index, field, value, Shape.REPEATED, parts, columns, fields)
-        if field.is_repeated and not kinds.is_null(kind):
+            return self._plan(index, field, Kind.MESSAGE, kind, columns, fields, shape=Shape.MAP, children=parts)
+        if field.is_repeated and not is_map and (kinds.is_list(kind) or kinds.is_large_list(kind)):
+            kind, shape = kind.value_type, Shape.REPEATED
+            value, children = self._value(kind, field, (*columns, "element"), (*fields, "element"))
+        elif field.is_repeated and not kinds.is_null(kind):
             raise _mismatch(kind, columns, fields, _proto_type(field))
-        value, parts = self._value(kind, field, columns, fields)
-        return self._made(index, field, value, Shape.SINGULAR, parts, columns, fields)
+        else:
+            shape = Shape.SINGULAR
+            value, children = self._value(kind, field, columns, fields)
+        return self._plan(index, field, value, kind, columns, fields, shape=shape, children=children)
 
-    def _value(  # noqa: PLR0911 - one for each kind
-        self, kind: pa.DataType, field: FieldType, columns: tuple[str, ...], fields: tuple[str, ...]
-    ) -> tuple[Kind, tuple[EncodeField, ...]]:
-        """What one value is, and its parts."""
+    def _value(
+        self, kind: pa.DataType, field: FieldType, columns: Path, fields: Path
+    ) -> tuple[Kind, tuple[FieldPlan, ...]]:
+        """Return what one value is, and its parts."""
         message = field.message_type
         if kinds.is_null(kind):
             return Kind.EMPTY, ()
-        if message is None:
-            if not _fits_scalar(kind, field):
-                raise _mismatch(kind, columns, fields, _proto_type(field))
+        if message is None and _fits(kind, field):
             return (Kind.ENUM if field.type == F.TYPE_ENUM else Kind.SCALAR), ()
-        if kinds.is_struct(kind):
-            if not message.fields and [each.name for each in kind] == ["__dummy_field_in_empty_struct"]:
-                return Kind.MESSAGE, ()
-            return Kind.MESSAGE, self.struct(kind, message, columns, fields)
-        if kinds.is_timestamp(kind) and kind.tz is not None and _is_seconds_and_nanos(message):
-            return Kind.TIMESTAMP, self._parts(message, fields)
-        if kinds.is_duration(kind) and _is_seconds_and_nanos(message):
-            return Kind.DURATION, self._parts(message, fields)
-        if message.full_name.startswith("google.protobuf.") and message.name.endswith("Value"):
+        if message is not None and kinds.is_struct(kind):
+            is_dummy = not message.fields and [part.name for part in kind] == [DUMMY_FIELD]
+            return Kind.MESSAGE, () if is_dummy else self.struct(kind, message, columns, fields)
+        if message is not None and _begins_with_seconds_and_nanos(message):
+            is_timestamp = kinds.is_timestamp(kind) and kind.tz is not None
+            if is_timestamp or kinds.is_duration(kind):
+                return (Kind.TIMESTAMP if is_timestamp else Kind.DURATION), self._times(message, fields)
+        if message is not None and message.full_name.startswith("google.protobuf.") and message.name.endswith("Value"):
             inner = message.fields_by_name.get("value")
-            if inner is not None and inner.message_type is None and _fits_scalar(kind, inner):
+            if inner is not None and inner.message_type is None and _fits(kind, inner):
                 return Kind.WRAPPER, (self._field(0, kind, inner, columns, (*fields, "value")),)
         raise _mismatch(kind, columns, fields, _proto_type(field))
 
-    def _parts(self, message: MessageType, fields: tuple[str, ...]) -> tuple[EncodeField, ...]:
+    def _times(self, message: MessageType, fields: Path) -> tuple[FieldPlan, ...]:
+        types = pa.int64(), pa.int32()
         return tuple(
-            self._made(index, part, Kind.SCALAR, Shape.SINGULAR, (), (part.name,), (*fields, part.name))
-            for index, part in enumerate(message.fields)
+            self._plan(index, part, Kind.SCALAR, types[index], (part.name,), (*fields, part.name), shape=Shape.SINGULAR)
+            for index, part in enumerate(list(message.fields)[:2])
         )
 
-    def _made(  # noqa: PLR0917 - one for each thing that differs
-        self,
-        index: int,
-        field: FieldType,
-        kind: Kind,
-        shape: Shape,
-        children: tuple[EncodeField, ...],
-        columns: tuple[str, ...],
-        fields: tuple[str, ...],
-    ) -> EncodeField:
-        oneof = field.containing_oneof
-        scalar = field.message_type is None and not field.is_repeated
-        return EncodeField(
-            index=index,
-            column=columns[-1],
-            number=field.number,
-            proto_type=field.type,
-            kind=kind,
-            shape=shape,
-            presence=bool(field.has_presence),
-            required=bool(field.is_required),
-            default=field.default_value if scalar and field.is_required else None,
-            packed=bool(field.is_repeated and field.is_packed),
-            lenient=field.type == F.TYPE_STRING and self._schema.lenient(field),
-            oneof=oneof.index if oneof is not None and len(oneof.fields) > 1 else None,
-            children=children,
-            enum=enum_plan(field.enum_type, closed=True) if field.enum_type is not None else None,
-            path=(sql_path(columns), proto_path(fields)),
-        )
+    def _plan(
+        self, index: int, field: FieldType, kind: Kind, arrow: pa.DataType, columns: Path, fields: Path, **more: Any
+    ) -> FieldPlan:
+        path = _sql_path(columns), _proto_path(fields)
+        return plan_field(field, self._schema, kind, arrow, name=columns[-1], index=index, path=path, **more)
 
 
-def _is_seconds_and_nanos(message: MessageType) -> bool:
-    """Whether a message begins with seconds and nanos: Spark sets its first two fields."""
-    parts = list(message.fields)[:2]
-    return [part.type in known for part, known in zip(parts, (_INT64, _INT32), strict=False)] == [True, True]
+def _fits(kind: pa.DataType, field: FieldType) -> bool:
+    return kind in _COLUMN_TYPES.get(field.type, ())
 
 
-_TYPE_NAMES: Final = {
-    value: name.removeprefix("TYPE_") for name, value in vars(FieldDescriptor).items() if name.startswith("TYPE_")
-}
+def _begins_with_seconds_and_nanos(message: MessageType) -> bool:
+    """Return whether a message can hold a time: Spark sets its first two fields."""
+    parts = zip(list(message.fields)[:2], (INT64S, INT32S), strict=False)
+    return [field.type in types for field, types in parts] == [True, True]
 
 
 def _proto_type(field: FieldType) -> str:

@@ -1,7 +1,8 @@
-"""The plan tree: compiled once from a descriptor and the options, it drives the schema and both codecs.
+"""The plan: the fields of a message as a tree, with the column of each, which all codecs follow.
 
-The rules are those of Spark's ``utils/SchemaConverters.scala`` (types, recursion, what is dropped) and
-``ProtobufDeserializer.scala`` (what is emitted when a field is absent).
+`compile_plan` makes it for `from_protobuf`, from a descriptor and the options; `encode_plan.compile_encode_plan` for
+`to_protobuf`, from the type of a struct too. The rules are those of Spark's ``utils/SchemaConverters.scala`` (types,
+recursion, what is dropped) and ``ProtobufDeserializer.scala`` (the value of an absent field).
 """
 
 from __future__ import annotations
@@ -12,66 +13,31 @@ from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DayTimeIntervalType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
-from connectors.protobuf.errors import analysis_error, too_many_columns
+from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
-from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema, enum_plan
+from connectors.protobuf.schema.descriptors import EnumPlan, FieldType, MessageType, Schema
 
 __all__ = [
     "DUMMY_FIELD",
+    "INT32S",
+    "INT64S",
+    "UINT64",
+    "UNSIGNED_BITS",
     "FieldPlan",
     "Kind",
     "MessagePlan",
     "Shape",
+    "as_signed",
     "compile_plan",
+    "plan_field",
     "select_fields",
+    "spark_type",
 ]
-
-DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"
-"""The column that stands for a message without fields."""
-
-F: Final = FieldDescriptor
-MAX_COLUMNS: Final = 50_000
-"""Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
-UINT64: Final = pa.decimal128(20, 0)
-
-_INT32S: Final = {F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32, F.TYPE_UINT32, F.TYPE_FIXED32}
-_INT64S: Final = {F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64, F.TYPE_UINT64, F.TYPE_FIXED64}
-_SCALARS: Final[dict[int, tuple[DataType, pa.DataType]]] = {
-    **dict.fromkeys(_INT32S, (IntegerType(), pa.int32())),
-    **dict.fromkeys(_INT64S, (LongType(), pa.int64())),
-    F.TYPE_BOOL: (BooleanType(), pa.bool_()),
-    F.TYPE_FLOAT: (FloatType(), pa.float32()),
-    F.TYPE_DOUBLE: (DoubleType(), pa.float64()),
-    F.TYPE_STRING: (StringType(), pa.string()),
-    F.TYPE_BYTES: (BinaryType(), pa.binary()),
-}
-_UPCAST: Final[dict[int, tuple[DataType, pa.DataType]]] = {
-    F.TYPE_UINT32: (LongType(), pa.int64()),
-    F.TYPE_UINT64: (DecimalType(20, 0), UINT64),
-}
-_WRAPPERS: Final = frozenset(
-    f"google.protobuf.{name}Value"
-    for name in ("Bool", "Int32", "UInt32", "Int64", "UInt64", "String", "Bytes", "Float", "Double")
-)
 
 
 class Kind(StrEnum):
@@ -96,29 +62,57 @@ class Shape(StrEnum):
     MAP = "map"
 
 
+DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"
+"""The column that stands for a message without fields."""
+MAX_COLUMNS: Final = 50_000
+"""Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
+
+F: Final = FieldDescriptor
+UINT64: Final = pa.decimal128(20, 0)
+INT32S: Final = {F.TYPE_INT32, F.TYPE_SINT32, F.TYPE_SFIXED32, F.TYPE_UINT32, F.TYPE_FIXED32}
+INT64S: Final = {F.TYPE_INT64, F.TYPE_SINT64, F.TYPE_SFIXED64, F.TYPE_UINT64, F.TYPE_FIXED64}
+UNSIGNED_BITS: Final = {F.TYPE_UINT32: 32, F.TYPE_FIXED32: 32, F.TYPE_UINT64: 64, F.TYPE_FIXED64: 64}
+_FLOATS: Final = {F.TYPE_FLOAT, F.TYPE_DOUBLE}
+_SCALARS: Final[dict[int, pa.DataType]] = {
+    **dict.fromkeys(INT32S, pa.int32()),
+    **dict.fromkeys(INT64S, pa.int64()),
+    F.TYPE_BOOL: pa.bool_(),
+    F.TYPE_FLOAT: pa.float32(),
+    F.TYPE_DOUBLE: pa.float64(),
+    F.TYPE_STRING: pa.string(),
+    F.TYPE_BYTES: pa.binary(),
+}
+_UPCAST: Final[dict[int, pa.DataType]] = {F.TYPE_UINT32: pa.int64(), F.TYPE_UINT64: UINT64}
+_TIMES: Final = {
+    "Duration": (Kind.DURATION, pa.duration("us")),
+    "Timestamp": (Kind.TIMESTAMP, pa.timestamp("us", tz="UTC")),
+}
+_DUMMY_STRUCT: Final = pa.struct([pa.field(DUMMY_FIELD, pa.string())])
+_WRAPPERS: Final = frozenset(
+    f"google.protobuf.{name}Value"
+    for name in ("Bool", "Int32", "UInt32", "Int64", "UInt64", "String", "Bytes", "Float", "Double")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """One column.
+    """A field and its column.
 
     Attributes:
-        name: of the column, which is the field's.
-        number: on the wire.
+        name: of the column.
         proto_type: ``FieldDescriptor.TYPE_...``.
-        kind: what each value is.
-        shape: how many values there are.
         presence: whether absent and zero differ.
         required: whether a message without it is refused.
-        emit_zero: whether it is zero, not NULL, when it is absent.
-        default: what it is when it is absent, where proto2 declares that; else None.
-        packed: whether it is written packed.
+        default: the value of an absent field where proto2 declares one; else None.
         lenient: whether a string may be other than UTF-8.
         oneof: the number of the oneof it is a member of; None for none.
-        children: the fields of a message; key and value of a map; the value of a wrapper; seconds and nanos.
-        dropped: of a message, the fields that `MessagePlan.dropped` describes.
-        enum: the enum, for kind ENUM.
-        message: the full name of the message type, where there is one.
-        value_spark: the Spark type of one value.
         value_arrow: the Arrow type of one value.
+        children: the fields of a message; key and value of a map; the value of a wrapper; seconds and nanos.
+        dropped: of a message, the fields that `MessagePlan.dropped` describes; decoding only.
+        emit_zero: whether an absent field is zero, not NULL; decoding only.
+        index: of the column in its struct; encoding only, as what follows.
+        path: the SQL path and the protobuf path, for errors.
+        zero_is_absent: whether the ptars encoder declares a presence that the field has not.
     """
 
     name: str
@@ -128,28 +122,22 @@ class FieldPlan:
     shape: Shape
     presence: bool
     required: bool
-    emit_zero: bool
     default: Any
     packed: bool
     lenient: bool
     oneof: int | None
-    children: tuple[FieldPlan, ...]
-    dropped: tuple[FieldPlan, ...]
     enum: EnumPlan | None
-    message: str
-    value_spark: DataType
     value_arrow: pa.DataType
-
-    @property
-    def spark_type(self) -> DataType:
-        """The Spark type of the column."""
-        if self.shape is Shape.REPEATED:
-            return ArrayType(self.value_spark, containsNull=False)
-        return self.value_spark
+    children: tuple[FieldPlan, ...] = ()
+    dropped: tuple[FieldPlan, ...] = ()
+    emit_zero: bool = False
+    index: int = 0
+    path: tuple[str, str] = ("", "")
+    zero_is_absent: bool = False
 
     @property
     def arrow_type(self) -> pa.DataType:
-        """The Arrow type of the column, as Spark translates `spark_type`."""
+        """The Arrow type of the column, as Spark translates its own."""
         if self.shape is Shape.REPEATED:
             return pa.list_(pa.field("element", self.value_arrow, nullable=False))
         return self.value_arrow
@@ -159,13 +147,35 @@ class FieldPlan:
         """Whether the column may be NULL."""
         return not (self.required and self.shape is Shape.SINGULAR)
 
+    @property
+    def is_scalar(self) -> bool:
+        """Whether each value is a scalar or an enum."""
+        return self.kind in {Kind.SCALAR, Kind.ENUM}
+
+    @property
+    def zero(self) -> Any:
+        """The zero of a scalar, as upb has it."""
+        if self.proto_type == F.TYPE_STRING:
+            return b"" if self.lenient else ""
+        if self.proto_type == F.TYPE_BYTES:
+            return b""
+        if self.proto_type in _FLOATS:
+            return 0.0
+        if self.enum is not None and self.enum.closed:
+            return next(iter(self.enum.names))
+        return False if self.proto_type == F.TYPE_BOOL else 0
+
+    @property
+    def upb_default(self) -> Any:
+        """The declared default as upb has it; None for none."""
+        return self.default.encode() if self.lenient and isinstance(self.default, str) else self.default
+
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
-    """The whole tree.
+    """The whole tree, by which a message is decoded.
 
     Attributes:
-        name: the full name of the message.
         fields: its columns; none for an empty message that is retained as a dummy column.
         dropped: fields without a column that still decide about others or about the row: members of a oneof, and
             required messages.
@@ -180,23 +190,77 @@ class MessagePlan:
     dummy: bool
 
     @property
-    def spark_type(self) -> StructType:
-        """The schema of what `from_protobuf` returns."""
-        return _struct(self.fields, dummy=self.dummy)[0]
+    def arrow_type(self) -> pa.StructType:
+        """The Arrow type of what `from_protobuf` returns."""
+        return _DUMMY_STRUCT if self.dummy else _struct(self.fields)
 
     @property
-    def arrow_type(self) -> pa.StructType:
-        """The same in Arrow."""
-        return _struct(self.fields, dummy=self.dummy)[1]
+    def spark_type(self) -> DataType:
+        """The same in Spark."""
+        return spark_type(self.arrow_type)
+
+
+def spark_type(kind: pa.DataType) -> DataType:
+    """Return the Spark type of an Arrow type, with what may be NULL in it."""
+    if kinds.is_struct(kind):
+        return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in kind])
+    if kinds.is_map(kind):
+        return MapType(spark_type(kind.key_type), spark_type(kind.item_type), kind.item_field.nullable)
+    if kinds.is_list(kind):
+        return ArrayType(spark_type(kind.value_type), kind.value_field.nullable)
+    return from_arrow_type(kind)
+
+
+def as_signed(value: int, bits: int) -> int:
+    """Return an unsigned number of so many bits as the signed one with the same bits."""
+    return value - (1 << bits) if value >> (bits - 1) == 1 else value
+
+
+def plan_field(
+    field: FieldType,
+    schema: Schema,
+    kind: Kind,
+    arrow: pa.DataType,
+    *,
+    name: str | None = None,
+    shape: Shape | None = None,
+    **more: Any,
+) -> FieldPlan:
+    """Return the plan of a field: what its descriptor says, and what its column is.
+
+    Args:
+        field: its descriptor.
+        schema: the descriptor set.
+        kind: what each value is.
+        arrow: the Arrow type of one value.
+        name: of the column; None for the name of the field.
+        shape: None for what the descriptor says.
+        **more: other attributes of `FieldPlan`.
+    """
+    repeated = bool(field.is_repeated)
+    presence = bool(field.has_presence)
+    has_default = presence and not repeated and field.message_type is None and field.has_default_value
+    oneof = field.containing_oneof
+    return FieldPlan(
+        name=field.name if name is None else name,
+        number=field.number,
+        proto_type=field.type,
+        kind=kind,
+        shape=shape or (Shape.REPEATED if repeated else Shape.SINGULAR),
+        presence=presence,
+        required=bool(field.is_required),
+        default=field.default_value if has_default else None,
+        packed=repeated and bool(field.is_packed),
+        lenient=field.type == F.TYPE_STRING and schema.lenient(field),
+        oneof=oneof.index if oneof is not None and len(oneof.fields) > 1 else None,
+        enum=schema.enum(field),
+        value_arrow=arrow,
+        **more,
+    )
 
 
 def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) -> MessagePlan:
-    """Compile the plan of a message.
-
-    Args:
-        root: the message, of the schema's pool.
-        schema: the descriptor set.
-        options: the options of the call.
+    """Compile the plan by which a message is decoded.
 
     Raises:
         ProtobufAnalysisError: RECURSIVE_PROTOBUF_SCHEMA, PROTOBUF_FIELD_MISSING for names that differ in case only,
@@ -210,14 +274,14 @@ def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) ->
 
 
 def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
-    """The plan with only some of its top-level columns, in the order given.
+    """Return the plan with only these top-level columns, in this order.
 
     Raises:
         ProtobufAnalysisError: PROTOBUF_FIELD_MISSING for a name that the message has not.
     """
     by_name = {field.name: field for field in plan.fields}
-    chosen = []
-    for name in dict.fromkeys(names):
+    names = list(dict.fromkeys(names))
+    for name in names:
         if name not in by_name:
             raise analysis_error(
                 "PROTOBUF_FIELD_MISSING",
@@ -228,24 +292,19 @@ def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
                 where="fields",
                 action=f"The fields are: {', '.join(by_name)}.",
             )
-        chosen.append(by_name[name])
-    return replace(plan, fields=tuple(chosen), dummy=False)
+    return replace(plan, fields=tuple(by_name[name] for name in names), dummy=False)
 
 
-def _struct(fields: Iterable[FieldPlan], *, dummy: bool) -> tuple[StructType, pa.StructType]:
-    if dummy:
-        return StructType([StructField(DUMMY_FIELD, StringType())]), pa.struct([pa.field(DUMMY_FIELD, pa.string())])
-    kept = tuple(fields)
-    spark = StructType([StructField(each.name, each.spark_type, each.nullable) for each in kept])
-    return spark, pa.struct([pa.field(each.name, each.arrow_type, nullable=each.nullable) for each in kept])
+def _struct(fields: Iterable[FieldPlan]) -> pa.StructType:
+    return pa.struct([pa.field(field.name, field.arrow_type, nullable=field.nullable) for field in fields])
 
 
 def _is_time(message: MessageType, name: str) -> bool:
-    """Whether Spark takes it for a Timestamp or Duration: by its short name and its fields, in any package."""
+    """Return whether Spark takes a message for a Timestamp or Duration: by short name and fields, in any package."""
     if message.name != name or [field.name for field in message.fields] != ["seconds", "nanos"]:
         return False
     seconds, nanos = message.fields
-    return seconds.type in _INT64S and nanos.type in _INT32S and not (seconds.is_repeated or nanos.is_repeated)
+    return seconds.type in INT64S and nanos.type in INT32S and not (seconds.is_repeated or nanos.is_repeated)
 
 
 class _Compiler:
@@ -255,33 +314,42 @@ class _Compiler:
         self.complete = True
         self._columns = 0
         self._recursive = False
-        self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
     def fields(
         self, message: MessageType, depths: dict[str, int], path: str
     ) -> tuple[tuple[FieldPlan, ...], tuple[FieldPlan, ...]]:
-        """The columns of a message, and what it drops. ``depths`` counts each message on the way down to it."""
+        """Return the columns of a message, and what it drops; `depths` counts the messages from the root down to it."""
         declared: list[FieldType] = list(message.fields)
         if self._options.extensions:
             declared += self._schema.extensions(message.full_name)
         self._columns += len(declared)
         if self._columns > MAX_COLUMNS:
-            depth = self._options.recursive_fields_max_depth if self._recursive else None
-            raise too_many_columns(next(iter(depths)), MAX_COLUMNS, depth)
+            root, depth = next(iter(depths)), self._options.recursive_fields_max_depth
+            raise ProtobufAnalysisError(
+                "PROTOBUF_TOO_MANY_COLUMNS",
+                f"The message {root} has more than {MAX_COLUMNS} columns, with those of the messages in it",
+                "from_protobuf",
+                f"Lower recursive.fields.max.depth, which is {depth}."
+                if self._recursive
+                else "Declare messages that you do not need as bytes: these are the same on the wire.",
+            )
         plans = [self._field(field, depths) for field in declared]
-        kept = tuple(plan for plan in plans if plan is not None)
-        self._check_names([plan.name for plan in kept], [field.name for field in declared], path)
-        self.complete &= len(kept) == len(plans)
-        gone = [field for field, plan in zip(declared, plans, strict=True) if plan is None]
-        dropped = [self._plan(field, Kind.DROPPED, StructType(), pa.struct([])) for field in gone]
-        return kept, tuple(plan for plan in dropped if plan.required or plan.oneof is not None)
+        columns = tuple(plan for plan in plans if plan is not None)
+        self._check_names([plan.name for plan in columns], [field.name for field in declared], path)
+        self.complete &= len(columns) == len(plans)
+        dropped = [
+            plan_field(field, self._schema, Kind.DROPPED, pa.null())
+            for field, plan in zip(declared, plans, strict=True)
+            if plan is None
+        ]
+        return columns, tuple(plan for plan in dropped if plan.required or plan.oneof is not None)
 
-    def _check_names(self, kept: list[str], declared: list[str], path: str) -> None:
+    def _check_names(self, columns: list[str], declared: list[str], path: str) -> None:
         groups: dict[str, list[str]] = {}
         for name in declared:
-            groups.setdefault(name if self._options.case_sensitive else name.lower(), []).append(name)
-        for name in kept:
-            same = groups[name if self._options.case_sensitive else name.lower()]
+            groups.setdefault(self._options.key(name), []).append(name)
+        for name in columns:
+            same = groups[self._options.key(name)]
             if len(same) > 1:
                 raise analysis_error(
                     "PROTOBUF_FIELD_MISSING",
@@ -292,47 +360,46 @@ class _Compiler:
                     action="Set spark.sql.caseSensitive to true if the names differ in case only.",
                 )
 
-    def _field(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:  # noqa: PLR0911 - one for each kind
+    def _field(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         message = field.message_type
         if message is None:
             return self._scalar(field)
-        if _is_time(message, "Duration"):
-            return self._time(field, Kind.DURATION, DayTimeIntervalType(), pa.duration("us"))
-        if _is_time(message, "Timestamp"):
-            return self._time(field, Kind.TIMESTAMP, TimestampType(), pa.timestamp("us", tz="UTC"))
+        for name, (kind, arrow) in _TIMES.items():
+            if _is_time(message, name):
+                parts = tuple(self._scalar(part) for part in message.fields)
+                return plan_field(field, self._schema, kind, arrow, children=parts)
         if self._options.convert_any_fields_to_json and message.full_name == "google.protobuf.Any":
-            return self._plan(field, Kind.ANY_JSON, StringType(), pa.string())
+            return plan_field(field, self._schema, Kind.ANY_JSON, pa.string())
         if self._options.unwrap_primitive_wrapper_types and message.full_name in _WRAPPERS:
-            value = self._scalar(message.fields[0])
-            if field.is_repeated or field.is_required or field.containing_type.GetOptions().map_entry:
-                value = replace(value, emit_zero=True)  # where the column has no place for NULL
-            return self._plan(field, Kind.WRAPPER, value.value_spark, value.value_arrow, (value,))
+            return self._wrapper(field)
         if field.is_repeated and message.GetOptions().map_entry:
             return self._map(field, depths)
         return self._message(field, depths)
 
     def _scalar(self, field: FieldType) -> FieldPlan:
+        kind, arrow = Kind.SCALAR, _SCALARS.get(field.type)
         if field.type == F.TYPE_ENUM:
-            spark, arrow = (IntegerType(), pa.int32()) if self._options.enums_as_ints else (StringType(), pa.string())
-            return self._plan(field, Kind.ENUM, spark, arrow)
-        if self._options.upcast_unsigned_ints and field.type in _UPCAST:
-            return self._plan(field, Kind.SCALAR, *_UPCAST[field.type])
-        if field.type not in _SCALARS:
+            kind, arrow = Kind.ENUM, pa.int32() if self._options.enums_as_ints else pa.string()
+        elif self._options.upcast_unsigned_ints:
+            arrow = _UPCAST.get(field.type, arrow)
+        if arrow is None:
             raise analysis_error("PROTOBUF_TYPE_NOT_SUPPORT", protobufType=field.type, where=field.full_name)
-        return self._plan(field, Kind.SCALAR, *_SCALARS[field.type])
+        zero = self._options.emit_default_values and not field.has_presence and not field.is_repeated
+        return plan_field(field, self._schema, kind, arrow, emit_zero=zero)
 
-    def _time(self, field: FieldType, kind: Kind, spark: DataType, arrow: pa.DataType) -> FieldPlan:
-        parts = tuple(self._scalar(each) for each in field.message_type.fields)
-        return self._plan(field, kind, spark, arrow, parts)
+    def _wrapper(self, field: FieldType) -> FieldPlan:
+        value = self._scalar(field.message_type.fields[0])
+        if field.is_repeated or field.is_required or field.containing_type.GetOptions().map_entry:
+            value = replace(value, emit_zero=True)  # where the column has no place for NULL
+        return plan_field(field, self._schema, Kind.WRAPPER, value.value_arrow, children=(value,))
 
     def _map(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         entry = field.message_type.fields_by_name
         key, value = self._field(entry["key"], depths), self._field(entry["value"], depths)
         if key is None or value is None:
             return None
-        spark = MapType(key.spark_type, value.spark_type, valueContainsNull=False)
         arrow = pa.map_(key.arrow_type, pa.field("value", value.arrow_type, nullable=False))
-        return self._plan(field, Kind.MESSAGE, spark, arrow, (key, value), shape=Shape.MAP)
+        return plan_field(field, self._schema, Kind.MESSAGE, arrow, shape=Shape.MAP, children=(key, value))
 
     def _message(self, field: FieldType, depths: dict[str, int]) -> FieldPlan | None:
         message = field.message_type
@@ -342,52 +409,9 @@ class _Compiler:
         self._recursive |= depth > 0
         if depth and depth >= limit:
             return None
-        inner, gone = self.fields(message, {**depths, message.full_name: depth + 1}, f"field '{field.full_name}'")
-        if inner:
-            return self._plan(field, Kind.MESSAGE, *_struct(inner, dummy=False), inner, dropped=gone)
+        fields, dropped = self.fields(message, {**depths, message.full_name: depth + 1}, f"field '{field.full_name}'")
+        if fields:
+            return plan_field(field, self._schema, Kind.MESSAGE, _struct(fields), children=fields, dropped=dropped)
         if self._options.retain_empty_message_types:
-            return self._plan(field, Kind.EMPTY, *_struct((), dummy=True))
+            return plan_field(field, self._schema, Kind.EMPTY, _DUMMY_STRUCT)
         return None
-
-    def _plan(
-        self,
-        field: FieldType,
-        kind: Kind,
-        spark: DataType,
-        arrow: pa.DataType,
-        children: tuple[FieldPlan, ...] = (),
-        *,
-        shape: Shape | None = None,
-        dropped: tuple[FieldPlan, ...] = (),
-    ) -> FieldPlan:
-        repeated = bool(field.is_repeated)
-        presence = bool(field.has_presence)
-        declared = not repeated and field.message_type is None and field.has_default_value
-        oneof = field.containing_oneof
-        return FieldPlan(
-            name=field.name,
-            number=field.number,
-            proto_type=field.type,
-            kind=kind,
-            shape=shape or (Shape.REPEATED if repeated else Shape.SINGULAR),
-            presence=presence,
-            required=bool(field.is_required),
-            emit_zero=self._options.emit_default_values and not presence and not repeated,
-            default=field.default_value if declared and presence else None,
-            packed=repeated and bool(field.is_packed),
-            lenient=field.type == F.TYPE_STRING and self._schema.lenient(field),
-            oneof=oneof.index if oneof is not None and len(oneof.fields) > 1 else None,
-            children=children,
-            dropped=dropped,
-            enum=self._enum(field) if field.type == F.TYPE_ENUM else None,
-            message=field.message_type.full_name if field.message_type is not None else "",
-            value_spark=spark,
-            value_arrow=arrow,
-        )
-
-    def _enum(self, field: FieldType) -> EnumPlan:
-        closed = self._schema.closed(field)
-        key = field.enum_type.full_name, closed
-        if key not in self._enums:
-            self._enums[key] = enum_plan(field.enum_type, closed=closed)
-        return self._enums[key]

@@ -12,54 +12,50 @@ from google.protobuf import any_pb2, json_format
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from connectors.protobuf.batch_result import BadRowError
 from connectors.protobuf.schema.descriptors import Schema, pool_of
+from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 
 __all__ = ["AnyPrinter"]
 
 # Gson escapes these, so that JSON can stand in HTML; they only occur inside of strings.
-_ESCAPED: Final = {ord(each): f"\\u{ord(each):04x}" for each in "<>&='\u2028\u2029"}
+_ESCAPED: Final = {ord(character): f"\\u{ord(character):04x}" for character in "<>&='\u2028\u2029"}
 _CALLED: Final = {"DESCRIPTOR", "ListFields", "ParseFromString"}
 _PLAIN: Final = (1e-3, 1e7)  # between these Java writes a double without an exponent
 
 
-class _JavaFloat(float):
-    """A float that prints as Java's Double.toString does."""
-
-    def __repr__(self) -> str:
-        text = float.__repr__(self)
-        if not self or _PLAIN[0] <= abs(self) < _PLAIN[1]:
-            return text if "e" not in text else format(Decimal(text), "f")
-        sign, digits, exponent = Decimal(text).normalize().as_tuple()
-        figures = "".join(map(str, digits))
-        power = int(exponent) + len(figures) - 1
-        return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
+def _java_text(value: float) -> str:
+    """Return a number as Java's Double.toString prints it."""
+    text = repr(value)
+    if not value or _PLAIN[0] <= abs(value) < _PLAIN[1]:
+        return text if "e" not in text else format(Decimal(text), "f")
+    sign, digits, exponent = Decimal(text).normalize().as_tuple()
+    figures = "".join(map(str, digits))
+    power = int(exponent) + len(figures) - 1
+    return f"{'-' if sign else ''}{figures[0]}.{figures[1:] or '0'}E{power}"
 
 
 class AnyPrinter:
-    """Prints the Any messages of one descriptor set.
-
-    Args:
-        schema: the descriptor set; all types that stand in an Any must be in it.
-        enums_as_ints: print enums as numbers.
-    """
+    """Prints Any messages whose types are in one descriptor set."""
 
     def __init__(self, schema: Schema, *, enums_as_ints: bool) -> None:
         self._schema = schema
         self._enums_as_ints = enums_as_ints
+        self._wires: dict[str, WireForm] = {}
 
     @cached_property
     def _pool(self) -> DescriptorPool:
-        """The pool by which json_format prints: JSON names are proto names, as Java prints them here.
+        """Return the pool by which json_format prints: JSON names are proto names, as Java prints them here.
 
         A field with the name of something that json_format calls on a message would hide it, and has another name.
         """
         files = FileDescriptorSet.FromString(self._schema.files.SerializeToString())
-        todo = [message for file in files.file for message in file.message_type]
-        while todo:
-            message = todo.pop()
-            todo += message.nested_type
+        pending = [message for file in files.file for message in file.message_type]
+        while pending:
+            message = pending.pop()
+            pending += message.nested_type
             for field in message.field:
                 field.json_name = field.name
                 if field.name in _CALLED:
@@ -67,7 +63,7 @@ class AnyPrinter:
         return pool_of(files)
 
     def text(self, message: Message) -> str:
-        """The JSON of an Any in its wire form.
+        """Return the JSON of an Any in its wire form.
 
         Raises:
             BadRowError: its type is not in the descriptor set, or its bytes are not of that type.
@@ -75,10 +71,11 @@ class AnyPrinter:
         value = any_pb2.Any()
         try:
             value.ParseFromString(message.SerializeToString())
-            made = json_format.MessageToDict(
+            printed = json_format.MessageToDict(
                 value, use_integers_for_enums=self._enums_as_ints, descriptor_pool=self._pool
             )
-            return _dump(made)
+            self._check(value.type_url, value.value)
+            return _dump(printed)
         except MemoryError:
             raise
         except Exception as error:
@@ -86,15 +83,28 @@ class AnyPrinter:
             kind = re.sub(r"[^\w./-]", "?", value.type_url)[:200]
             raise BadRowError(f"Any of the type {kind!r} cannot be printed: {' '.join(str(error).split())}") from error
 
+    def _check(self, type_url: str, data: bytes) -> None:
+        """Refuse the field number 0 in a packed message, also where json_format parses without complaint."""
+        name = type_url.rpartition("/")[2]
+        if not name:
+            return  # an empty Any
+        if name not in self._wires:
+            self._wires[name] = WireForm(self._schema.pool.FindMessageTypeByName(name), self._schema, extensions=False)
+        wire = self._wires[name]
+        for message in messages_in(wire.root.FromString(data)):
+            check_field_numbers(UnknownFieldSet(message))
+            if wire.is_any(message):
+                self._check(getattr(message, wire_name(1)), getattr(message, wire_name(2)))
+
 
 def _dump(value: Any) -> str:
-    """JSON without white space, with doubles as Java prints them."""
+    """Return JSON without white space, with doubles as Java prints them."""
     match value:
         case dict():
             return "{" + ",".join(f"{_dump(str(key))}:{_dump(item)}" for key, item in value.items()) + "}"
         case list():
             return "[" + ",".join(map(_dump, value)) + "]"
         case float():
-            return repr(_JavaFloat(value))
+            return _java_text(value)
         case _:
             return json.dumps(value, ensure_ascii=False).translate(_ESCAPED)

@@ -1,12 +1,11 @@
 """The wire form of a message: the declarations by which upb parses it.
 
-It has the same bytes on the wire as what the user declared, and other declarations, so that upb keeps what Spark
-keeps:
+They mean the same bytes as what the user declared, and make upb retain what Spark retains:
 
 - maps are lists of entries: upb would merge duplicate keys, Spark hands all of them on;
 - a ``string`` that may hold anything is ``bytes``: upb cannot give one that is not UTF-8, Spark replaces bad bytes;
 - extensions are fields of the message they extend, or left out: they are parsed only when asked for;
-- every singular field has presence; what is "no presence" and zero is the business of the plan;
+- every singular field has presence; the plan decides what zero means without presence;
 - an open enum is an ``int32``;
 - fields are named ``f<number>``, so that none has the name of a method of a message.
 
@@ -15,6 +14,7 @@ All messages that the root reaches are in one file of edition 2023, where each o
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from google.protobuf import descriptor_pool, message_factory
@@ -27,26 +27,51 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
+from connectors.protobuf.batch_result import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
 
-__all__ = ["WireForm", "wire_name"]
+__all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]
 
+WIRE_GROUP: Final = 3
+"""The wire type that begins a group."""
 _FILE: Final = "connectors/wire_form.proto"
 _LAST_NUMBER: Final = (1 << 29) - 1
+F: Final = FieldDescriptor
+_MESSAGES: Final = {F.TYPE_MESSAGE, F.TYPE_GROUP}
+_UNPACKABLE: Final = {F.TYPE_STRING, F.TYPE_BYTES, *_MESSAGES}
 
 
 def wire_name(number: int) -> str:
-    """The name of a field in the wire form."""
+    """Return the name of a field in the declarations."""
     return f"f{number}"
 
 
+def check_field_numbers(fields: UnknownFieldSet) -> None:
+    """Raise BadRowError for the field number 0 among unknown fields and in unknown groups, where upb accepts it."""
+    for field in fields:  # type: ignore[attr-defined]
+        if field.field_number == 0:
+            raise BadRowError("cannot be parsed: a field has the number 0")
+        if field.wire_type == WIRE_GROUP:
+            check_field_numbers(field.data)
+
+
+def messages_in(message: Message) -> Iterator[Message]:
+    """Yield a message of a wire form and all messages in it."""
+    yield message
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for inner in value if field.is_repeated else (value,):
+                yield from messages_in(inner)
+
+
 class WireForm:
-    """The classes by which messages are parsed and built.
+    """The class by which a message is parsed and built, and those of the messages in it.
 
     Attributes:
         root: the class of the message itself.
-        known: the numbers of its own fields, as Spark compares them with unknown fields (no extensions).
+        numbers: those of its own fields, as Spark compares them with unknown fields (no extensions).
         nested: whether messages can stand in it.
         has_required: whether any message that can stand in it has a required field.
     """
@@ -57,12 +82,12 @@ class WireForm:
         self._file = FileDescriptorProto(name=_FILE, syntax="editions", edition=EDITION_2023)
         self._messages: dict[str, str] = {}
         self._enums: dict[str, str] = {}
-        self._todo: list[tuple[MessageType, DescriptorProto]] = []
+        self._pending: list[tuple[MessageType, DescriptorProto]] = []
         self._names: dict[str, dict[str, str]] = {}
         self.has_required = False
         name = self._message(root)
-        while self._todo:
-            descriptor, proto = self._todo.pop()
+        while self._pending:
+            descriptor, proto = self._pending.pop()
             self._fill(descriptor, proto)
             if not proto.field:  # upb takes the field number 0 for legal in a message without any field
                 proto.field.add(name="none", number=_LAST_NUMBER, type=FieldDescriptorProto.TYPE_BOOL)
@@ -70,11 +95,15 @@ class WireForm:
         pool.Add(self._file)
         self.root: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
         self.nested = len(self._messages) > 1
-        self.known = frozenset(field.number for field in root.fields)
+        self.numbers = frozenset(field.number for field in root.fields)
         self._pool = pool
 
+    def is_any(self, message: Message) -> bool:
+        """Return whether a message of this form is a google.protobuf.Any."""
+        return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
+
     def readable(self, path: str) -> str:
-        """A path of field names of the wire form, such as ``f1.f3[0].f2``, in the names that the user declared."""
+        """Return a path of this form, such as ``f1.f3[0].f2``, in the names that the user declared."""
         message, names = self.root.DESCRIPTOR, []
         for part in path.split("."):
             name, bracket, index = part.partition("[")
@@ -86,7 +115,7 @@ class WireForm:
         name = self._messages.get(descriptor.full_name)
         if name is None:
             name = self._messages[descriptor.full_name] = f"M{len(self._messages)}"
-            self._todo.append((descriptor, self._file.message_type.add(name=name)))
+            self._pending.append((descriptor, self._file.message_type.add(name=name)))
         return name
 
     def _enum(self, descriptor: EnumType) -> str:
@@ -124,32 +153,23 @@ class WireForm:
         if field.is_required or _must_be_in_its_entry(field):
             self.has_required = True
             features.field_presence = FeatureSet.LEGACY_REQUIRED
-        if field.type in {FieldDescriptor.TYPE_MESSAGE, FieldDescriptor.TYPE_GROUP}:
+        if field.type in _MESSAGES:
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             made.type_name = f".{self._message(field.message_type)}"
-            if field.type == FieldDescriptor.TYPE_GROUP:
+            if field.type == F.TYPE_GROUP:
                 features.message_encoding = FeatureSet.DELIMITED
-        elif field.type == FieldDescriptor.TYPE_ENUM:
-            if self._schema.closed(field):
+        elif field.type == F.TYPE_ENUM:
+            enum = self._schema.enum(field)
+            if enum is not None and enum.closed:
                 made.type_name = f".{self._enum(field.enum_type)}"
             else:
                 made.type = FieldDescriptorProto.TYPE_INT32
-        elif field.type == FieldDescriptor.TYPE_STRING and self._schema.lenient(field):
+        elif field.type == F.TYPE_STRING and self._schema.lenient(field):
             made.type = FieldDescriptorProto.TYPE_BYTES
 
 
 def _must_be_in_its_entry(field: FieldType) -> bool:
-    """Whether a field is the value of a map and has required fields: without it they are missing, and upb is silent."""
+    """Return whether a map's value has required fields: without it they are missing, and upb is silent."""
     message = field.message_type
     in_entry = message is not None and field.containing_type.GetOptions().map_entry
-    return bool(in_entry and any(each.is_required for each in message.fields))
-
-
-_UNPACKABLE: Final = frozenset(
-    {
-        FieldDescriptor.TYPE_STRING,
-        FieldDescriptor.TYPE_BYTES,
-        FieldDescriptor.TYPE_MESSAGE,
-        FieldDescriptor.TYPE_GROUP,
-    }
-)
+    return bool(in_entry and any(part.is_required for part in message.fields))

@@ -1,7 +1,9 @@
-"""The reference codec: messages parsed by protobuf's own parser (upb), columns built field by field.
+"""The reference decoder: messages parsed by protobuf's own parser (upb).
 
 It says what is right; `connectors.protobuf.ptars.decoder` is compared with it. The rules are those of Spark's
-``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``.
+``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `PlainDecoder` builds columns, field by field;
+`RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500 columns the other makes 500
+arrays. `AdaptiveDecoder` chooses for each batch.
 """
 
 from __future__ import annotations
@@ -14,72 +16,69 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError, Decoded
+from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
 from connectors.protobuf.columns import bitmap, list_array, map_array, offsets_of, struct_array
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
-from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan, Shape
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.any_json import AnyPrinter
-from connectors.protobuf.upb.declarations import WireForm, wire_name
+from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
-__all__ = ["PlainDecoder", "checked_micros", "is_zero", "lenient_text", "scalar_conversion", "zero_of"]
+__all__ = ["AdaptiveDecoder", "PlainDecoder", "RowDecoder", "is_zero", "lenient_text"]
 
-F: Final = FieldDescriptor
-_GROUP: Final = 3  # the wire type
+Convert = Callable[[Any], Any]
+
 _MICROS: Final = 1_000_000
 _LARGEST: Final = 2**63 - 1
-_FLOATS: Final = {F.TYPE_FLOAT, F.TYPE_DOUBLE}
-_UNSIGNED: Final = {F.TYPE_UINT32: 32, F.TYPE_FIXED32: 32, F.TYPE_UINT64: 64, F.TYPE_FIXED64: 64}
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+# Measured, with 5 to 2,000 columns: the number of columns does not move where the three decoders meet.
+_MOST_BY_ROW: Final = 8
+_MOST_BY_UPB: Final = 64
+_MOST_BYTES: Final = 256
+"""Of a column, where fields are repeated: there, many bytes may be many values, also in one row."""
 
 
-def checked_micros(seconds: int, nanos: int, kind: str) -> int:
-    """Microseconds, with the rest of the nanoseconds cut off towards zero.
+def _micros_of(field: FieldPlan) -> Convert:
+    """Return the function from a time to microseconds, with the rest of the nanoseconds cut off towards zero.
 
-    Raises:
-        BadRowError: they do not fit in 64 bits.
+    It raises BadRowError where they do not fit in 64 bits.
     """
-    seconds, nanos = _signed(seconds, 64), _signed(nanos, 32)
-    micros = seconds * _MICROS + (nanos // 1000 if nanos >= 0 else -(-nanos // 1000))
-    if not -_LARGEST - 1 <= micros <= _LARGEST:
-        raise BadRowError(f"long overflow: {kind} of {seconds} seconds")
-    return micros
+    kind = field.kind.value
+    first, second = (wire_name(part.number) for part in field.children)
 
+    def micros_of(time: Message) -> int:
+        seconds, nanos = as_signed(getattr(time, first), 64), as_signed(getattr(time, second), 32)
+        micros = seconds * _MICROS + (nanos // 1000 if nanos >= 0 else -(-nanos // 1000))
+        if not -_LARGEST - 1 <= micros <= _LARGEST:
+            raise BadRowError(f"long overflow: {kind} of {seconds} seconds")
+        return micros
 
-def _signed(value: int, bits: int) -> int:
-    return value - (1 << bits) if value >> (bits - 1) == 1 else value
-
-
-def zero_of(field: FieldPlan) -> Any:
-    """The value of a singular scalar that is absent."""
-    if field.proto_type == F.TYPE_STRING:
-        return b"" if field.lenient else ""
-    if field.proto_type == F.TYPE_BYTES:
-        return b""
-    if field.proto_type in _FLOATS:
-        return 0.0
-    if field.enum is not None and field.enum.closed:
-        return next(iter(field.enum.names))
-    return False if field.proto_type == F.TYPE_BOOL else 0
+    return micros_of
 
 
 def is_zero(value: Any) -> bool:
-    """Whether a value without presence counts as absent: -0.0 does not."""
+    """Return whether a value without presence counts as absent: -0.0 does not."""
     return not value and not (isinstance(value, float) and math.copysign(1.0, value) < 0)
 
 
-class PlainDecoder:
-    """Decodes by upb.
+def lenient_text(data: bytes) -> str:
+    """Return text with U+FFFD for what is not UTF-8, as Java puts it: one for a surrogate, where Python puts three."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
 
-    Args:
-        plan: the plan.
-        wire: the wire form of the same message.
-        schema: its descriptor set, for what stands in an Any.
-        options: the options of the call.
-    """
+
+def _absent(field: FieldPlan) -> Any:
+    """Return the value of upb that stands for an absent field; None for NULL."""
+    return field.zero if field.emit_zero else field.upb_default
+
+
+class PlainDecoder:
+    """Decodes column by column; the plan and the wire form are those of one message."""
 
     def __init__(self, plan: MessagePlan, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
         self._plan = plan
@@ -89,11 +88,9 @@ class PlainDecoder:
         self.any_text = AnyPrinter(schema, enums_as_ints=options.enums_as_ints).text
 
     def parse(self, data: bytes, *, groups: bool = True) -> Message:
-        """One message, with the checks that Spark makes.
+        """Parse a message, with the checks that Spark makes.
 
-        Args:
-            data: its bytes.
-            groups: whether to look into unknown groups for the field number 0, which upb does not.
+        `groups` says whether to look into unknown groups for the field number 0, which upb does not.
 
         Raises:
             BadRowError: the bytes are malformed, a required field is missing, or an unknown field has the number of a
@@ -108,21 +105,20 @@ class PlainDecoder:
             missing = ", ".join(self._wire.readable(path) for path in message.FindInitializationErrors())  # type: ignore[attr-defined]
             raise BadRowError(f"Message missing required fields: {missing}")
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
-            if unknown.field_number in self._wire.known:
+            if unknown.field_number in self._wire.numbers:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")
                 raise BadRowError(f"[PROTOBUF_FIELD_TYPE_MISMATCH] Type mismatch encountered for field: {name}")
-            if unknown.wire_type == _GROUP:
-                _check_group(unknown.data)
+            if unknown.wire_type == WIRE_GROUP:
+                check_field_numbers(unknown.data)
         if groups and self._wire.nested:
             message.DiscardUnknownFields()
-            if len(message.SerializePartialToString()) != len(
-                data
-            ):  # most often the same, and then nothing was unknown
-                _check_below(self._wire.root.FromString(data))
+            if len(message.SerializePartialToString()) != len(data):  # most often equal: then nothing was unknown
+                for inner in messages_in(self._wire.root.FromString(data)):
+                    check_field_numbers(UnknownFieldSet(inner))
         return message
 
     def check(self, data: bytes, *, groups: bool = True) -> bool:
-        """Whether `parse` accepts these bytes."""
+        """Return whether `parse` accepts these bytes."""
         try:
             self.parse(data, groups=groups)
         except BadRowError:
@@ -130,7 +126,7 @@ class PlainDecoder:
         return True
 
     def decode(self, messages: pa.Array) -> Decoded:
-        """See `connectors.protobuf.batch_result.Decoder.decode`."""
+        """See `Decoder.decode`."""
         parsed: list[Message | None] = []
         errors: dict[int, str] = {}
         for row, data in enumerate(messages.to_pylist()):
@@ -158,120 +154,188 @@ class PlainDecoder:
             self._drop_bad(parsed, errors, middle, end)
 
     def _structs(self, messages: Sequence[Message | None]) -> pa.StructArray:
-        if self._plan.dummy:
-            return self._dummies(self._type, messages)
-        return self._struct(self._type, self._plan.fields, messages)
+        return self._struct(self._type, None if self._plan.dummy else self._plan.fields, messages)
 
     def _struct(
-        self, kind: pa.StructType, fields: Sequence[FieldPlan], messages: Sequence[Message | None]
+        self, kind: pa.StructType, fields: Sequence[FieldPlan] | None, messages: Sequence[Message | None]
     ) -> pa.StructArray:
-        validity = bitmap(np.fromiter((each is not None for each in messages), np.bool_, len(messages)))
-        return struct_array(kind, [self._column(field, messages) for field in fields], len(messages), validity)
-
-    def _dummies(self, kind: pa.StructType, messages: Sequence[Message | None]) -> pa.StructArray:
-        validity = bitmap(np.fromiter((each is not None for each in messages), np.bool_, len(messages)))
-        return struct_array(kind, [pa.nulls(len(messages), pa.string())], len(messages), validity)
+        """Return messages as structs; without fields those of an empty message, with the dummy column."""
+        validity = bitmap(np.fromiter((message is not None for message in messages), np.bool_, len(messages)))
+        if fields is None:
+            columns = [pa.nulls(len(messages), pa.string())]
+        else:
+            columns = [self._column(field, messages) for field in fields]
+        return struct_array(kind, columns, len(messages), validity)
 
     def _column(self, field: FieldPlan, messages: Sequence[Message | None]) -> pa.Array:
         name = wire_name(field.number)
         if field.shape is Shape.SINGULAR:
             return self._convert(field, _singular(field, messages))
-        lists = [() if each is None else getattr(each, name) for each in messages]
-        offsets = offsets_of([len(each) for each in lists])
-        flat = [item for each in lists for item in each]
+        lists = [() if message is None else getattr(message, name) for message in messages]
+        offsets = offsets_of([len(values) for values in lists])
+        flat = [value for values in lists for value in values]
         if field.shape is Shape.REPEATED:
             return list_array(field.arrow_type, offsets, self._convert(field, flat))
         key, value = field.children
         keys = self._convert(key, [entry.f1 for entry in flat])
         return map_array(field.arrow_type, offsets, keys, self._convert(value, [entry.f2 for entry in flat]))
 
-    def _convert(self, field: FieldPlan, values: list[Any]) -> pa.Array:  # noqa: PLR0911 - one for each kind
-        """Values as upb gives them, or None, to the Arrow array of one value each."""
+    def _convert(self, field: FieldPlan, values: list[Any]) -> pa.Array:
+        """Convert values of upb, or None, to the Arrow array of one value each."""
         match field.kind:
             case Kind.MESSAGE:
                 return self._struct(field.value_arrow, field.children, values)
             case Kind.EMPTY:
-                return self._dummies(field.value_arrow, values)
-            case Kind.TIMESTAMP | Kind.DURATION:
-                kind = field.kind.value
-                first, second = (wire_name(part.number) for part in field.children)
-                micros = [
-                    None if each is None else checked_micros(getattr(each, first), getattr(each, second), kind)
-                    for each in values
-                ]
-                return pa.array(micros, pa.int64()).view(field.value_arrow)
+                return self._struct(field.value_arrow, None, values)
             case Kind.WRAPPER:
                 return self._convert(field.children[0], _singular(field.children[0], values))
-            case Kind.ANY_JSON:
-                texts = [None if each is None else self.any_text(each) for each in values]
-                return pa.array(texts, pa.string())
-            case Kind.ENUM if pa.types.is_string(field.value_arrow) and field.enum is not None:
-                text = field.enum.text
-                return pa.array([None if each is None else text(each) for each in values], pa.string())
-            case _:
-                return pa.array(_scalars(field, values), field.value_arrow)
-
-
-def _check_group(fields: UnknownFieldSet) -> None:
-    for field in fields:  # type: ignore[attr-defined]
-        if field.field_number == 0:
-            raise BadRowError("cannot be parsed: a field has the number 0")
-        if field.wire_type == _GROUP:
-            _check_group(field.data)
-
-
-def _check_below(message: Message) -> None:
-    """Look for the field number 0 in the unknown groups of a message and of those in it."""
-    for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
-        if unknown.wire_type == _GROUP:
-            _check_group(unknown.data)
-    for field, value in message.ListFields():
-        if field.message_type is not None:
-            for each in value if field.is_repeated else (value,):
-                _check_below(each)
+            case Kind.TIMESTAMP | Kind.DURATION:
+                micros_of = _micros_of(field)
+                micros = [None if time is None else micros_of(time) for time in values]
+                return pa.array(micros, pa.int64()).view(field.value_arrow)
+        convert = self.any_text if field.kind is Kind.ANY_JSON else _scalar_conversion(field)
+        if convert is not None:
+            values = [None if value is None else convert(value) for value in values]
+        return pa.array(values, field.value_arrow)
 
 
 def _singular(field: FieldPlan, messages: Sequence[Message | None]) -> list[Any]:
-    """What a singular field is in each message: a value of upb, or None."""
-    name = wire_name(field.number)
-    absent = field.default
-    if isinstance(absent, str) and field.lenient:
-        absent = absent.encode()
-    if field.emit_zero and field.kind in {Kind.SCALAR, Kind.ENUM}:
-        absent = zero_of(field)
+    """Return what a singular field is in each message: a value of upb, or None."""
+    name, absent = wire_name(field.number), _absent(field)
     if field.presence:
-        return [None if each is None else getattr(each, name) if each.HasField(name) else absent for each in messages]
+        return [
+            None if message is None else getattr(message, name) if message.HasField(name) else absent
+            for message in messages
+        ]
+    values = [None if message is None else getattr(message, name) for message in messages]
     if absent is not None:
-        return [None if each is None else getattr(each, name) for each in messages]
-    values = [None if each is None else getattr(each, name) for each in messages]
-    return [None if each is None or is_zero(each) else each for each in values]
+        return values
+    return [None if value is None or is_zero(value) else value for value in values]
 
 
-def scalar_conversion(field: FieldPlan) -> Callable[[Any], Any] | None:
+def _scalar_conversion(field: FieldPlan) -> Convert | None:
     """Return the function from a scalar of upb to what Arrow takes; None where it takes the same."""
-    bits = _UNSIGNED.get(field.proto_type)
+    if field.enum is not None and pa.types.is_string(field.value_arrow):
+        return field.enum.text
     if field.lenient:
         return lenient_text
     if pa.types.is_decimal(field.value_arrow):
         return Decimal
+    bits = UNSIGNED_BITS.get(field.proto_type)
     if bits is not None and field.value_arrow.bit_width == bits:
         limit = 1 << (bits - 1)
-        return lambda each: each - 2 * limit if each >= limit else each
+        return lambda value: value - 2 * limit if value >= limit else value
     return None
 
 
-def _scalars(field: FieldPlan, values: list[Any]) -> list[Any]:
-    """Values as Arrow takes them: unsigned ones wrapped or upcast, lenient text decoded."""
-    convert = scalar_conversion(field)
-    return values if convert is None else [None if each is None else convert(each) for each in values]
+class RowDecoder:
+    """Decodes row by row: Arrow makes all columns of the dictionaries in one call. Not for an empty message."""
+
+    def __init__(self, plan: MessagePlan, plain: PlainDecoder) -> None:
+        self._type = plan.arrow_type
+        self._parse = plain.parse
+        self._any_text = plain.any_text
+        self._row = self._message(plan.fields)
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """See `Decoder.decode`."""
+        rows: list[dict[str, Any] | None] = []
+        errors: dict[int, str] = {}
+        for number, data in enumerate(messages.to_pylist()):
+            try:
+                rows.append(None if data is None else self._row(self._parse(data)))
+            except BadRowError as error:
+                errors[number] = str(error)
+                rows.append(None)
+        return Decoded(pa.array(rows, self._type), errors)
+
+    def _message(self, fields: Sequence[FieldPlan]) -> Callable[[Message], dict[str, Any]]:
+        """Return the function from a message to what Arrow takes for a struct, which may leave out what is NULL."""
+        absent: dict[str, Any] = {}
+        columns: dict[int, tuple[str, Convert | None, bool]] = {}
+        for field in fields:
+            convert = self._conversion(field)
+            singular = field.shape is Shape.SINGULAR
+            value = _absent(field) if singular and field.is_scalar else None
+            if not singular:
+                absent[field.name] = []
+            elif value is not None:
+                absent[field.name] = value if convert is None else convert(value)
+            columns[field.number] = field.name, convert, singular and not field.presence
+
+        def row(message: Message) -> dict[str, Any]:
+            values = absent.copy()
+            for descriptor, value in message.ListFields():
+                column = columns.get(descriptor.number)
+                if column is None:
+                    continue
+                name, convert, zero_is_absent = column
+                if zero_is_absent and not value and is_zero(value):
+                    continue
+                values[name] = value if convert is None else convert(value)
+            return values
+
+        return row
+
+    def _conversion(self, field: FieldPlan) -> Convert | None:
+        """Return the function from what upb has in a field to what Arrow takes; None where it takes the same."""
+        if field.shape is Shape.MAP:
+            key, value = (self._part(part) for part in field.children)
+            return lambda entries: [(key(entry), value(entry)) for entry in entries]
+        convert = self._value(field)
+        if field.shape is Shape.SINGULAR:
+            return convert
+        return list if convert is None else lambda values: list(map(convert, values))
+
+    def _part(self, field: FieldPlan) -> Convert:
+        """Return the function from an entry of a map to its key or value, which is never NULL."""
+        name, convert = wire_name(field.number), self._value(field)
+        return lambda entry: getattr(entry, name) if convert is None else convert(getattr(entry, name))
+
+    def _value(self, field: FieldPlan) -> Convert | None:
+        match field.kind:
+            case Kind.MESSAGE:
+                return self._message(field.children)
+            case Kind.EMPTY:
+                return lambda _: {}
+            case Kind.TIMESTAMP | Kind.DURATION:
+                return _micros_of(field)
+            case Kind.WRAPPER:
+                inner, name = self._message(field.children), field.children[0].name
+                return lambda wrapper: inner(wrapper).get(name)
+            case Kind.ANY_JSON:
+                return self._any_text
+        return _scalar_conversion(field)
 
 
-_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+class AdaptiveDecoder:
+    """Decodes each batch by the decoder that is the fastest for its size; `columns` builds that for many rows."""
+
+    def __init__(self, plan: MessagePlan, plain: PlainDecoder, columns: Callable[[], Decoder]) -> None:
+        self._few = RowDecoder(plan, plain)
+        self._plain = plain
+        self._make = columns
+        self._many: Decoder | None = None
+        count, repeats = _measure(plan.fields)
+        self._most_bytes = count * _MOST_BYTES if repeats else None
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """See `Decoder.decode`."""
+        return self.chosen(messages).decode(messages)
+
+    def chosen(self, messages: pa.Array) -> Decoder:
+        """Return the decoder for a batch."""
+        if len(messages) <= _MOST_BY_UPB and (self._most_bytes is None or messages.nbytes <= self._most_bytes):
+            return self._few if len(messages) <= _MOST_BY_ROW else self._plain
+        if self._many is None:
+            self._many = self._make()
+        return self._many
 
 
-def lenient_text(data: bytes) -> str:
-    """Text with U+FFFD for what is not UTF-8, as Java puts it: one for a surrogate, where Python puts three."""
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return _SURROGATE.sub(b"\xff", data).decode("utf-8", "replace")
+def _measure(fields: Sequence[FieldPlan]) -> tuple[int, bool]:
+    """Return how many columns there are, also those of structs, and whether any is repeated."""
+    count, repeats = len(fields), any(field.shape is not Shape.SINGULAR for field in fields)
+    for field in fields:
+        inner, below = _measure(field.children)
+        count, repeats = count + inner, repeats or below
+    return count, repeats

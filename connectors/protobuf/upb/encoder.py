@@ -1,7 +1,8 @@
-"""The reference encoder: messages built by protobuf's own classes (upb), column by column.
+"""The reference encoder: messages built by protobuf's own classes (upb).
 
 The rules are those of Spark's ``ProtobufSerializer.scala``, with one difference: timestamps and intervals keep their
-microseconds, where Spark cuts them to milliseconds.
+microseconds, where Spark cuts them to milliseconds. `PlainEncoder` sets field by field, for all rows; `RowEncoder` row
+by row, from one dictionary each, which pays for a few rows. `AdaptiveEncoder` chooses for each batch.
 """
 
 from __future__ import annotations
@@ -11,35 +12,29 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.types as kinds
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import EncodeError, Message
 
 from connectors.core.pool import Cache
 from connectors.protobuf.errors import ProtobufDataError, data_error
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.schema.descriptors import MessageType, Schema
-from connectors.protobuf.schema.encode_plan import EncodeField, compile_encode_plan
-from connectors.protobuf.schema.plan import Kind, Shape
+from connectors.protobuf.schema.descriptors import EnumPlan, MessageType, Schema
+from connectors.protobuf.schema.encode_plan import compile_encode_plan
+from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape
 from connectors.protobuf.upb.declarations import WireForm, wire_name
 from connectors.protobuf.upb.decoder import is_zero
 
-__all__ = [
-    "TYPES",
-    "Encoder",
-    "PlainEncoder",
-    "default_of",
-    "enum_error",
-    "null_element",
-    "scalar_conversion",
-    "split_duration",
-    "split_timestamp",
-]
+__all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "PlainEncoder", "RowEncoder"]
 
-F: Final = FieldDescriptor
+Write = Callable[[Message, Any], None]
+
 TYPES: Final = 16
 """Types of a column whose plans an encoder keeps."""
 _MICROS: Final = 1_000_000
-_UNSIGNED: Final = {F.TYPE_UINT32: 32, F.TYPE_FIXED32: 32, F.TYPE_UINT64: 64, F.TYPE_FIXED64: 64}
+# Measured, with 5 to 2,000 columns: the number of columns does not move where the three encoders meet.
+_MOST_BY_ROW: Final = 8
+_MOST_BY_UPB: Final = 32
+_MOST_BYTES: Final = 1024
+"""Of a column: one row may hold very many values."""
 
 
 class Encoder(Protocol):
@@ -55,72 +50,27 @@ class Encoder(Protocol):
         ...
 
 
-def split_timestamp(micros: int) -> tuple[int, int]:
-    """Seconds and nanos of a Timestamp: nanos count forward, also before 1970."""
-    seconds, rest = divmod(micros, _MICROS)
-    return seconds, rest * 1000
-
-
-def split_duration(micros: int) -> tuple[int, int]:
-    """Seconds and nanos of a Duration: both have its sign."""
-    seconds, rest = divmod(abs(micros), _MICROS)
-    return (-seconds, -rest * 1000) if micros < 0 else (seconds, rest * 1000)
-
-
-def enum_error(field: EncodeField, value: object) -> ProtobufDataError:
-    """The error for a name or a number that an enum has not; it lists the names, and for numbers the numbers."""
-    assert field.enum is not None  # noqa: S101 - the kind says so
-    numbers, names = field.enum.names, field.enum.numbers
-    symbols = [f'"{name}"' for name in names] if isinstance(value, str) else [str(number) for number in numbers]
-    return data_error(
-        "CANNOT_CONVERT_SQL_VALUE_TO_PROTOBUF_ENUM_TYPE",
-        sqlColumn=field.path[0],
-        protobufColumn=field.path[1],
-        data=value,
-        enumString=", ".join(symbols),
-    )
-
-
-def null_element(field: EncodeField) -> ProtobufDataError:
-    """The error for a NULL in an array: protobuf has no such thing, and to leave it out would shift the others."""
-    return ProtobufDataError(
-        "PROTOBUF_NULL_ELEMENT",
-        f"A NULL in the array {field.path[0]} cannot be written to Protobuf {field.path[1]}",
-        "to_protobuf",
-        "Take it out, for example with array_compact.",
-    )
-
-
 class PlainEncoder:
-    """Encodes by upb.
-
-    Args:
-        root: the message.
-        wire: its wire form.
-        schema: its descriptor set.
-        options: the options of the call.
-    """
+    """Encodes column by column."""
 
     def __init__(self, root: MessageType, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
         self._root, self._wire, self._schema, self._options = root, wire, schema, options
         self._plans = Cache(TYPES)
         self.message = wire.root
 
-    def plan(self, kind: pa.DataType) -> tuple[EncodeField, ...]:
-        """The plan for a type of column, made once."""
+    def plan(self, kind: pa.DataType) -> tuple[FieldPlan, ...]:
+        """Return the plan for a type of column, compiled once."""
         return self._plans.get(kind, lambda: compile_encode_plan(kind, self._root, self._schema, self._options))
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `Encoder.encode`."""
         plan = self.plan(structs.type)
-        messages = [self._wire.root() if valid else None for valid in structs.is_valid().to_pylist()]
+        messages = [self.message() if valid else None for valid in structs.is_valid().to_pylist()]
         _fill(plan, structs, messages)
-        return pa.array([self.bytes_of(each) for each in messages], pa.binary())
+        return pa.array([None if message is None else self.bytes_of(message) for message in messages], pa.binary())
 
-    def bytes_of(self, message: Message | None) -> bytes | None:
-        """Serialize a message; raises `ProtobufDataError` where a required field is missing."""
-        if message is None:
-            return None
+    def bytes_of(self, message: Message) -> bytes:
+        """Serialize a message; raises ProtobufDataError (PROTOBUF_REQUIRED_FIELD_NULL) if it is not complete."""
         try:
             return message.SerializeToString(deterministic=True)
         except EncodeError as error:
@@ -134,59 +84,54 @@ class PlainEncoder:
             ) from error
 
 
-def _fill(fields: Sequence[EncodeField], structs: pa.StructArray, messages: Sequence[Message | None]) -> None:
+def _fill(fields: Sequence[FieldPlan], structs: pa.StructArray, messages: Sequence[Message | None]) -> None:
     # What stands below a NULL struct is anything; flattened, it is NULL too.
     columns = structs.flatten()
     for field in fields:
         column = columns[field.index]
         if field.shape is Shape.SINGULAR:
-            _set(field, column, messages)
+            _set_column(field, column, messages)
         elif field.shape is Shape.REPEATED:
-            _extend(field, column, messages)
+            _extend_column(field, column, messages)
         else:
-            _put(field, column, messages)
+            _put_column(field, column, messages)
 
 
-def _set(field: EncodeField, column: pa.Array, messages: Sequence[Message | None]) -> None:
+def _set_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message | None]) -> None:
     """Set a singular field; NULL leaves it out, but for a required scalar."""
     name = wire_name(field.number)
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         for message, value in zip(messages, _scalars(field, column), strict=True):
             if message is None:
                 continue
             if value is None and field.required:
-                setattr(message, name, default_of(field))
+                setattr(message, name, _null_of(field))
             elif value is not None and (field.presence or not is_zero(value)):
                 setattr(message, name, value)
-        return
-    if field.kind is Kind.EMPTY:
-        return
-    inner: list[Message | None] = []
-    for message, valid in zip(messages, column.is_valid().to_pylist(), strict=True):
-        if message is None or not valid:
-            inner.append(None)
-            continue
-        made = getattr(message, name)
-        made.SetInParent()
-        inner.append(made)
-    _fill_values(field, column, inner)
+    elif field.kind is not Kind.EMPTY:
+        inner: list[Message | None] = []
+        for message, valid in zip(messages, column.is_valid().to_pylist(), strict=True):
+            inner.append(getattr(message, name) if message is not None and valid else None)
+            if inner[-1] is not None:
+                inner[-1].SetInParent()
+        _fill_values(field, column, inner)
 
 
-def _extend(field: EncodeField, column: pa.Array, messages: Sequence[Message | None]) -> None:
+def _extend_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message | None]) -> None:
     """Set a repeated field; NULL is as an empty array."""
     name = wire_name(field.number)
     lengths, values = _flat(column, messages)
     if values.null_count:
-        raise null_element(field)
+        raise _null_element(field)
     owners = [message for message, length in zip(messages, lengths, strict=True) for _ in range(length)]
-    if field.kind in {Kind.SCALAR, Kind.ENUM}:
+    if field.is_scalar:
         for message, value in zip(owners, _scalars(field, values), strict=True):
             getattr(message, name).append(value)
         return
     _fill_values(field, values, [getattr(message, name).add() for message in owners])
 
 
-def _put(field: EncodeField, column: pa.Array, messages: Sequence[Message | None]) -> None:
+def _put_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message | None]) -> None:
     """Set a map; a NULL value is written as the default of its type. Key and value are always written, as in Java."""
     name = wire_name(field.number)
     lengths, entries = _flat(column, messages)
@@ -195,7 +140,7 @@ def _put(field: EncodeField, column: pa.Array, messages: Sequence[Message | None
     ]
     for part, values in zip(field.children, (entries.field(0), entries.field(1)), strict=True):
         inner = wire_name(part.number)
-        if part.kind in {Kind.SCALAR, Kind.ENUM}:
+        if part.is_scalar:
             for entry, value in zip(made, _scalars(part, values), strict=True):
                 setattr(entry, inner, getattr(entry, inner) if value is None else value)
             continue
@@ -204,100 +149,308 @@ def _put(field: EncodeField, column: pa.Array, messages: Sequence[Message | None
             target.SetInParent()
         if part.kind is not Kind.EMPTY:
             valid = values.is_valid().to_pylist()
-            _fill_values(part, values, [each if known else None for each, known in zip(targets, valid, strict=True)])
+            _fill_values(
+                part, values, [target if is_set else None for target, is_set in zip(targets, valid, strict=True)]
+            )
 
 
 def _flat(column: pa.Array, messages: Sequence[Message | None]) -> tuple[list[int], pa.Array]:
-    """The lengths of lists or maps, and their values in one array, without what stands below a NULL."""
-    keep = pa.array([message is not None for message in messages], pa.bool_())
-    rows = keep.to_pylist()
+    """Return the lengths of lists or maps, and their values in one array, without what stands below a NULL."""
     offsets = column.offsets.to_pylist()
     valid = column.is_valid().to_pylist()
-    lengths = [offsets[row + 1] - offsets[row] if valid[row] and rows[row] else 0 for row in range(len(column))]
-    whole = column.values if not kinds.is_map(column.type) else _entries(column)
+    lengths = [
+        offsets[row + 1] - offsets[row] if valid[row] and message is not None else 0
+        for row, message in enumerate(messages)
+    ]
+    if kinds.is_map(column.type):
+        values = pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
+    else:
+        values = column.values
     if sum(lengths) == offsets[-1] - offsets[0]:
-        return lengths, whole.slice(offsets[0], offsets[-1] - offsets[0])
+        return lengths, values.slice(offsets[0], offsets[-1] - offsets[0])
     taken = [index for row, length in enumerate(lengths) for index in range(offsets[row], offsets[row] + length)]
-    return lengths, whole.take(pa.array(taken, pa.int64()))
+    return lengths, values.take(pa.array(taken, pa.int64()))
 
 
-def _entries(column: pa.MapArray) -> pa.StructArray:
-    return pa.StructArray.from_arrays([column.keys, column.items], ["key", "value"])
-
-
-def _fill_values(field: EncodeField, values: pa.Array, messages: Sequence[Message | None]) -> None:
+def _fill_values(field: FieldPlan, values: pa.Array, messages: Sequence[Message | None]) -> None:
     """Fill messages that exist already from an array of one value each."""
     if field.kind is Kind.MESSAGE:
         _fill(field.children, values, messages)
     elif field.kind is Kind.WRAPPER:
-        _set(field.children[0], values, messages)
+        _set_column(field.children[0], values, messages)
     elif field.kind in {Kind.TIMESTAMP, Kind.DURATION}:
-        split = split_timestamp if field.kind is Kind.TIMESTAMP else split_duration
-        first, second = (wire_name(part.number) for part in field.children[:2])
-        for message, micros in zip(messages, _micros(values), strict=True):
+        write = _time(field)
+        unit = pa.timestamp("us", tz=values.type.tz) if kinds.is_timestamp(values.type) else pa.duration("us")
+        for message, micros in zip(messages, values.cast(unit).view(pa.int64()).to_pylist(), strict=True):
             if message is not None and micros is not None:
-                seconds, nanos = split(micros)
-                if seconds:
-                    setattr(message, first, seconds)
-                if nanos:
-                    setattr(message, second, nanos)
+                write(message, micros)
 
 
-def _micros(values: pa.Array) -> list[int | None]:
-    unit = pa.timestamp("us", tz=values.type.tz) if kinds.is_timestamp(values.type) else pa.duration("us")
-    found: list[int | None] = values.cast(unit).view(pa.int64()).to_pylist()
-    return found
-
-
-def _scalars(field: EncodeField, column: pa.Array) -> list[Any]:
-    """Values as upb takes them."""
+def _scalars(field: FieldPlan, column: pa.Array) -> list[Any]:
+    """Return values as upb takes them."""
     if kinds.is_date32(column.type):
         column = column.view(pa.int32())
     values: list[Any] = column.to_pylist()
-    convert = scalar_conversion(field)
-    return values if convert is None else [None if each is None else convert(each) for each in values]
+    convert = _scalar_conversion(field)
+    return values if convert is None else [None if value is None else convert(value) for value in values]
 
 
-def scalar_conversion(field: EncodeField) -> Callable[[Any], Any] | None:
+def _scalar_conversion(field: FieldPlan) -> Callable[[Any], Any] | None:
     """Return the function from a value of Arrow to what upb takes; None where it takes the same."""
-    if field.kind is Kind.ENUM:
-        return lambda value: _number(field, value)
-    bits = _UNSIGNED.get(field.proto_type)
+    if field.enum is not None:
+        enum = field.enum
+        return lambda value: _enum_number(field, enum, value)
+    bits = UNSIGNED_BITS.get(field.proto_type)
     if bits is not None:
         limit = 1 << bits
         return lambda value: _unsigned(field, int(value), limit)
     return str.encode if field.lenient else None
 
 
-def _unsigned(field: EncodeField, value: int, limit: int) -> int:
+def _unsigned(field: FieldPlan, value: int, limit: int) -> int:
     if not -(limit >> 1) <= value < limit:
-        raise out_of_range(field, value)
+        raise ProtobufDataError(
+            "PROTOBUF_VALUE_OUT_OF_RANGE",
+            f"{value} of the column {field.path[0]} does not fit in Protobuf {field.path[1]}",
+            "to_protobuf",
+            "Only what from_protobuf gives with upcast.unsigned.ints, or a signed number that wraps, can be written.",
+        )
     return value % limit
 
 
-def out_of_range(field: EncodeField, value: object) -> ProtobufDataError:
-    """The error for a number that an unsigned field cannot hold."""
+def _enum_number(field: FieldPlan, enum: EnumPlan, value: str | int) -> int:
+    number = enum.numbers.get(value) if isinstance(value, str) else value if value in enum.names else None
+    if number is None:
+        symbols = [f'"{name}"' for name in enum.numbers] if isinstance(value, str) else map(str, enum.names)
+        raise data_error(
+            "CANNOT_CONVERT_SQL_VALUE_TO_PROTOBUF_ENUM_TYPE",
+            sqlColumn=field.path[0],
+            protobufColumn=field.path[1],
+            data=value,
+            enumString=", ".join(symbols),
+        )
+    return number
+
+
+def _null_element(field: FieldPlan) -> ProtobufDataError:
+    """Return the error for a NULL in an array: protobuf has none, and to leave it out would shift the others."""
     return ProtobufDataError(
-        "PROTOBUF_VALUE_OUT_OF_RANGE",
-        f"{value} of the column {field.path[0]} does not fit in Protobuf {field.path[1]}",
+        "PROTOBUF_NULL_ELEMENT",
+        f"A NULL in the array {field.path[0]} cannot be written to Protobuf {field.path[1]}",
         "to_protobuf",
-        "Only what from_protobuf gives with upcast.unsigned.ints, or a signed number that wraps, can be written.",
+        "Take it out, for example with array_compact.",
     )
 
 
-def _number(field: EncodeField, value: str | int) -> int:
-    assert field.enum is not None  # noqa: S101 - the kind says so
-    if isinstance(value, str):
-        number = field.enum.numbers.get(value)
-        if number is None:
-            raise enum_error(field, value)
-        return number
-    if value not in field.enum.names:
-        raise enum_error(field, value)
-    return value
-
-
-def default_of(field: EncodeField) -> Any:
+def _null_of(field: FieldPlan) -> Any:
     """Return what NULL is written as in a required scalar."""
-    default = field.default
-    return default.encode() if field.lenient and isinstance(default, str) else default
+    return field.zero if field.default is None else field.upb_default
+
+
+class RowEncoder:
+    """Encodes row by row; `plain` gets the batches that raise, so that errors are its own."""
+
+    def __init__(self, plain: PlainEncoder) -> None:
+        self._plain = plain
+        self._writers = Cache(TYPES)
+        self._latest: tuple[pa.DataType, pa.DataType | None, Write] | None = None
+
+    def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
+        """See `Encoder.encode`."""
+        kind = structs.type
+
+        def make() -> tuple[pa.DataType | None, Write]:
+            plan = self._plain.plan(kind)
+            row_type = _row_type(kind)
+            return None if row_type is kind else row_type, _message(plan)
+
+        latest = self._latest
+        if latest is None or latest[0] != kind:  # to compare a type is cheaper than to hash it
+            self._latest = latest = kind, *self._writers.get(kind, make)
+        _, row_type, write = latest
+        try:
+            rows = (structs if row_type is None else structs.view(row_type)).to_pylist()
+            return pa.array([None if row is None else self._bytes(write, row) for row in rows], pa.binary())
+        except (ProtobufDataError, ValueError, pa.ArrowNotImplementedError):  # ValueError: two columns of one name
+            return self._plain.encode(structs)
+
+    def _bytes(self, write: Write, row: dict[str, Any]) -> bytes:
+        message = self._plain.message()
+        write(message, row)
+        return self._plain.bytes_of(message)
+
+
+def _row_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type with times as numbers, since Python has none after the year 9999; the same object without any."""
+    if not kinds.is_nested(kind):
+        if not kinds.is_temporal(kind):
+            return kind
+        return pa.int32() if kinds.is_date32(kind) else pa.int64()
+    if kinds.is_struct(kind):
+        fields = [(field, field.type, _row_type(field.type)) for field in kind]
+        if all(new is old for _, old, new in fields):
+            return kind
+        return pa.struct([field if new is old else field.with_type(new) for field, old, new in fields])
+    if kinds.is_map(kind):
+        return pa.map_(_row_type(kind.key_type), _row_type(kind.item_type))
+    return pa.list_(_row_type(kind.value_type)) if kinds.is_list(kind) else kind
+
+
+def _message(fields: Sequence[FieldPlan]) -> Write:
+    """Return the function that writes a row to a message, column after column: of a oneof the last one stays."""
+    parts = [(field.name, _field(field)) for field in fields if field.kind is not Kind.EMPTY]
+
+    def write(message: Message, row: dict[str, Any]) -> None:
+        for name, part in parts:
+            part(message, row[name])
+
+    return write
+
+
+def _field(field: FieldPlan) -> Write:
+    """Return the function that sets a field of a message; the value may be None."""
+    if field.shape is Shape.MAP:
+        return _map(field)
+    if field.shape is Shape.REPEATED:
+        return _list(field)
+    if field.is_scalar:
+        return _scalar(field)
+    name, fill = wire_name(field.number), _filling(field)
+
+    def write(message: Message, value: Any) -> None:
+        if value is not None:
+            inner = getattr(message, name)
+            inner.SetInParent()
+            fill(inner, value)
+
+    return write
+
+
+def _scalar(field: FieldPlan) -> Write:
+    name, convert = wire_name(field.number), _scalar_conversion(field)
+    absent = _null_of(field) if field.required else None
+    zero_is_absent = not field.presence
+
+    def write(message: Message, value: Any) -> None:
+        if value is None:
+            if absent is not None:
+                setattr(message, name, absent)
+            return
+        if convert is not None:
+            value = convert(value)
+        if not (zero_is_absent and not value and is_zero(value)):
+            setattr(message, name, value)
+
+    return write
+
+
+def _list(field: FieldPlan) -> Write:
+    name = wire_name(field.number)
+    if field.is_scalar:
+        convert = _scalar_conversion(field)
+
+        def extend(message: Message, values: list[Any] | None) -> None:
+            if values:
+                if None in values:
+                    raise _null_element(field)
+                getattr(message, name).extend(values if convert is None else map(convert, values))
+
+        return extend
+    fill = _filling(field)
+
+    def add(message: Message, values: list[Any] | None) -> None:
+        for value in values or ():
+            if value is None:
+                raise _null_element(field)
+            fill(getattr(message, name).add(), value)
+
+    return add
+
+
+def _map(field: FieldPlan) -> Write:
+    name = wire_name(field.number)
+    key, item = (_entry_part(part) for part in field.children)
+
+    def write(message: Message, entries: list[tuple[Any, Any]] | None) -> None:
+        for entry in entries or ():
+            made = getattr(message, name).add()
+            key(made, entry[0])
+            item(made, entry[1])
+
+    return write
+
+
+def _entry_part(field: FieldPlan) -> Write:
+    """Return the function that sets key or value of an entry, which are always written; NULL is the default."""
+    name = wire_name(field.number)
+    if field.is_scalar:
+        convert = _scalar_conversion(field)
+
+        def set_scalar(entry: Message, value: Any) -> None:
+            if value is None:
+                value = getattr(entry, name)
+            elif convert is not None:
+                value = convert(value)
+            setattr(entry, name, value)
+
+        return set_scalar
+    fill = _filling(field)
+
+    def set_message(entry: Message, value: Any) -> None:
+        inner = getattr(entry, name)
+        inner.SetInParent()
+        if value is not None:
+            fill(inner, value)
+
+    return set_message
+
+
+def _filling(field: FieldPlan) -> Write:
+    """Return the function that fills a message that exists already; the value is not None."""
+    if field.kind is Kind.MESSAGE:
+        return _message(field.children)
+    if field.kind is Kind.WRAPPER:
+        return _scalar(field.children[0])
+    return _message(()) if field.kind is Kind.EMPTY else _time(field)
+
+
+def _time(field: FieldPlan) -> Write:
+    """Return the function that sets seconds and nanos from microseconds.
+
+    Nanos of a Timestamp count forward, also before 1970; both parts of a Duration have its sign.
+    """
+    first, second = (wire_name(part.number) for part in field.children)
+    is_duration = field.kind is Kind.DURATION
+
+    def write(message: Message, micros: int) -> None:
+        sign = -1 if is_duration and micros < 0 else 1
+        seconds, rest = divmod(sign * micros, _MICROS)
+        if seconds:
+            setattr(message, first, sign * seconds)
+        if rest:
+            setattr(message, second, sign * rest * 1000)
+
+    return write
+
+
+class AdaptiveEncoder:
+    """Encodes each batch by the encoder that is the fastest for its size; `columns` is that for many rows."""
+
+    def __init__(self, plain: PlainEncoder, columns: Encoder) -> None:
+        self._few = RowEncoder(plain)
+        self._plain = plain
+        self._many = columns
+        self._planned = False
+
+    def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
+        """See `Encoder.encode`."""
+        return self.chosen(structs).encode(structs)
+
+    def chosen(self, structs: pa.StructArray) -> Encoder:
+        """Return the encoder for a batch."""
+        if len(structs) <= _MOST_BY_UPB and structs.nbytes <= _MOST_BYTES * structs.type.num_fields:
+            if len(structs) <= _MOST_BY_ROW and self._planned:
+                return self._few
+            self._planned = True  # the first batch waits for the plan; what writes rows is made for the next one
+            return self._plain
+        return self._many

@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from connectors.core.errors import OptionError
 from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.errors import CONDITIONS, ProtobufAnalysisError, analysis_error, data_error
-from connectors.protobuf.functions import _sent
+from connectors.protobuf.functions import _needed_files
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_class
 from connectors.protobuf.schema.plan import compile_plan, select_fields
@@ -240,7 +240,7 @@ def of_a_company(*, files: int) -> bytes:
 
 def test_of_a_large_descriptor_set_the_files_that_the_message_needs_are_sent() -> None:
     data = of_a_company(files=50)
-    sent = _sent(data, "Order", ProtobufOptions())
+    sent = _needed_files(data, "Order", ProtobufOptions())
     names = {file.name for file in FileDescriptorSet.FromString(sent).file}
     assert names == {"main.proto", "money.proto", "currency.proto", "common.proto"}
     wire = pa.array([b"\x0a\x04\x08\x01\x10\x07"])
@@ -251,4 +251,4 @@ def test_of_a_large_descriptor_set_the_files_that_the_message_needs_are_sent() -
 @pytest.mark.parametrize("options", [{"extensions": True}, {"convert_any_fields_to_json": True}])
 def test_all_files_are_sent_where_any_of_them_may_be_needed(options: dict[str, bool]) -> None:
     data = of_a_company(files=5)
-    assert _sent(data, "Order", replace(ProtobufOptions(), **options)) == data
+    assert _needed_files(data, "Order", replace(ProtobufOptions(), **options)) == data

@@ -186,23 +186,51 @@ oneof either { int32 n = 6; Nothing none = 7; } M again = 8; }"""
 ILLEGAL = ("0000", "0100000000 00000000", "0200", "0304", "0500000000", "80 00 00", "8080 00 00")
 
 
-@pytest.mark.parametrize("within", ["{}", "7b {} 7c", "7b 7b {} 7c 7c", "7b 0801 {} 0802 7c", "ab06 {} ac06"])
+WITHIN = pytest.mark.parametrize("within", ["{}", "7b {} 7c", "7b 7b {} 7c 7c", "7b 0801 {} 0802 7c", "ab06 {} ac06"])
+PLACES = {"nothing": 2, "in": 3, "many": 4, "named": 5, "none": 7, "again": 8}
+
+
+def at(place: str, data: bytes) -> bytes:
+    """A message M with these bytes in one of its fields, such as `again.in`."""
+    for name in reversed(place.split(".") if place else []):
+        if name == "named":
+            data = tagged(2, 2, varint(len(data)) + data)  # the value of the entry
+        data = tagged(PLACES[name], 2, varint(len(data)) + data)
+    return b"\x08\x05" + data
+
+
+@WITHIN
 @pytest.mark.parametrize("place", ["", "nothing", "in", "in.nothing", "many", "named", "none", "again", "again.in"])
 def test_illegal_zero_field_num_wherever_a_field_can_be(place: str, within: str, rig: Rig) -> None:
-    numbers = {"nothing": 2, "in": 3, "many": 4, "named": 5, "none": 7, "again": 8}
-
-    def message(fields: str) -> bytes:
-        data = bytes.fromhex(within.format(fields))
-        for name in reversed(place.split(".") if place else []):
-            if name == "named":
-                data = tagged(2, 2, varint(len(data)) + data)  # the value of the entry
-            data = tagged(numbers[name], 2, varint(len(data)) + data)
-        return b"\x08\x05" + data
-
-    legal, bad = message("a00601"), [message(each) for each in ILLEGAL]
+    legal, *bad = (at(place, bytes.fromhex(within.format(fields))) for fields in ("a00601", *ILLEGAL))
     seen = rig.of(compiled(ZERO)).raw("M", [legal, *bad, legal], {"recursive.fields.max.depth": "1"})
     assert list(seen.errors) == list(range(1, len(bad) + 1))
     assert [row["a"] for row in seen.values.to_pylist() if row] == [5, 5]
+
+
+ANY = ZERO.replace(";", '; import "google/protobuf/any.proto";', 1) + "message Holder { google.protobuf.Any any = 1; }"
+
+
+@WITHIN
+@pytest.mark.parametrize("place", ["", "nothing", "in.nothing", "many", "named", "none", "again.in"])
+@pytest.mark.parametrize("around", ["", "google.protobuf.Any", "Holder"])
+def test_illegal_zero_field_num_in_an_any_that_is_printed(around: str, place: str, within: str, rig: Rig) -> None:
+    def delimited(number: int, data: bytes) -> bytes:
+        return tagged(number, 2, varint(len(data)) + data)
+
+    def packed(kind: str, data: bytes) -> bytes:
+        return tagged(1, 2, text(f"type.googleapis.com/{kind}")) + delimited(2, data)
+
+    def holder(fields: str) -> bytes:
+        data = packed("M", at(place, bytes.fromhex(within.format(fields))))
+        if around:
+            data = packed(around, delimited(1, data) if around == "Holder" else data)
+        return delimited(1, data)
+
+    rows = [holder(fields) for fields in ("a00601", *ILLEGAL)]
+    seen = rig.of(compiled(ANY)).raw("Holder", rows, {"convert.any.fields.to.json": "true"})
+    assert list(seen.errors) == list(range(1, len(rows)))
+    assert '"a":5' in seen.values.to_pylist()[0]["any"]
 
 
 @pytest.mark.parametrize("data", ILLEGAL)

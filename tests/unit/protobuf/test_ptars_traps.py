@@ -19,8 +19,7 @@ from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
 from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, guarded, unsupported
 from connectors.protobuf.ptars.encoder import FastEncoder, _supported
 from connectors.protobuf.schema.plan import compile_plan
-from connectors.protobuf.upb.decoder import PlainDecoder
-from connectors.protobuf.upb.row_decoder import AdaptiveDecoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
 from connectors.protobuf.worker import EncodeCall, Engine
 from tests.support.protobuf_rig import Rig, compiled
 

@@ -18,11 +18,11 @@ from connectors.core.retry import retry
 from connectors.protobuf import to_protobuf
 from connectors.protobuf.confluent import registry as registry_module
 from connectors.protobuf.confluent.framed_codec import FramedDecoder
-from connectors.protobuf.confluent.registry import Registry, parse_registry_options
+from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.functions import _written
-from connectors.protobuf.options import parse_protobuf_options
+from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import Rig, compiled, descriptors
@@ -271,7 +271,7 @@ def test_what_is_kept_of_schemas_is_bounded(server: SchemaRegistryServer) -> Non
     ids = [server.register(name, files.SerializeToString(), name) for name, files in sets.items()]
     for schema in ids:
         registry.by_id(schema)
-    assert 0 < len(registry._known) <= 256
+    assert 0 < len(registry._schemas) <= 256
     asked = len(server.requests)
     registry.by_id(ids[-1])
     assert len(server.requests) == asked
@@ -340,7 +340,7 @@ def test_an_answer_that_holds_no_schema_is_named_and_not_asked_for_again(body: b
     with answering(ok(body)) as (address, asked):
         registry = Registry(parse_registry_options({"address": address, "retry.timeout": "5s"}))
         with pytest.raises(
-            ConnectorError, match=r"^\[SCHEMA_UNUSABLE\].*subject x cannot be used: the answer holds no"
+            ConnectorError, match=r"^\[SCHEMA_UNUSABLE\].*subject x cannot be used: the response holds no"
         ):
             registry.latest("x")
         assert len(asked) == 1

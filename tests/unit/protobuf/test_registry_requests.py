@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
-from connectors.protobuf.confluent.registry import Registry, parse_registry_options
+from connectors.protobuf.confluent.registry import Registry
+from connectors.protobuf.options import parse_registry_options
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import compiled
@@ -184,7 +185,8 @@ def test_the_proxy_of_the_environment_is_used_and_left_out_for_the_hosts_that_it
 
 
 def test_asking_a_registry_loads_nothing_that_executors_do_not_need(server: SchemaRegistryServer) -> None:
-    asked = "from connectors.protobuf.confluent.registry import Registry, RegistryOptions\nimport json, sys\n"
+    asked = "from connectors.protobuf.confluent.registry import Registry\nimport json, sys\n"
+    asked += "from connectors.protobuf.options import RegistryOptions\n"
     asked += f"Registry(RegistryOptions(address={server.address!r})).latest('basic')\n"
     asked += "print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", asked], check=True, capture_output=True, text=True)

@@ -13,8 +13,7 @@ from typer.testing import CliRunner
 import connectors
 from connectors.cli.main import app
 from connectors.core.options.declaration import declared_options
-from connectors.protobuf.confluent.registry import RegistryOptions
-from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from tests.support import docs_facts
 from tests.support.docs_facts import OPTIONS, ROOT, Page, pages, public_names, violations
 from tools.reference_commands import Command, commands
