@@ -17,7 +17,7 @@ from _common import Benchmark, Side, interleaved, parser
 from botocore.config import Config
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from connectors.kinesis.datasource import batch_writer
+from connectors.kinesis.datasource import KinesisDataSource
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
 
 ROWS = {100: 10_000, 1024: 5_000}
@@ -43,7 +43,7 @@ def timed(name: str, count: int, write: Callable[[], int]) -> Callable[[], float
 
 def ours(server: KinesisServerProcess, stream: str, rows: pa.RecordBatch) -> Callable[[], int]:
     """Writes as a task of the sink does."""
-    writer = batch_writer({"streamName": stream, "endpointUrl": server.url} | KEYS, SCHEMA, overwrite=False)
+    writer = KinesisDataSource({"streamName": stream, "endpointUrl": server.url} | KEYS).batch_writer(SCHEMA)
     return lambda: writer.write(iter([rows])).rows
 
 

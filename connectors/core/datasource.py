@@ -1,54 +1,288 @@
-"""A source whose columns are its own takes no schema of the user, as Spark's own Kafka source takes none.
+"""What the data sources of the connectors share: the classes that Spark builds, without what one service needs.
 
-Which query, batch and partition a task of a sink writes for; Spark says so in the task's local properties only.
-
-How far a part of a source is behind: what a connector's module ``lag`` gives to `connectors.observe`.
+Spark builds them in three kinds of process: the source process of a query, planners, and tasks. So constructors only
+store the raw options; the source process parses them and connects at its first call, and a partition holds all that
+its task needs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+    WriterCommitMessage,
+)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.core.offsets import SENTINEL
+from connectors.core.worker import SentToTasks, settle_sink, settle_worker
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["PartitionLag", "StreamTask", "as_object", "check_schema", "current_partition", "stream_task"]
+    from connectors.core.formats import Connector
+
+__all__ = [
+    "NO_LIMIT",
+    "BatchReader",
+    "BatchWriter",
+    "CommitMessage",
+    "ConnectorSource",
+    "Partition",
+    "PartitionLag",
+    "StreamReader",
+    "StreamTask",
+    "StreamWriter",
+    "TaskWriter",
+    "as_object",
+    "current_partition",
+    "stream_task",
+]
+
+NO_LIMIT: Final = (1 << 63) - 1
+"""Rows of a batch without a limit, for `ReadMaxRows`."""
 
 
-def check_schema(given: StructType, own: StructType, connector: str) -> None:
-    """Refuse a schema that the user has given; where Spark makes a reader is the first place that sees it.
+class ConnectorSource(DataSource, ABC):
+    """The data source of a format: checks the schema and the save mode, and leaves the rest to the connector."""
 
-    Args:
-        given: what Spark hands over: the source's own, or what came with ``.schema(...)``.
-        own: the source's. Whether a column may be null does not count.
-        connector: the name of the format.
+    connector: ClassVar[Connector]
 
-    Raises:
-        OptionError: they differ.
-    """
-    if given.simpleString() != own.simpleString():
-        raise OptionError(
-            "SCHEMA_NOT_SUPPORTED",
-            f"{connector} source has a fixed schema and cannot be set with a custom one",
-            connector,
-            f"Leave .schema(...) out, and select or cast columns after load(); they are {own.simpleString()}.",
-        )
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return cls.connector.format
+
+    def schema(self) -> StructType:
+        """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
+        return self.row_schema()
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return the reader of a stream."""
+        self._check_schema(schema)
+        return self.stream_reader()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return the reader of a batch."""
+        self._check_schema(schema)
+        return self.batch_reader()
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's interface
+        """Return the writer of a batch.
+
+        Raises:
+            ConnectorError: an option, the mode or a column is not legal.
+        """
+        if overwrite:
+            raise self.overwrite_error()
+        settle_worker()
+        return self.batch_writer(schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, FBT001 - as above
+        """Return the writer of a stream. Every row is appended, whatever the output mode.
+
+        Raises:
+            ConnectorError: an option or a column is not legal.
+        """
+        settle_worker()
+        return self.stream_writer(schema)
+
+    @abstractmethod
+    def overwrite_error(self) -> OptionError:
+        """Return the error for the save mode overwrite."""
+
+    @abstractmethod
+    def row_schema(self) -> StructType:
+        """Return the schema that the options choose."""
+
+    @abstractmethod
+    def stream_reader(self) -> DataSourceStreamReader:
+        """Build the reader of a stream."""
+
+    @abstractmethod
+    def batch_reader(self) -> DataSourceReader:
+        """Build the reader of a batch."""
+
+    @abstractmethod
+    def batch_writer(self, schema: StructType) -> BatchWriter:
+        """Build the writer of a batch of rows with this schema."""
+
+    @abstractmethod
+    def stream_writer(self, schema: StructType) -> StreamWriter:
+        """Build the writer of a stream of rows with this schema."""
+
+    def _check_schema(self, schema: StructType) -> None:
+        """Refuse a user's schema, as Spark's own Kafka source does; whether a column may be null does not count."""
+        connector, own = self.name(), self.row_schema()
+        if schema.simpleString() != own.simpleString():
+            raise OptionError(
+                "SCHEMA_NOT_SUPPORTED",
+                f"{connector} source has a fixed schema and cannot be set with a custom one",
+                connector,
+                f"Leave .schema(...) out, and select or cast columns after load(); they are {own.simpleString()}.",
+            )
+
+
+class Partition(InputPartition, ABC):
+    """A task's part of a batch, with all that the task needs to read it."""
+
+    @abstractmethod
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, as Arrow batches."""
+
+
+class _TaskReader(SentToTasks):
+    connector: ClassVar[Connector]
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a partition, as Arrow batches; runs in Spark's tasks."""
+        settle_worker()
+        if isinstance(partition, Partition):  # for a batch without partitions, PySpark passes one of its own
+            with self.connector.imports():
+                yield from partition.read()
+
+
+class BatchReader(_TaskReader, DataSourceReader):
+    """The reader of a batch; a connector defines `partitions`."""
+
+
+class MicroBatchStream(Protocol):
+    """The state of a streaming read in its source process."""
+
+    def prepare_for_available_now(self) -> None:
+        """Note where a bounded run ends."""
+
+    def report_latest_offset(self) -> dict[str, Any] | None:
+        """Return the newest offset, for Spark's progress reports."""
+
+    def commit(self, end: Mapping[str, Any]) -> None:
+        """Note that Spark needs nothing below an offset."""
+
+    def stop(self) -> None:
+        """Release all resources."""
+
+
+Options = TypeVar("Options")
+Stream = TypeVar("Stream", bound=MicroBatchStream)
+
+
+class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Options, Stream]):
+    """The reader of a stream; a connector adds `latestOffset` and `partitions`."""
+
+    _parsed: Options | None = None
+    _stream: Stream | None = None
+
+    @abstractmethod
+    def open_stream(self) -> Stream:
+        """Connect, in the source process."""
+
+    @abstractmethod
+    def max_rows(self) -> int | None:
+        """Return the most rows of a batch; None for any number."""
+
+    @property
+    def options(self) -> Options:
+        """The options, parsed at the first use."""
+        if self._parsed is None:
+            self._parsed = self.connector.read_options(self._options, streaming=True)
+        return self._parsed
+
+    @property
+    def stream(self) -> Stream:
+        """The stream of this process, connected at the first use."""
+        if self._stream is None:
+            self._stream = self.open_stream()
+        return self._stream
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return one constant: Spark calls this more than once and does not store the result."""
+        return dict(SENTINEL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of the options; never "all", by which Spark announces Trigger.Once."""
+        return ReadMaxRows(self.max_rows() or NO_LIMIT)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Note that this is a bounded run."""
+        self.stream.prepare_for_available_now()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the newest offset, for Spark's progress reports."""
+        return None if self._stream is None else self._stream.report_latest_offset()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Note that Spark needs nothing below an offset."""
+        self.stream.commit(end)
+
+    def stop(self) -> None:
+        """Release all resources. As a rule, Spark kills the process instead."""
+        if self._stream is not None:
+            self._stream.stop()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}
+
+
+@dataclass
+class CommitMessage(WriterCommitMessage):
+    """What a task reports to the driver: how many rows it has written."""
+
+    rows: int
+
+
+class TaskWriter(ABC):
+    """Writes the rows of one task. It returns when all are acknowledged, and raises the first error of any row."""
+
+    connector: ClassVar[Connector]
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> CommitMessage:
+        """Write the rows of a task."""
+        settle_sink()
+        with self.connector.imports():
+            return self.write_rows(iterator)
+
+    @abstractmethod
+    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
+        """Write the rows of a task."""
+
+
+class BatchWriter(TaskWriter, DataSourceArrowWriter):
+    """Writes a batch, at least once: a task that runs again writes its rows again."""
+
+
+class StreamWriter(TaskWriter, DataSourceStreamArrowWriter):
+    """Writes a stream. What a task has written is final, so commit and abort do nothing."""
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Do nothing."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
-    """A task of a sink.
+    """A task of a stream's sink.
 
     Attributes:
         query: the id of the query; it stays with the checkpoint.
-        batch: the number of the batch; a repeated batch keeps it.
+        batch: the number of the batch, the same when it is repeated.
         partition: the number of the partition.
     """
 
@@ -58,7 +292,7 @@ class StreamTask:
 
 
 def stream_task(code: str, needed_by: str, action: str) -> StreamTask:
-    """The task of a stream that runs now.
+    """Return the task that runs now; Spark describes it in the task's local properties only.
 
     Args:
         code: of the error.
@@ -66,7 +300,7 @@ def stream_task(code: str, needed_by: str, action: str) -> StreamTask:
         action: what the user can do without it.
 
     Raises:
-        ConnectorError: this is no task of a stream, or a Spark that does not say which.
+        ConnectorError: this is no task of a stream, or this Spark does not set the properties.
     """
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
@@ -79,18 +313,18 @@ def stream_task(code: str, needed_by: str, action: str) -> StreamTask:
 
 
 def current_partition() -> int:
-    """The number of the partition that the task which runs now writes; 0 outside of tasks."""
+    """Return the number of the partition of this task; 0 outside of tasks."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a partition is behind.
+    """How far a query lags in one partition.
 
     Attributes:
-        records: records between what the query has read and the newest; None where the source does not count them.
-        milliseconds: how far the query is behind in time, at least; 0 without lag.
+        records: records that it has not read; None where the source does not count them.
+        milliseconds: the lag in time, at least; 0 without lag.
     """
 
     records: int | None
@@ -98,7 +332,7 @@ class PartitionLag:
 
 
 def as_object(offset: Any) -> Mapping[str, Any]:
-    """An offset as an object; progress reports hold it as text, as an object, or not at all."""
+    """Return an offset of a progress report, which is JSON text, an object or missing, as an object."""
     try:
         value = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

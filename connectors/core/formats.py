@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from connectors.core.extras import not_installed, packages_missing
+from connectors.core.extras import extra_imports, not_installed, packages_missing
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["CONNECTORS", "Connector", "connector_of", "data_source", "data_sources", "missing_source"]
+__all__ = [
+    "CONNECTORS",
+    "Connector",
+    "connector_named",
+    "connector_of",
+    "data_source",
+    "data_sources",
+    "missing_source",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,26 @@ class Connector:
         """Import where its options are declared, by what has them; needs its extra."""
         return {owner: self.load(part) for owner, part in self.options.items()}
 
+    def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> Any:
+        """Parse the options of its source, which loads pydantic: not for tasks.
+
+        Args:
+            raw: the options as Spark passes them.
+            streaming: whether it is a stream; None while that is not known.
+
+        Raises:
+            OptionError: an option is unknown, missing, illegal, or in conflict with another.
+        """
+        return self.module("options.source").parse_read_options(raw, os.environ, streaming=streaming)
+
+    def write_options(self, raw: Mapping[str, str], **more: bool) -> Any:
+        """Parse the options of its sink, as `read_options` does those of its source."""
+        return self.module("options.sink").parse_write_options(raw, os.environ, **more)
+
+    def imports(self) -> AbstractContextManager[None]:
+        """Return a context whose imports need the extra of this connector; see `extra_imports`."""
+        return extra_imports(self.package, f"the format {self.format}")
+
 
 CONNECTORS: Final = (
     Connector(
@@ -89,18 +119,19 @@ def connector_of(source_format: str) -> Connector | None:
     return next((each for each in CONNECTORS if each.format == source_format), None)
 
 
+def connector_named(package: str) -> Connector:
+    """Return the connector in this package below ``connectors``."""
+    return next(each for each in CONNECTORS if each.package == package)
+
+
 def data_sources() -> Iterator[type[DataSource]]:
     """Return the source of each connector; whoever uses one format installs what that one needs, and no more."""
     return (data_source(each.package) for each in CONNECTORS)
 
 
 def data_source(package: str) -> type[DataSource]:
-    """Return the source of a connector; where its packages are not installed, one that says so when it is used.
-
-    Args:
-        package: of the connector, below ``connectors``.
-    """
-    [connector] = [each for each in CONNECTORS if each.package == package]
+    """Return the source of a connector; where its packages are not installed, one that says so when it is used."""
+    connector = connector_named(package)
     if missing := not_installed(connector.needs):
         return missing_source(connector.format, missing, package)
     source: type[DataSource] = connector.load(connector.source)

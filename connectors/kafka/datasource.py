@@ -1,44 +1,38 @@
 """The ``kafka_py`` format: topics of Kafka as batch and as stream, with the options, columns and rules of Spark's own.
 
-Spark builds these classes in three kinds of process (the source process of a query, a planner, the tasks), so the
-constructors keep the raw options and nothing else.
-
-The sink of the ``kafka_py`` format.
-
-A task returns when every row of it is acknowledged, and fails with the first error of any row; nothing stays behind in
-a queue. The producer is kept from task to task.
+Spark builds these classes in the source process, in planners and in tasks; see `connectors.core.datasource`.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    Filter,
-    InputPartition,
-    WriterCommitMessage,
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition, WriterCommitMessage
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from connectors.core.datasource import (
+    BatchReader,
+    BatchWriter,
+    CommitMessage,
+    ConnectorSource,
+    Partition,
+    StreamReader,
+    StreamWriter,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
-from connectors.core.datasource import check_schema
 from connectors.core.errors import OptionError, SourceGoneError
-from connectors.core.extras import extra_imports
-from connectors.core.offsets import SENTINEL
-from connectors.core.worker import SentToTasks, settle_sink, settle_worker
+from connectors.core.formats import connector_named
 
-with extra_imports("kafka", "the format kafka_py"):
+_KAFKA: Final = connector_named("kafka")
+
+with _KAFKA.imports():
+    from connectors.kafka.client.factory import KafkaLookup, check_settings
+    from connectors.kafka.client.group_offsets import consumer_settings
     from connectors.kafka.options.subscription import Subscribe
+    from connectors.kafka.schema import source_schema
     from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout
     from connectors.kafka.sink.rows import Columns, check_columns
     from connectors.kafka.sink.task import query_run, stream_task
@@ -62,160 +56,128 @@ __all__ = [
     "KafkaPartition",
     "KafkaStreamReader",
     "KafkaStreamWriter",
-    "batch_writer",
-    "stream_writer",
 ]
 
+_CHECK_SECONDS: Final = 25.0
 
-_NO_LIMIT = (1 << 63) - 1
+
+class KafkaDataSource(ConnectorSource):
+    """The data source behind ``format("kafka_py")``; see ``docs/reference/kafka.md`` for its options."""
+
+    connector = _KAFKA
+
+    def schema(self) -> StructType:
+        """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
+        check_settings(self._read_options().client)
+        return self.row_schema()
+
+    def row_schema(self) -> StructType:
+        """Return the schema, with or without headers."""
+        return source_schema(headers=self._read_options().include_headers)
+
+    def overwrite_error(self) -> OptionError:
+        """Return the error for the save mode overwrite."""
+        return OptionError(
+            "KAFKA_SAVE_MODE",
+            "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)",
+            "kafka_py sink",
+            "Use mode('append').",
+        )
+
+    def stream_reader(self) -> KafkaStreamReader:
+        """Build the reader of a stream."""
+        return KafkaStreamReader(self.options)
+
+    def batch_reader(self) -> KafkaBatchReader:
+        """Build the reader of a batch."""
+        return KafkaBatchReader(self.options)
+
+    def batch_writer(self, schema: StructType) -> KafkaBatchWriter:
+        """Build the writer of a batch."""
+        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=False)
+        return KafkaBatchWriter(options, check_columns(schema, options.topic, timestamps=options.write_timestamps))
+
+    def stream_writer(self, schema: StructType) -> KafkaStreamWriter:
+        """Build the writer of a stream; exactly once, its topics must exist."""
+        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=True)
+        columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
+        if options.exactly_once:
+            for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
+                if topic is not None:
+                    _check_topic(options.client, option, topic)
+        return KafkaStreamWriter(options, columns)
+
+    def _read_options(self) -> KafkaReadOptions:
+        options: KafkaReadOptions = _KAFKA.read_options(self.options, streaming=None)
+        return options
 
 
 @dataclass
-class KafkaPartition(InputPartition):
-    """A task's part of a batch.
-
-    Attributes:
-        part: the offsets to read.
-        settings: how to read them.
-    """
+class KafkaPartition(Partition):
+    """A task's part of a batch: the offsets to read, and how."""
 
     part: OffsetRange
     settings: ReadSettings
 
-
-class KafkaDataSource(DataSource):
-    """The data source behind ``format("kafka_py")``; see ``docs/reference/kafka.md`` for its options."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format; Spark keeps ``kafka`` for its own."""
-        return "kafka_py"
-
-    def schema(self) -> StructType:
-        """The schema of the rows; bad options fail here, while ``load()`` runs."""
-        from connectors.kafka.client.factory import check_settings  # noqa: PLC0415 - tasks need none
-
-        options = _parse(self.options, streaming=None)
-        check_settings(options.client)
-        return _schema(options)
-
-    def streamReader(self, schema: StructType) -> KafkaStreamReader:
-        """The reader of a stream."""
-        check_schema(schema, _schema(_parse(self.options, streaming=None)), self.name())
-        return KafkaStreamReader(dict(self.options))
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of a batch."""
-        check_schema(schema, _schema(_parse(self.options, streaming=None)), self.name())
-        return KafkaBatchReader(dict(self.options))
-
-    def writer(self, schema: StructType, overwrite: bool) -> KafkaBatchWriter:  # noqa: FBT001 - Spark's interface
-        """The writer of a batch."""
-        return batch_writer(self.options, schema, overwrite=overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStreamWriter:  # noqa: ARG002, FBT001 - as above
-        """The writer of a stream, for the output modes append and complete: every row is appended."""
-        return stream_writer(self.options, schema)
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        return read_range(self.part, self.settings)
 
 
-class KafkaStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream, as Spark calls it."""
+class KafkaStreamReader(StreamReader["KafkaReadOptions", "KafkaStream"]):
+    """The reader of a stream."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-        self._run = ""
-        self._parsed: KafkaReadOptions | None = None
-        self._stream: KafkaStream | None = None
+    connector = _KAFKA
 
-    def initialOffset(self) -> dict[str, Any]:
-        """One constant: Spark calls this more than once, and keeps no answer."""
-        return dict(SENTINEL)
+    def open_stream(self) -> KafkaStream:
+        """Connect to the brokers."""
+        from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - loads pydantic
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """At most ``maxOffsetsPerTrigger`` rows. Never "all": that is how Trigger.Once is told."""
-        return ReadMaxRows(self._parse().max_offsets_per_trigger or _NO_LIMIT)
+        return KafkaStream(self.options)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Note that this is a bounded run."""
-        self._open().prepare_for_available_now()
+    def max_rows(self) -> int | None:
+        """Return the option ``maxOffsetsPerTrigger``."""
+        return self.options.max_offsets_per_trigger
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; `start` itself if there is nothing new."""
-        return self._open().latest_offset(start, everything=isinstance(limit, ReadAllAvailable))
-
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The newest offsets, for Spark's progress reports."""
-        return None if self._stream is None else self._stream.report_latest_offset()
+        """Return the end of the next batch; `start` itself if there is nothing new."""
+        return self.stream.latest_offset(start, everything=isinstance(limit, ReadAllAvailable))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The partitions of a batch: a function of the two offsets and of Kafka."""
-        ranges = self._open().partitions(start, end)
-        settings = _settings(self._parse(), self._run, streaming=True)
-        return [KafkaPartition(part, settings) for part in ranges]
+        """Return the partitions of a batch: a function of the two offsets and of Kafka."""
+        settings = read_settings(self.options, self._run, streaming=True)
+        return [KafkaPartition(part, settings) for part in self.stream.partitions(start, end)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
-        yield from _read(cast("KafkaPartition", partition))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything below an offset."""
-        self._open().commit(end)
-
-    def stop(self) -> None:
-        """Close the connections. Spark kills the process instead, as a rule."""
-        if self._stream is not None:
-            self._stream.stop()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_run": "", "_parsed": None, "_stream": None}
-
-    def _parse(self) -> KafkaReadOptions:
-        if self._parsed is None:
-            self._parsed = _parse(self._options, streaming=True)
-        return self._parsed
-
-    def _open(self) -> KafkaStream:
-        """The stream of this process; the first call connects."""
-        if self._stream is None:
-            from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - only the source process needs it
-
-            self._stream = KafkaStream(self._parse())
-            self._run = secrets.token_hex(8)
-        return self._stream
+    @cached_property
+    def _run(self) -> str:
+        return secrets.token_hex(8)
 
 
-class KafkaBatchReader(SentToTasks, DataSourceReader):
-    """The reader of a batch, as Spark calls it."""
+class KafkaBatchReader(BatchReader):
+    """The reader of a batch."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-        self._filters: tuple[Filter, ...] = ()
+    connector = _KAFKA
+    filters: tuple[Filter, ...] = ()
 
     @property
-    def pushFilters(self) -> _FilterTaker:
-        """Takes filters where the session lets it; where it does not, everything is read."""
-        return _FilterTaker(self)
+    def pushFilters(self) -> _PushFilters:
+        """Accept filters if the session allows that; otherwise everything is read."""
+        return _PushFilters(self)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The partitions; earliest and latest are looked up when the tasks run, unless a split or filter needs them."""
-        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - only the driver plans
+        """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
+        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - loads pydantic
 
-        options = _parse(self._options, streaming=False)
-        settings = _settings(options, secrets.token_hex(8), streaming=False)
-        # With no partition at all, PySpark hands read() one that is not ours.
-        ranges = plan_batch(options, bounds_of(self._filters)) or [OffsetRange("", 0, 0, 0)]
-        return [KafkaPartition(part, settings) for part in ranges]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
-        yield from _read(cast("KafkaPartition", partition))
+        options: KafkaReadOptions = _KAFKA.read_options(self._options, streaming=False)
+        settings = read_settings(options, secrets.token_hex(8), streaming=False)
+        return [KafkaPartition(part, settings) for part in plan_batch(options, bounds_of(self.filters))]
 
 
-class _FilterTaker:
-    """The method ``pushFilters`` of a reader, which looks like the one that PySpark gives to readers without.
+class _PushFilters:
+    """The method ``pushFilters`` of a reader, disguised as the one that PySpark's base class defines.
 
-    With ``spark.sql.python.filterPushdown.enabled`` off, which is the default, PySpark refuses a reader that has the
-    method, by comparing its ``__func__``; and a reader cannot know that setting.
+    With ``spark.sql.python.filterPushdown.enabled`` off, which is the default, PySpark refuses a reader that overrides
+    the method, by comparing its ``__func__``; and a reader cannot read that setting.
     """
 
     def __init__(self, reader: KafkaBatchReader) -> None:
@@ -223,18 +185,19 @@ class _FilterTaker:
         self.__func__ = DataSourceReader.pushFilters
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Keep the filters; all are left to Spark as well."""
-        self._reader._filters = tuple(filters)  # noqa: SLF001 - a method of that class
+        """Store the filters; all are left to Spark as well."""
+        self._reader.filters = tuple(filters)
         return filters
 
 
-def _parse(raw: Mapping[str, str], *, streaming: bool | None) -> KafkaReadOptions:
-    from connectors.kafka.options.source import parse_read_options  # noqa: PLC0415 - tasks must not import pydantic
+def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSettings:
+    """Return how tasks read.
 
-    return parse_read_options(raw, os.environ, streaming=streaming)
-
-
-def _settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSettings:
+    Args:
+        options: the parsed options.
+        run: a name for this run of the query.
+        streaming: whether it is a stream.
+    """
     return ReadSettings(
         client=options.client,
         group=options.client.get("group.id") or f"{options.group_prefix(streaming=streaming)}-executor",
@@ -246,85 +209,15 @@ def _settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSe
     )
 
 
-def _schema(options: KafkaReadOptions) -> StructType:
-    from connectors.kafka.schema import source_schema  # noqa: PLC0415 - tasks need none
-
-    return source_schema(headers=options.include_headers)
-
-
-def _read(partition: KafkaPartition) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    with extra_imports("kafka", "the format kafka_py"):
-        yield from read_range(partition.part, partition.settings)
-
-
-_LOOK_SECONDS: Final = 25.0
-
-
-@dataclass
-class KafkaCommitMessage(WriterCommitMessage):
-    """What a task tells the driver.
-
-    Attributes:
-        rows: how many rows it has written, or had written before.
-        query: the id of the query, where that matters.
-        skipped: whether an earlier attempt had written them.
-        run: names the run of the query, if Spark says so.
-    """
-
-    rows: int
-    query: str = ""
-    skipped: bool = False
-    run: str = ""
-
-
-def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> KafkaBatchWriter:
-    """The writer of a batch.
-
-    Raises:
-        OptionError: an option, the mode or a column is not legal.
-    """
-    if overwrite:
-        raise OptionError(
-            "KAFKA_SAVE_MODE",
-            "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)",
-            "kafka_py sink",
-            "Use mode('append').",
-        )
-    settle_worker()
-    options = _writer_parse(raw, streaming=False)
-    columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
-    return KafkaBatchWriter(options, columns)
-
-
-def stream_writer(raw: Mapping[str, str], schema: StructType) -> KafkaStreamWriter:
-    """The writer of a stream: every row is appended. Spark refuses the output mode update for Python sinks.
-
-    Raises:
-        OptionError: an option or a column is not legal.
-    """
-    settle_worker()
-    options = _writer_parse(raw, streaming=True)
-    columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
-    if options.exactly_once:
-        for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
-            if topic is not None:
-                _check_topic(options.client, option, topic)
-    return KafkaStreamWriter(options, columns)
-
-
 @cache
 def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
-    """Look for a topic before the first task of a process's queries would write rows that it could not commit.
+    """Check that a topic exists, before the first task writes rows that it could not commit.
 
     Raises:
-        SourceGoneError: it is not there.
+        SourceGoneError: it does not exist.
         ConnectorError: brokers do not answer, or refuse the client.
     """
-    from connectors.kafka.client.factory import KafkaLookup  # noqa: PLC0415 - tasks ask nothing
-    from connectors.kafka.client.group_offsets import consumer_settings  # noqa: PLC0415
-
-    with KafkaLookup(consumer_settings(client), call_seconds=_LOOK_SECONDS) as lookup:
+    with KafkaLookup(consumer_settings(client), call_seconds=_CHECK_SECONDS) as lookup:
         try:
             lookup.partitions(Subscribe((topic,)))
         except SourceGoneError as error:
@@ -332,29 +225,74 @@ def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
             raise SourceGoneError(error.code, "This topic does not exist", f"{option} {topic}", action) from None
 
 
-def _writer_parse(raw: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
-    from connectors.kafka.options.sink import parse_write_options  # noqa: PLC0415 - tasks must not import pydantic
+@dataclass
+class KafkaCommitMessage(CommitMessage):
+    """What a task reports to the driver.
 
-    return parse_write_options(raw, os.environ, streaming=streaming)
+    Attributes:
+        query: the id of the query; empty unless exactly once.
+        skipped: whether an earlier attempt had written the rows.
+        run: names the run of the query, if Spark says so.
+    """
+
+    query: str = ""
+    skipped: bool = False
+    run: str = ""
 
 
-class KafkaBatchWriter(DataSourceArrowWriter):
-    """Writes a batch, at least once: a task that is tried again writes its rows again."""
+class KafkaBatchWriter(BatchWriter):
+    """Writes a batch, at least once: a task that runs again writes its rows again."""
+
+    connector = _KAFKA
 
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
         self._native = options.native_writes
 
-    @extra_imports("kafka", "the format kafka_py")
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
+    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
-        settle_sink()
-        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, native=self._native))
+        return KafkaCommitMessage(produce_batches(batches, self._columns, self._client, native=self._native))
+
+
+class KafkaStreamWriter(StreamWriter):
+    """Writes a stream, at least once or exactly once."""
+
+    connector = _KAFKA
+
+    def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
+        self._client = options.client
+        self._columns = columns
+        self._native = options.native_writes
+        self._dedup_headers = options.dedup_headers
+        self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
+
+    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
+        """Write the rows of a task."""
+        if self._exactly_once is not None:
+            task, run = stream_task(), query_run()
+            written = self._exactly_once.write(batches, task, run)
+            return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
+        task_or_none = stream_task() if self._dedup_headers else None
+        return KafkaCommitMessage(
+            produce_batches(batches, self._columns, self._client, task_or_none, native=self._native)
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Check, for exactly once, that an earlier run of the batch had no more partitions than this one.
+
+        Raises:
+            DataLossError: it had more, and one of these was written.
+        """
+        if self._exactly_once is None:
+            return
+        runs = {(each.query, each.run) for each in messages if isinstance(each, KafkaCommitMessage) and each.query}
+        for query, run in runs:
+            check_layout(self._exactly_once, query, batchId, len(messages), run)
 
 
 def _exactly_once(options: KafkaWriteOptions, columns: Columns) -> ExactlyOnce:
-    """How tasks write; named anew for each batch that is planned."""
+    """Return how tasks write; each planned batch gets a name of its own."""
     return ExactlyOnce(
         client=options.client,
         columns=columns,
@@ -364,42 +302,3 @@ def _exactly_once(options: KafkaWriteOptions, columns: Columns) -> ExactlyOnce:
         dedup_headers=options.dedup_headers,
         run=secrets.token_hex(8),
     )
-
-
-class KafkaStreamWriter(DataSourceStreamArrowWriter):
-    """Writes a stream."""
-
-    def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
-        self._client = options.client
-        self._columns = columns
-        self._native = options.native_writes
-        self._dedup_headers = options.dedup_headers
-        self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
-
-    @extra_imports("kafka", "the format kafka_py")
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
-        """Write the rows of a task."""
-        settle_sink()
-        if self._exactly_once is not None:
-            task, run = stream_task(), query_run()
-            written = self._exactly_once.write(iterator, task, run)
-            return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
-        rows = produce_batches(
-            iterator, self._columns, self._client, stream_task() if self._dedup_headers else None, native=self._native
-        )
-        return KafkaCommitMessage(rows)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing that writes rows: what a task has written is there. Exactly once, it must be all there is.
-
-        Raises:
-            DataLossError: an earlier run of this batch had more partitions, and one of these was written.
-        """
-        if self._exactly_once is None:
-            return
-        runs = {(each.query, each.run) for each in messages if isinstance(each, KafkaCommitMessage) and each.query}
-        for query, run in runs:
-            check_layout(self._exactly_once, query, batchId, len(messages), run)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: what a task has written stays."""

@@ -1,41 +1,37 @@
 """The ``kinesis`` format: streams of Amazon Kinesis as batch and as stream.
 
-Spark builds these classes in three kinds of process (the source process of a query, a planner, the tasks), so the
-constructors keep the raw options and nothing else.
-
-The sink of the ``kinesis`` format.
-
-A task returns when the service has every row of it, and fails with the first row that it cannot put; nothing stays
-behind in a queue. A task that is tried again puts its rows again: at least once.
+Spark builds these classes in the source process, in planners and in tasks; see `connectors.core.datasource`.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-    InputPartition,
-    WriterCommitMessage,
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
+
+from connectors.core.datasource import (
+    BatchReader,
+    BatchWriter,
+    CommitMessage,
+    ConnectorSource,
+    Partition,
+    StreamReader,
+    StreamWriter,
+    TaskWriter,
 )
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
-
-from connectors.core.datasource import check_schema
 from connectors.core.errors import OptionError
-from connectors.core.extras import extra_imports
-from connectors.core.offsets import SENTINEL
-from connectors.core.worker import SentToTasks, settle_sink, settle_worker
+from connectors.core.formats import connector_named
 
-with extra_imports("kinesis", "the format kinesis"):
+_KINESIS: Final = connector_named("kinesis")
+
+with _KINESIS.imports():
+    from connectors.kinesis.client.client import shared_client
+    from connectors.kinesis.options.client import client_options
+    from connectors.kinesis.schema import SOURCE_SCHEMA
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
     from connectors.kinesis.sink.writer import StreamLimits, WriteSettings, put_batches, stream_limits
@@ -45,138 +41,148 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from connectors.kinesis.options.client import KinesisClientOptions
+    from connectors.kinesis.options.sink import KinesisWriteOptions
     from connectors.kinesis.options.source import KinesisReadOptions
     from connectors.kinesis.source.micro_batch import KinesisStream
 
 __all__ = [
     "KinesisBatchReader",
     "KinesisBatchWriter",
-    "KinesisCommitMessage",
     "KinesisDataSource",
     "KinesisPartition",
     "KinesisStreamReader",
     "KinesisStreamWriter",
-    "batch_writer",
-    "forget_streams",
-    "stream_writer",
+    "open_stream",
+    "read_settings",
 ]
 
+_TASKS_SHARE: Final = 4 / 3
+"""While a batch of a stream is read, its tasks make three of four calls, the driver one."""
+_LIMITS_SECONDS: Final = 60.0
 
-_NO_LIMIT = (1 << 63) - 1
-_OF_TASKS = 4 / 3
-"""While a batch is read, its tasks make three of four calls, the driver one."""
+
+class KinesisDataSource(ConnectorSource):
+    """The data source behind ``format("kinesis")``; see ``docs/reference/kinesis.md`` for its options."""
+
+    connector = _KINESIS
+
+    def row_schema(self) -> StructType:
+        """Return the one schema, if the options are legal."""
+        _KINESIS.read_options(self.options, streaming=None)
+        return SOURCE_SCHEMA
+
+    def overwrite_error(self) -> OptionError:
+        """Return the error for the save mode overwrite."""
+        return OptionError("KINESIS_SAVE_MODE", "A stream cannot be overwritten", "kinesis sink", "Use mode('append').")
+
+    def stream_reader(self) -> KinesisStreamReader:
+        """Build the reader of a stream."""
+        return KinesisStreamReader(self.options)
+
+    def batch_reader(self) -> KinesisBatchReader:
+        """Build the reader of a batch."""
+        return KinesisBatchReader(self.options)
+
+    def batch_writer(self, schema: StructType) -> KinesisBatchWriter:
+        """Build the writer of a batch; a stream that the options name must exist."""
+        return KinesisBatchWriter(*self._plan(schema))
+
+    def stream_writer(self, schema: StructType) -> KinesisStreamWriter:
+        """Build the writer of a stream; a stream that the options name must exist."""
+        return KinesisStreamWriter(*self._plan(schema))
+
+    def _plan(self, schema: StructType) -> tuple[WriteSettings, Columns]:
+        """Check everything on the driver, and ask for the limits here, which spares each task a call."""
+        options: KinesisWriteOptions = _KINESIS.write_options(self.options)
+        columns = check_columns(schema, options.stream)
+        client = client_options(options)
+        known: tuple[tuple[str, StreamLimits], ...] = ()
+        if options.stream is not None:
+            known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
+        settings = WriteSettings(
+            client=client,
+            ordered=options.ordered,
+            records=options.max_records_per_request,
+            request_bytes=options.max_bytes_per_request,
+            known=known,
+        )
+        return settings, columns
+
+
+def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
+    """Return the limits of a stream, which are requested once a minute.
+
+    Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an account few
+    calls of DescribeStreamSummary a second.
+    """
+    requested, limits = _request_limits(client, stream, ordered)
+    if time.monotonic() - requested > _LIMITS_SECONDS:
+        _request_limits.cache_clear()
+        _, limits = _request_limits(client, stream, ordered)
+    return limits
+
+
+@lru_cache(maxsize=16)
+def _request_limits(client: KinesisClientOptions, stream: str, ordered: bool) -> tuple[float, StreamLimits]:  # noqa: FBT001 - a key
+    return time.monotonic(), stream_limits(shared_client(client), client, stream, ordered=ordered)
 
 
 @dataclass
-class KinesisPartition(InputPartition):
-    """A task's part of a batch.
-
-    Attributes:
-        parts: the ranges of shards to read, one after the other.
-        settings: how to read them.
-    """
+class KinesisPartition(Partition):
+    """A task's part of a batch: ranges of shards to read one after the other, and how."""
 
     parts: tuple[ShardRange, ...]
     settings: ReadSettings
 
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for part in self.parts:
+            if part.pieces:
+                from connectors.kinesis.fan_out.reader import read_part  # noqa: PLC0415 - polling needs no spool
 
-class KinesisDataSource(DataSource):
-    """The data source behind ``format("kinesis")``; see ``docs/reference/kinesis.md`` for its options."""
-
-    @classmethod
-    def name(cls) -> str:
-        """The name of the format."""
-        return "kinesis"
-
-    def schema(self) -> StructType:
-        """The schema of the rows; bad options fail here, while ``load()`` runs."""
-        from connectors.kinesis.schema import SOURCE_SCHEMA  # noqa: PLC0415 - tasks need neither
-
-        _parse(self.options, streaming=None)
-        return SOURCE_SCHEMA
-
-    def streamReader(self, schema: StructType) -> KinesisStreamReader:
-        """The reader of a stream."""
-        check_schema(schema, self.schema(), self.name())
-        return KinesisStreamReader(dict(self.options))
-
-    def reader(self, schema: StructType) -> KinesisBatchReader:
-        """The reader of a batch."""
-        check_schema(schema, self.schema(), self.name())
-        return KinesisBatchReader(dict(self.options))
-
-    def writer(self, schema: StructType, overwrite: bool) -> KinesisBatchWriter:  # noqa: FBT001 - Spark's interface
-        """The writer of a batch."""
-        return batch_writer(self.options, schema, overwrite=overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> KinesisStreamWriter:  # noqa: ARG002, FBT001 - as above
-        """The writer of a stream, in any output mode."""
-        return stream_writer(self.options, schema)
+                yield from read_part(part, self.settings)
+            else:
+                yield from read_range(part, self.settings)
 
 
-class KinesisStreamReader(SentToTasks, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a stream, as Spark calls it."""
+class KinesisStreamReader(StreamReader["KinesisReadOptions", "KinesisStream"]):
+    """The reader of a stream."""
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-        self._parsed: KinesisReadOptions | None = None
-        self._stream: KinesisStream | None = None
+    connector = _KINESIS
 
-    def initialOffset(self) -> dict[str, Any]:
-        """One constant: Spark calls this more than once, and keeps no answer."""
-        return dict(SENTINEL)
+    def open_stream(self) -> KinesisStream:
+        """Start the threads that follow the shards."""
+        return open_stream(self.options)
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """At most ``maxRecordsPerTrigger`` records. Never "all": that is how Trigger.Once is told."""
-        return ReadMaxRows(self._parse().max_records_per_trigger or _NO_LIMIT)
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Note that this is a bounded run."""
-        self._open().prepare_for_available_now()
+    def max_rows(self) -> int | None:
+        """Return the option ``maxRecordsPerTrigger``."""
+        return self.options.max_records_per_trigger
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """The end of the next batch; `start` itself if there is nothing new."""
-        return self._open().latest_offset(start, everything=isinstance(limit, ReadAllAvailable))
+        """Return the end of the next batch; `start` itself if there is nothing new."""
+        return self.stream.latest_offset(start, everything=isinstance(limit, ReadAllAvailable))
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The newest records seen, for Spark's progress reports."""
-        return None if self._stream is None else self._stream.report_latest_offset()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[KinesisPartition]:
+        """Return the partitions of a batch: a function of the two offsets."""
+        return _partitions(self.stream.partitions(start, end), self.options, share=_TASKS_SHARE)
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The partitions of a batch: a function of the two offsets."""
-        return _partitions(self._open().partitions(start, end), self._parse(), share=_OF_TASKS)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
-        yield from _read(cast("KinesisPartition", partition))
+class KinesisBatchReader(BatchReader):
+    """The reader of a batch."""
 
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything below an offset."""
-        self._open().commit(end)
+    connector = _KINESIS
 
-    def stop(self) -> None:
-        """End the threads. Spark kills the process instead, as a rule."""
-        if self._stream is not None:
-            self._stream.stop()
+    def partitions(self) -> Sequence[KinesisPartition]:
+        """Plan, with all ends resolved now."""
+        from connectors.kinesis.source.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_parsed": None, "_stream": None}
-
-    def _parse(self) -> KinesisReadOptions:
-        if self._parsed is None:
-            self._parsed = _parse(self._options, streaming=True)
-        return self._parsed
-
-    def _open(self) -> KinesisStream:
-        """The stream of this process."""
-        if self._stream is None:
-            self._stream = open_stream(self._parse())
-        return self._stream
+        options: KinesisReadOptions = _KINESIS.read_options(self._options, streaming=False)
+        return _partitions(plan_batch(options), options, share=1.0)
 
 
 def open_stream(options: KinesisReadOptions) -> KinesisStream:
     """Build the stream of a query; only the source process needs it."""
-    from connectors.kinesis.source.micro_batch import KinesisStream  # noqa: PLC0415 - tasks need none of it
+    from connectors.kinesis.source.micro_batch import KinesisStream  # noqa: PLC0415 - tasks plan nothing
     from connectors.kinesis.source.shard_monitor import ShardWatch  # noqa: PLC0415 - as above
 
     if not options.consumers:
@@ -186,49 +192,22 @@ def open_stream(options: KinesisReadOptions) -> KinesisStream:
     return KinesisStream(options, FanOutWatch(options))
 
 
-class KinesisBatchReader(SentToTasks, DataSourceReader):
-    """The reader of a batch, as Spark calls it."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._options = dict(options)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """The partitions, with all ends found now."""
-        from connectors.kinesis.source.batch import plan_batch  # noqa: PLC0415 - tasks plan nothing
-
-        options = _parse(self._options, streaming=False)
-        # With no partition at all, PySpark hands read() one that is not ours.
-        return _partitions(plan_batch(options), options, share=1.0) or [KinesisPartition((), _settings(options, 1.0))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, as Arrow batches; runs in Spark's tasks."""
-        yield from _read(cast("KinesisPartition", partition))
-
-
-def _parse(raw: Mapping[str, str], *, streaming: bool | None) -> KinesisReadOptions:
-    from connectors.kinesis.options.source import parse_read_options  # noqa: PLC0415 - tasks must not import pydantic
-
-    return parse_read_options(raw, os.environ, streaming=streaming)
-
-
 def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, share: float) -> list[KinesisPartition]:
-    """Ranges dealt out to tasks.
-
-    Args:
-        ranges: of shards.
-        options: the parsed options.
-        share: what the tasks' time between two calls is longer by.
-    """
-    settings = _settings(options, share)
+    """Distribute ranges over tasks."""
+    settings = read_settings(options, share)
     count = -(-len(ranges) // (options.shards_per_task or 1))
     if options.max_partitions is not None:
         count = min(count, options.max_partitions)
     return [KinesisPartition(tuple(ranges[number::count]), settings) for number in range(count)]
 
 
-def _settings(options: KinesisReadOptions, share: float) -> ReadSettings:
-    from connectors.kinesis.options.client import client_options  # noqa: PLC0415 - tasks plan nothing
+def read_settings(options: KinesisReadOptions, share: float) -> ReadSettings:
+    """Return how tasks read.
 
+    Args:
+        options: the parsed options.
+        share: by what factor the time between two calls of a task is longer than the options say.
+    """
     return ReadSettings(
         client=client_options(options),
         page_records=options.max_records_per_fetch,
@@ -240,133 +219,21 @@ def _settings(options: KinesisReadOptions, share: float) -> ReadSettings:
     )
 
 
-def _read(partition: KinesisPartition) -> Iterator[pa.RecordBatch]:
-    settle_worker()
-    with extra_imports("kinesis", "the format kinesis"):
-        for part in partition.parts:
-            if part.pieces:
-                from connectors.kinesis.fan_out.reader import read_part  # noqa: PLC0415 - polling needs no spool
-
-                yield from read_part(part, partition.settings)
-            else:
-                yield from read_range(part, partition.settings)
-
-
-@dataclass
-class KinesisCommitMessage(WriterCommitMessage):
-    """What a task tells the driver.
-
-    Attributes:
-        rows: how many rows it has put.
-    """
-
-    rows: int
-
-
-def batch_writer(raw: Mapping[str, str], schema: StructType, *, overwrite: bool) -> KinesisBatchWriter:
-    """The writer of a batch.
-
-    Raises:
-        ConnectorError: an option, the mode or a column is not legal, or the stream is not there.
-    """
-    if overwrite:
-        raise OptionError(
-            "KINESIS_SAVE_MODE",
-            "A stream cannot be overwritten",
-            "kinesis sink",
-            "Use mode('append').",
-        )
-    return KinesisBatchWriter(*_plan(raw, schema))
-
-
-def stream_writer(raw: Mapping[str, str], schema: StructType) -> KinesisStreamWriter:
-    """The writer of a stream, in any output mode: every row is appended.
-
-    Raises:
-        ConnectorError: an option or a column is not legal, or the stream is not there.
-    """
-    return KinesisStreamWriter(*_plan(raw, schema))
-
-
-def _plan(raw: Mapping[str, str], schema: StructType) -> tuple[WriteSettings, Columns]:
-    """Check everything once on the driver; what is learnt there spares each task a call."""
-    from connectors.kinesis.options.client import client_options  # noqa: PLC0415 - only where rows are written
-    from connectors.kinesis.options.sink import parse_write_options  # noqa: PLC0415 - tasks must not import pydantic
-
-    options = parse_write_options(raw, os.environ)
-    columns = check_columns(schema, options.stream)
-    client = client_options(options)
-    known: tuple[tuple[str, StreamLimits], ...] = ()
-    if options.stream is not None:
-        known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
-    settings = WriteSettings(
-        client=client,
-        ordered=options.ordered,
-        records=options.max_records_per_request,
-        request_bytes=options.max_bytes_per_request,
-        known=known,
-    )
-    return settings, columns
-
-
-_FRESH_SECONDS: Final = 60.0
-_MOST_KNOWN: Final = 16
-_known: dict[tuple[KinesisClientOptions, str, bool], tuple[float, StreamLimits]] = {}
-"""The limits of streams, and when they were asked for."""
-
-
-def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
-    """The limits of a stream, asked for once a minute.
-
-    Spark makes a writer to plan each micro-batch, and another one to commit it; the service allows an account few
-    calls of DescribeStreamSummary a second.
-    """
-    from connectors.kinesis.client.client import shared_client  # noqa: PLC0415 - as above
-
-    asked, limits = _known.get((client, stream, ordered), (0.0, None))
-    if limits is None or time.monotonic() - asked > _FRESH_SECONDS:
-        limits = stream_limits(shared_client(client), client, stream, ordered=ordered)
-        _known.pop((client, stream, ordered), None)
-        _known[client, stream, ordered] = time.monotonic(), limits
-        if len(_known) > _MOST_KNOWN:
-            del _known[next(iter(_known))]
-    return limits
-
-
-def forget_streams() -> None:
-    """Ask for the limits of each stream again; for tests, whose streams change under one name."""
-    _known.clear()
-
-
-class KinesisBatchWriter(DataSourceArrowWriter):
-    """Writes a batch, at least once."""
+class _TaskWriter(TaskWriter):
+    connector = _KINESIS
 
     def __init__(self, settings: WriteSettings, columns: Columns) -> None:
         self._settings = settings
         self._columns = columns
 
-    @extra_imports("kinesis", "the format kinesis")
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
+    def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
-        settle_sink()
-        return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
+        return CommitMessage(put_batches(batches, self._columns, self._settings))
 
 
-class KinesisStreamWriter(DataSourceStreamArrowWriter):
+class KinesisBatchWriter(_TaskWriter, BatchWriter):
+    """Writes a batch, at least once: a task that runs again writes its rows again."""
+
+
+class KinesisStreamWriter(_TaskWriter, StreamWriter):
     """Writes a stream, at least once."""
-
-    def __init__(self, settings: WriteSettings, columns: Columns) -> None:
-        self._settings = settings
-        self._columns = columns
-
-    @extra_imports("kinesis", "the format kinesis")
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> KinesisCommitMessage:
-        """Write the rows of a task."""
-        settle_sink()
-        return KinesisCommitMessage(put_batches(iterator, self._columns, self._settings))
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: what a task has put is there."""
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing: what a task has put stays."""

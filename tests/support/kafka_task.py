@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.datasource import stream_writer
+from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout
 from connectors.kafka.sink.task import StreamTask
 
@@ -38,7 +38,7 @@ class TaskPlan:
 
 def exactly_once(options: dict[str, str]) -> ExactlyOnce:
     """How the tasks of a sink with these options write."""
-    how = stream_writer(options | {"deliveryGuarantee": "exactly-once"}, SCHEMA)._exactly_once
+    how = KafkaDataSource(options | {"deliveryGuarantee": "exactly-once"}).stream_writer(SCHEMA)._exactly_once
     assert how is not None
     return how
 

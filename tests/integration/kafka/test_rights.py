@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.kafka.datasource import _settings
+from connectors.kafka.datasource import read_settings
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.consumer_pool import KeptConsumer
 from connectors.kafka.source.reader import _Run
@@ -49,7 +49,7 @@ def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_
     kafka.allow(USER, topic, "DESCRIBE", "READ")
     kafka.send(topic, range(5))
     options = parse_read_options(as_user(kafka, topic, nativeReads=native), {}, streaming=True)
-    reader = KeptConsumer(_settings(options, "run", streaming=True))
+    reader = KeptConsumer(read_settings(options, "run", streaming=True))
     reader.source = source = Telling(reader.source)
     with ThreadPoolExecutor(1) as pool:
         reading = pool.submit(

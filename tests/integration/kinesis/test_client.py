@@ -28,7 +28,7 @@ from connectors.core.errors import (
 )
 from connectors.kinesis.client.client import KinesisClient, patiently
 from connectors.kinesis.client.responses import parse_page
-from connectors.kinesis.datasource import KinesisBatchWriter, batch_writer
+from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource
 from connectors.kinesis.offsets import TRIM, after, at_time
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options
@@ -130,7 +130,7 @@ def test_29_the_sink_assumes_the_role_on_the_driver_and_in_its_tasks_and_keys_ar
     role = {"roleArn": ROLE, "roleExternalId": "shop-7", "roleSessionName": "writer-1", "stsEndpoint": sts.url}
     given = {"streamName": "orders", "endpointUrl": server.url, "awsAccessKey": "AKIATEST", "awsSecretKey": "secret"}
     schema = StructType([StructField("partitionKey", StringType()), StructField("data", StringType())])
-    planned = batch_writer(given | role, schema, overwrite=False)
+    planned = KinesisDataSource(given | role).batch_writer(schema)
     writer: KinesisBatchWriter = pickle.loads(pickle.dumps(planned))
     rows = pa.RecordBatch.from_pydict({"partitionKey": ["a", "b"], "data": ["1", "2"]})
     for _ in range(3):

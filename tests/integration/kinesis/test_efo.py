@@ -20,7 +20,7 @@ import pytest
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.core.retry import RetryPolicy, retry
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import _settings, open_stream
+from connectors.kinesis.datasource import open_stream, read_settings
 from connectors.kinesis.fan_out.consumers import StreamConsumers, active_consumer
 from connectors.kinesis.fan_out.reader import read_part
 from connectors.kinesis.fan_out.spool_index import SpooledExtents, spool_id
@@ -597,7 +597,7 @@ _streams: dict[str, KinesisStream] = {}
 def _rows(efo: Efo, ranges: Sequence[ShardRange], **more: str) -> list[dict[str, Any]]:
     """The rows that tasks read of these ranges."""
     options = parse_read_options(efo.rig.options(**efo.options(**more)), {}, streaming=True)
-    settings = _settings(options, 1.0)
+    settings = read_settings(options, 1.0)
     return [row for part in ranges for batch in read_part(part, settings) for row in batch.to_pylist()]
 
 
@@ -710,7 +710,7 @@ def test_28_an_aggregate_is_spooled_in_parts_and_the_rows_are_the_same_when_any_
     wanted = _rows(efo, ranges)
     assert [row["data"] for row in wanted] == [b"before", *data, b"after"]
     options = parse_read_options(efo.rig.options(**efo.options()), {}, streaming=True)
-    sizes = [len(batch) for part in ranges for batch in read_part(part, _settings(options, 1.0))]
+    sizes = [len(batch) for part in ranges for batch in read_part(part, read_settings(options, 1.0))]
     assert max(sizes) <= MAX_ROWS
     polled = _rows(efo, ranges, spoolLocation=str(efo.spool / "elsewhere"))
     assert polled == wanted, "rows are those of polling"

@@ -14,13 +14,7 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
-from connectors.kinesis.datasource import (
-    KinesisBatchWriter,
-    KinesisCommitMessage,
-    batch_writer,
-    forget_streams,
-    stream_writer,
-)
+from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource, _request_limits
 from connectors.testing.kinesis import KinesisServer, StoredRecord
 
 SHARD = "shardId-000000000000"
@@ -41,7 +35,7 @@ def shared() -> Iterator[KinesisServer]:
 def server(shared: KinesisServer) -> Iterator[KinesisServer]:
     shared.create_stream("orders")
     shared.reset_calls()
-    forget_streams()
+    _request_limits.cache_clear()
     yield shared
     shared.clear_faults()
     shared.delete_stream("orders")
@@ -65,10 +59,9 @@ def schema(*names: str) -> StructType:
 
 def write(server: KinesisServer, *batches: pa.RecordBatch, columns: tuple[str, ...] = (), **more: object) -> int:
     """Write batches as one task does: with a writer that came there by pickle."""
-    planned = batch_writer(options(server, **more), schema(*columns), overwrite=False)
+    planned = KinesisDataSource(options(server, **more)).batch_writer(schema(*columns))
     writer: KinesisBatchWriter = pickle.loads(pickle.dumps(planned))
     message = writer.write(iter(batches))
-    assert isinstance(message, KinesisCommitMessage)
     return message.rows
 
 
@@ -95,7 +88,7 @@ class TestRequests:
 
     def test_text_is_written_as_utf8(self, server: KinesisServer) -> None:
         texts = StructType([StructField("partitionKey", StringType()), StructField("data", StringType())])
-        writer = stream_writer(options(server), texts)
+        writer = KinesisDataSource(options(server)).stream_writer(texts)
         rows = pa.RecordBatch.from_pydict({"partitionKey": ["a"], "data": ["\N{SNOWMAN}"]})
         writer.write(iter([rows]))
         assert stored(server) == [("a", "\N{SNOWMAN}".encode())]
@@ -151,7 +144,7 @@ class TestRequests:
     def test_a_stream_is_asked_for_once_and_not_for_every_batch(self, server: KinesisServer) -> None:
         """Spark makes a writer to plan each micro-batch, and one to commit it."""
         for _ in range(5):
-            stream_writer(options(server), ROWS)
+            KinesisDataSource(options(server)).stream_writer(ROWS)
         assert server.call_counts("orders") == {"DescribeStreamSummary": 1}
 
 
@@ -195,7 +188,7 @@ class TestFailures:
             waits.append(seconds)
             server.jump(60)
 
-        writer = batch_writer(options(server, numRetries=100), ROWS, overwrite=False)
+        writer = KinesisDataSource(options(server, numRetries=100)).batch_writer(ROWS)
         rows = put_batches([batch(numbered(3))], writer._columns, writer._settings, sleep)
         assert (rows, len(waits)) == (3, 40)
         assert stored(server) == numbered(3)
@@ -322,11 +315,11 @@ class TestPlanning:
 
     def test_missing_stream_is_an_error_before_any_task(self, server: KinesisServer) -> None:
         with pytest.raises(SourceGoneError, match="absent"):
-            batch_writer(options(server, streamName="absent"), ROWS, overwrite=False)
+            KinesisDataSource(options(server, streamName="absent")).batch_writer(ROWS)
 
     def test_stream_cannot_be_overwritten(self, server: KinesisServer) -> None:
         with pytest.raises(OptionError, match="KINESIS_SAVE_MODE"):
-            batch_writer(options(server), ROWS, overwrite=True)
+            KinesisDataSource(options(server)).writer(ROWS, overwrite=True)
 
     @pytest.mark.parametrize(
         ("more", "code"),
@@ -344,7 +337,7 @@ class TestPlanning:
         self, server: KinesisServer, more: dict[str, object], code: str
     ) -> None:
         with pytest.raises(OptionError) as raised:
-            stream_writer(options(server, **more), ROWS)
+            KinesisDataSource(options(server, **more)).stream_writer(ROWS)
         assert raised.value.code == code
         assert server.calls() == []
 
@@ -371,7 +364,7 @@ class TestPlanning:
     )
     def test_bad_column_is_an_error_before_any_call(self, server: KinesisServer, fields: list[StructField]) -> None:
         with pytest.raises(OptionError, match="KINESIS_SINK_COLUMNS"):
-            batch_writer(options(server), StructType(fields), overwrite=False)
+            KinesisDataSource(options(server)).batch_writer(StructType(fields))
         assert server.calls() == []
 
     def test_columns_that_are_not_read_may_be_there_twice_and_strings_have_any_collation(
@@ -379,8 +372,8 @@ class TestPlanning:
     ) -> None:
         fields = [StructField(name, StringType("UTF8_LCASE")) for name in ("partitionKey", "data", "explicitHashKey")]
         twice = [StructField("stream", StringType()), StructField("other", IntegerType())] * 2
-        assert batch_writer(options(server), StructType(fields + twice), overwrite=False)
+        assert KinesisDataSource(options(server)).batch_writer(StructType(fields + twice))
 
     def test_secrets_are_in_no_text(self, server: KinesisServer) -> None:
-        writer = batch_writer(options(server, awsSessionToken="token-not-shown"), ROWS, overwrite=False)
+        writer = KinesisDataSource(options(server, awsSessionToken="token-not-shown")).batch_writer(ROWS)
         assert "not-shown" not in repr(writer._settings)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, SourceGoneError
-from connectors.kinesis.datasource import batch_writer
+from connectors.kinesis.datasource import KinesisDataSource
 from tests.support.kinesis_calls import KinesisCalls, kinesis_client
 
 SERVERS = ("embedded_kinesis", "kinesis_local", "moto_kinesis")
@@ -36,7 +36,7 @@ def write(url: str, rows: list[tuple[Any, ...]], **options: str) -> None:
     arrays = {"stream": columns[0], "partitionKey": columns[1], "data": columns[2], "explicitHashKey": columns[3]}
     types = {name: pa.binary() if name == "data" else pa.string() for name in arrays}
     batch = pa.RecordBatch.from_pydict({name: pa.array(arrays[name], types[name]) for name in arrays})
-    batch_writer({**named, **options}, SCHEMA, overwrite=False).write(iter([batch]))
+    KinesisDataSource({**named, **options}).batch_writer(SCHEMA).write(iter([batch]))
 
 
 def stored(calls: KinesisCalls) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ import pytest
 from connectors.core.errors import ConnectorError, DataLossError, ServiceUnavailableError
 from connectors.core.offsets import SENTINEL
 from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.datasource import _settings, open_stream
+from connectors.kinesis.datasource import open_stream, read_settings
 from connectors.kinesis.offsets import END, TRIM, read_offset
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import ShardRange
@@ -501,7 +501,7 @@ def test_19_a_batch_whose_end_was_trimmed_stops_the_query(kinesis: KinesisRig) -
 
 def _rows_of(part: ShardRange, options: KinesisReadOptions) -> Iterator[list[bytes]]:
     """What a task reads of a range, page by page."""
-    for page in read_range(part, _settings(options, 1.0)):
+    for page in read_range(part, read_settings(options, 1.0)):
         yield page.column("data").to_pylist()
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.pubsub.datasource import batch_writer
+from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.sink import writer as publish
 from connectors.pubsub.sink.writer import close_clients
 from connectors.testing.pubsub import PubSubServer
@@ -125,7 +125,7 @@ def test_a_service_that_stays_away_ends_the_task(rig: Rig) -> None:
 
 def test_overwrite_is_refused(rig: Rig) -> None:
     with pytest.raises(ConnectorError, match="PUBSUB_SAVE_MODE"):
-        batch_writer({"topicId": rig.topic}, SCHEMA, overwrite=True)
+        PubSubDataSource({"topicId": rig.topic}).writer(SCHEMA, overwrite=True)
 
 
 @pytest.mark.parametrize("failpoint", ["publish.before_request=kill:3", "publish.after_last_request=kill"])

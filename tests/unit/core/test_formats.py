@@ -228,7 +228,7 @@ def test_every_extra_that_an_error_names_exists() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "connectors").rglob("*.py"))
     assert not re.findall(r"pip install '?pyspark-stream-connectors", text)
     named = set(re.findall(r"install_(?:command|advice)\(['\"](\w+)['\"]\)", text)) | set(
-        re.findall(r'(?:extra_imports\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
+        re.findall(r'(?:extra_imports\(|connector_named\(|packages\(steps, |extra=|"this command", )"(\w+)"', text)
     )
     assert named | {"all"} == EXTRAS.keys()
     assert str(packages_missing(["x"], "y", "kafka")) == said("x", "y", "kafka")
