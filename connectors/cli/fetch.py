@@ -32,7 +32,7 @@ def fetch(
     """Fetch into the spool of a query that has fetch=external, until it is told to end (Ctrl-C, SIGTERM).
 
     Takes the options of the query. Of its fetchers, which the option fetchers counts in all places together, it runs
-    some or all. Ends with 0 when told to end, with 2 after an error that no retry mends.
+    some or all. Ends with 0 when told to end, with 2 after a permanent error.
     """
     log_to_stderr()
     stopped = threading.Event()

@@ -44,7 +44,8 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it
 
 @app.callback()
 def commands(
-    version: Annotated[  # noqa: FBT002 - a flag of the command line
+    *,
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
@@ -53,11 +54,12 @@ def commands(
 
 @app.command()
 def demo(
+    *,
     messages: Annotated[int, typer.Option(min=100, help="How many messages to publish.")] = 50_000,
     endpoint: Annotated[str | None, typer.Option(help="An emulator, HOST:PORT; else a server of our own.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,  # noqa: FBT002 - a flag of the command line
-    plant_loss: Annotated[bool, typer.Option("--plant-loss", help="Drop one row before the count.")] = False,  # noqa: FBT002 - a flag of the command line
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with spool, checkpoint and sink.")] = False,  # noqa: FBT002 - a flag of the command line
+    json: Annotated[bool, typer.Option("--json", help="End with one line of JSON.")] = False,
+    plant_loss: Annotated[bool, typer.Option("--plant-loss", help="Drop one row before the count.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep the folder with spool, checkpoint and sink.")] = False,
 ) -> None:
     """Publish, stream through Spark, redeliver, kill the query in the middle, restart it, and count by ids.
 
@@ -109,7 +111,7 @@ def _progress(progress: Progress, messages: int) -> Table:
     ):
         filled = 30 * min(value, messages) // messages
         table.add_row(label, Text("━" * filled, style="green") + Text("━" * (30 - filled), style="dim"), f"{value:,}")
-    table.add_row("struck out", "", f"{progress.duplicates:,}")
+    table.add_row("duplicates", "", f"{progress.duplicates:,}")
     return table
 
 
@@ -121,7 +123,7 @@ def _result(result: DemoResult) -> Table:
     for label, value, style in (
         ("published", result.published, ""),
         ("delivered", result.delivered, ""),
-        ("duplicates struck out", result.duplicates, ""),
+        ("duplicates dropped", result.duplicates, ""),
         ("lost", result.lost, good),
         ("doubled", result.doubled, good),
         ("rows per second", result.rows_per_second, ""),

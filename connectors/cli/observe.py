@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import os
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,22 +24,24 @@ if TYPE_CHECKING:
     from connectors.observe.console import QueryView, SourceView
     from connectors.observe.history import History
 
-__all__ = ["report", "watch"]
+__all__ = ["report", "sparkline", "watch"]
 
 _SECONDS = 5.0
 _SILENT_SECONDS = 60.0
 _COLUMNS = 30
+_BARS = "▁▂▃▄▅▆▇█"
 _TWO_DIGITS = 10
 _STYLES = {"running": "green", "idle": "cyan", "ended": "dim", "failed": "bold red"}
 
 
 def watch(
     source: Annotated[str, typer.Argument(metavar="FILE|URL", help="A file of an observer, or its metrics.")],
+    *,
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,  # noqa: FBT002 - a flag of the command line
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
 ) -> None:
     """Show queries live: lag, rate, spool. Waits for a file or URL that is not there yet. Ends with Ctrl-C."""
-    from connectors.observe.console import LineViews, MetricViews  # noqa: PLC0415 - loads Spark, which doctor must not need
+    from connectors.observe.console import LineViews, MetricViews  # noqa: PLC0415 - loads Spark, which doctor need not
 
     look: Callable[[], list[QueryView]]
     if source.startswith(("http://", "https://")):
@@ -67,9 +69,7 @@ def watch(
 
 def _is_awaited(error: ConnectorError) -> bool:
     """Whether the observer may be there later: its driver is about to start, or starts again."""
-    from connectors.observe.console import FILE_MISSING  # noqa: PLC0415 - as above
-
-    return error.code == FILE_MISSING or isinstance(error, ServiceUnavailableError)
+    return error.code == "OBSERVE_FILE_MISSING" or isinstance(error, ServiceUnavailableError)
 
 
 def report(
@@ -77,12 +77,11 @@ def report(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: FILE with .html.")] = None,
 ) -> None:
     """Make one HTML page with charts: throughput, batch duration, lag, duplicates. It loads nothing from anywhere."""
-    from connectors.observe.console import read_lines  # noqa: PLC0415 - as above
-
     with named_errors(extra="report"):
-        from connectors.observe.report import page  # noqa: PLC0415 - needs the extra
+        from connectors.observe import console as views  # noqa: PLC0415 - as above
+        from connectors.observe import report as charts  # noqa: PLC0415 - needs the extra
 
-        events, _ = read_lines(file)
+        events, _ = views.read_lines(file)
         if not any("query" in event for event in events):
             raise ConnectorError(
                 "OBSERVE_FILE_EMPTY",
@@ -91,31 +90,8 @@ def report(
                 "Give the file that watch(spark, file=...) writes, once a query has started.",
             )
         target = output or file.with_suffix(".html")
-        _write(target, page(events, f"Streams in {file.name}"), file)
+        charts.write_page(target, printable(charts.page(events, f"Streams in {file.name}")), file)
     console(soft_wrap=True).print(Text(str(target)))
-
-
-def _write(target: Path, text: str, source: Path) -> None:
-    """Write the page.
-
-    Raises:
-        ConnectorError: it would replace what it was made of, or cannot be written.
-    """
-    from connectors.observe.jsonl import open_private  # noqa: PLC0415 - as above
-
-    try:
-        if target.exists() and target.samefile(source):
-            what = "The page would overwrite the file that it is made of"
-            raise OptionError("OBSERVE_OUTPUT", what, str(target), "Name another file with --output.")
-        with os.fdopen(open_private(target, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as page:
-            page.write(printable(text))
-    except OSError as error:
-        raise ConnectorError(
-            "OBSERVE_OUTPUT",
-            f"The page cannot be written: {error.strerror or error}",
-            str(target),
-            "Name a file with --output, in a folder that is there.",
-        ) from None
 
 
 def _fetch(url: str) -> str:
@@ -173,8 +149,6 @@ def _head(view: QueryView) -> Text:
 
 def _past(view: QueryView) -> list[Text]:
     """The rate and the lag over time, and what becomes of the lag."""
-    from connectors.observe.history import sparkline  # noqa: PLC0415 - as above
-
     history = view.history
     if not history.seconds:
         return []
@@ -187,6 +161,13 @@ def _past(view: QueryView) -> list[Text]:
     if view.state in {"running", "idle"} and (outlook := _outlook(history)):
         behind.append(f", {outlook}", style="yellow" if outlook.startswith("grows") else "")
     return [rate, behind]
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return a bar for each value; only zero is the lowest one."""
+    top = max(values, default=0.0)
+    steps = len(_BARS) - 1
+    return "".join(_BARS[min(steps, ceil(steps * value / top))] if value > 0 else _BARS[0] for value in values)
 
 
 def _outlook(history: History) -> str:

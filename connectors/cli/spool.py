@@ -12,6 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,7 +25,9 @@ from connectors.core.errors import ConnectorError, SpoolError
 
 if TYPE_CHECKING:
     from connectors.spool.admin.inspect import Inspection
-    from connectors.spool.admin.repair import Loss
+    from connectors.spool.admin.repair import Adoption, Loss, Wiping
+    from connectors.spool.admin.stats import SpoolStats
+    from connectors.spool.admin.verify import Verification
 
 __all__ = ["spool_commands"]
 
@@ -41,18 +45,16 @@ _COLOURS = {"damage": "red", "loss": "yellow", "note": "dim"}
 @spool_commands.command("inspect")
 def inspect_command(
     location: SpoolLocation,
-    json: Json = False,  # noqa: FBT002 - a flag of the command line
+    *,
+    json: Json = False,
     seconds: Annotated[
         float | None, typer.Option("--rates", min=0.1, help="Look twice, so many seconds apart, for rates.")
     ] = None,
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.admin.inspect import inspect  # noqa: PLC0415 - see _spool_at
-        from connectors.spool.admin.stats import rates  # noqa: PLC0415 - see _spool_at
-
-        found = inspect(root)
-        speed = {} if seconds is None else asdict(rates(root, seconds))
+        found: Inspection = _admin("inspect").inspect(root)
+        speed = {} if seconds is None else asdict(_admin("stats").rates(root, seconds))
     if json:
         _print_json(asdict(found) | ({"rates": speed} if speed else {}))
         return
@@ -70,12 +72,10 @@ def inspect_command(
 
 
 @spool_commands.command("verify")
-def verify_command(location: SpoolLocation, json: Json = False) -> None:  # noqa: FBT002 - a flag of the command line
+def verify_command(location: SpoolLocation, *, json: Json = False) -> None:
     """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.admin.verify import verify  # noqa: PLC0415 - see _spool_at
-
-        found = verify(root)
+        found: Verification = _admin("verify").verify(root)
     if json:
         _print_json(asdict(found) | {"sound": found.sound})
     else:
@@ -93,61 +93,60 @@ def verify_command(location: SpoolLocation, json: Json = False) -> None:  # noqa
 def quarantine_command(
     location: SpoolLocation,
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Segments, as errors and verify name them.")],
-    json: Json = False,  # noqa: FBT002 - a flag of the command line
+    *,
+    json: Json = False,
 ) -> None:
     """Move damaged or missing segments aside, and record their rows as empty: the query goes on without them.
 
     All other rows keep their positions. The files are kept in the spool's folder quarantine.
     """
     with _spool_at(location, json=json) as root:
-        from connectors.spool.admin.repair import quarantine_named  # noqa: PLC0415 - see _spool_at
-
-        losses = quarantine_named(root, names)
+        losses: list[Loss] = _admin("repair").quarantine_named(root, names)
     _print_losses(losses, json=json, title="quarantined")
 
 
 @spool_commands.command("repair")
 def repair_command(
     location: SpoolLocation,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,  # noqa: FBT002 - a flag of the command line
-    yes: Yes = False,  # noqa: FBT002 - a flag of the command line
-    json: Json = False,  # noqa: FBT002 - a flag of the command line
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    yes: Yes = False,
+    json: Json = False,
 ) -> None:
     """Quarantine every damaged or missing segment. Other damage needs a backup; verify names it.
 
     With --dry-run nothing is changed, and the exit code is 1 if there is something to do.
     """
     with _spool_at(location, json=json) as root:
-        from connectors.spool.admin.repair import losses_of_repair, repair  # noqa: PLC0415 - see _spool_at
-
-        due = losses_of_repair(root)
+        repair = _admin("repair")
+        due: list[Loss] = repair.losses_of_repair(root)
         if dry_run:
             _print_losses(due, json=json, title="would be quarantined")
             raise typer.Exit(1 if due else 0)
         if due:
             _confirm(f"{_rows(due):,} rows in {len(due)} segments will be recorded as empty.", yes=yes)
-            due = repair(root)
+            due = repair.repair(root)
     _print_losses(due, json=json, title="quarantined")
 
 
 @spool_commands.command("adopt")
 def adopt_command(
     location: SpoolLocation,
-    yes: Yes = False,  # noqa: FBT002 - a flag of the command line
-    json: Json = False,  # noqa: FBT002 - a flag of the command line
+    *,
+    yes: Yes = False,
+    json: Json = False,
 ) -> None:
     """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.admin.repair import adopt, old_place  # noqa: PLC0415 - see _spool_at
-
-        unseen = old_place(root)
+        repair = _admin("repair")
+        unseen = repair.old_place(root)
         if unseen is not None:
             _confirm(
                 f"The old place {unseen} cannot be seen from here. If the spool is still there, no query may ever use "
                 "it again.",
                 yes=yes,
             )
-        found = adopt(root)
+        found: Adoption = repair.adopt(root)
     if json:
         _print_json(asdict(found))
     elif found.old == found.new:
@@ -160,15 +159,14 @@ def adopt_command(
 @spool_commands.command("wipe")
 def wipe_command(
     location: SpoolLocation,
-    yes: Yes = False,  # noqa: FBT002 - a flag of the command line
-    json: Json = False,  # noqa: FBT002 - a flag of the command line
+    *,
+    yes: Yes = False,
+    json: Json = False,
 ) -> None:
     """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
     with _spool_at(location, json=json) as root:
-        from connectors.spool.admin.repair import wipe  # noqa: PLC0415 - see _spool_at
-
         _confirm(f"{_stake(root)} Delete the spool {root}?", yes=yes)
-        done = wipe(root)
+        done: Wiping = _admin("repair").wipe(root)
     if json:
         _print_json(asdict(done))
         return
@@ -180,13 +178,11 @@ def wipe_command(
 
 def _stake(root: str) -> str:
     """What is lost with a spool, as far as it can be read."""
-    from connectors.spool.admin.stats import stats  # noqa: PLC0415 - see _spool_at
-    from connectors.spool.store import open_store  # noqa: PLC0415 - see _spool_at
-
     try:
-        found = stats(root)
+        found: SpoolStats = _admin("stats").stats(root)
     except ConnectorError as error:
-        if error.code == "SPOOL_NOT_FOUND" and not open_store(root, "wipe").exists("wiping"):
+        store = import_module("connectors.spool.store").open_store
+        if error.code == "SPOOL_NOT_FOUND" and not store(root, "wipe").exists("wiping"):
             raise
         return "What it holds cannot be read."
     ready = found.ready_rows + found.waiting_rows
@@ -200,10 +196,8 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
     Everything of `connectors.spool` is imported within: it needs an extra, and the help of the commands must not.
     """
     with named_errors(json=json, extra="pubsub"):
-        from connectors.spool.options import location_text  # noqa: PLC0415 - see above
-
         try:
-            yield location_text(location)
+            yield import_module("connectors.spool.options").location_text(location)
         except OSError as error:
             raise SpoolError(
                 "SPOOL_UNREADABLE",
@@ -211,6 +205,11 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
                 str(error.filename or "the spool"),
                 "Run this as the user of the query, where its disk is seen.",
             ) from None
+
+
+def _admin(module: str) -> ModuleType:
+    """Import a module of `connectors.spool.admin`."""
+    return import_module(f"connectors.spool.admin.{module}")
 
 
 def _confirm(question: str, *, yes: bool) -> None:
@@ -255,7 +254,7 @@ def _counts(found: Inspection) -> list[tuple[str, str]]:
     oldest = counts.oldest_unread
     return [
         ("delivered", f"{counts.delivered:,}"),
-        *((f"struck out: {reason}", f"{count:,}") for reason, count in counts.struck_out.items()),
+        *((f"dropped: {reason}", f"{count:,}") for reason, count in counts.struck_out.items()),
         ("oldest position", f"{counts.oldest:,}"),
         ("committed position", f"{counts.committed:,}"),
         ("end position", f"{counts.rows:,}"),

@@ -18,7 +18,6 @@ from connectors.observe.history import History, Sample
 from connectors.observe.watch import Runs
 
 __all__ = [
-    "FILE_MISSING",
     "LineViews",
     "MetricViews",
     "QueryView",
@@ -28,7 +27,6 @@ __all__ = [
     "read_lines",
 ]
 
-FILE_MISSING: Final = "OBSERVE_FILE_MISSING"
 _NUMBER: Final = (int, float)
 _LARGEST: Final = 1 << 63
 _LATEST_MS: Final = 253_402_300_799_999
@@ -123,7 +121,7 @@ def read_lines(path: Path, begin: int = 0) -> tuple[list[dict[str, Any]], int]:
             data = file.read()
     except FileNotFoundError:
         raise ConnectorError(
-            FILE_MISSING,
+            "OBSERVE_FILE_MISSING",
             "There is no such file",
             str(path),
             "Give the file that watch(spark, file=...) writes; watch creates it.",

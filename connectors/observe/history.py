@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
 from statistics import linear_regression
 from typing import Final
 
-__all__ = ["History", "Sample", "sparkline"]
+__all__ = ["History", "Sample"]
 
-_BARS: Final = "▁▂▃▄▅▆▇█"
 _SPAN_MS: Final = 600_000.0
 _AT_LEAST: Final = 30
 _AT_MOST: Final = 10_000
@@ -128,10 +126,3 @@ def _since_turn(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, 
     values = [value for _, value in points]
     turns = [values.index(turn) for turn in (max(values, default=0), min(values, default=0)) if values]
     return points[max((turn for turn in turns if turn <= len(points) - _TURN_SAMPLES), default=0) :]
-
-
-def sparkline(values: Sequence[float]) -> str:
-    """Return a bar for each value; only zero is the lowest one."""
-    top = max(values, default=0.0)
-    steps = len(_BARS) - 1
-    return "".join(_BARS[min(steps, ceil(steps * value / top))] if value > 0 else _BARS[0] for value in values)

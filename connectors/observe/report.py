@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
@@ -14,9 +16,11 @@ from plotly.graph_objects import Figure, Scatter
 from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
+from connectors.core.errors import ConnectorError, OptionError
 from connectors.observe.console import idle_after, last_line
+from connectors.observe.jsonl import open_private
 
-__all__ = ["page"]
+__all__ = ["page", "write_page"]
 
 _POINTS: Final = 5_000
 _HEIGHT, _BETWEEN, _ABOVE, _BELOW = 220, 66, 40, 70
@@ -89,6 +93,27 @@ def page(events: Sequence[Event], title: str) -> str:
         f"<style>{_STYLE}</style>\n<script>{get_plotlyjs()}</script></head>\n"
         f"<body><h1>{escape(title)}</h1>\n{body or '<p>No query was seen.</p>'}</body></html>\n"
     )
+
+
+def write_page(target: Path, text: str, source: Path) -> None:
+    """Write the page of the observer's file `source`, for its owner alone.
+
+    Raises:
+        ConnectorError: it would replace what it was made of, or cannot be written.
+    """
+    try:
+        if target.exists() and target.samefile(source):
+            what = "The page would overwrite the file that it is made of"
+            raise OptionError("OBSERVE_OUTPUT", what, str(target), "Name another file with --output.")
+        with os.fdopen(open_private(target, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise ConnectorError(
+            "OBSERVE_OUTPUT",
+            f"The page cannot be written: {error.strerror or error}",
+            str(target),
+            "Name a file with --output, in a folder that is there.",
+        ) from None
 
 
 def _query(number: int, query: str, events: Sequence[Event]) -> str:

@@ -28,7 +28,7 @@ def test_the_demo_strikes_out_copies_and_its_count_sees_a_planted_loss() -> None
     assert result["duplicates"] > 0
     assert result["delivered"] == result["published"] + result["duplicates"]
     assert result["rows_per_second"] > 0
-    assert "duplicates struck out" in " ".join(shown.split())
+    assert "duplicates dropped" in " ".join(shown.split())
 
 
 def test_the_demo_on_the_official_emulator_loses_and_doubles_nothing(pubsub_emulator: str, tmp_path: Path) -> None:

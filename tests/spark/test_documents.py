@@ -36,7 +36,7 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     printed = run(page, tmp_path, environment(JDK_JAVA_OPTIONS=QUICK_JAVA), install=False)
     counts = printed["connectors spool inspect data/spool\n"]
     assert re.search(r"delivered\W+2,010\b", counts), counts
-    assert re.search(r"struck out: duplicate\W+1,000\b", counts), counts
+    assert re.search(r"dropped: duplicate\W+1,000\b", counts), counts
     assert sorted(path.name for path in tmp_path.iterdir()) == ["again.py", "publish.py", "stream.py"]
 
 

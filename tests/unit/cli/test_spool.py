@@ -84,7 +84,7 @@ def code_of(spool: HandSpool) -> str:
 
 def test_inspect_says_what_a_spool_holds(spool: HandSpool) -> None:
     text = run("inspect", spool.root).output
-    for part in (spool.identity().spool, "projects/p/subscriptions/s", "no query", "struck out: duplicate", "f0", "f1"):
+    for part in (spool.identity().spool, "projects/p/subscriptions/s", "no query", "dropped: duplicate", "f0", "f1"):
         assert part in text
     found = run_json("inspect", spool.root)
     assert (found["path"], found["location"]) == (str(spool.root), str(spool.root))

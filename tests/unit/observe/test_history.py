@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from connectors.observe.history import History, Sample, sparkline
+from connectors.cli.observe import sparkline
+from connectors.observe.history import History, Sample
 
 
 def history(lags: Sequence[float], *, every: float = 1.0, rows: int = 100, counts: bool = True) -> History:
