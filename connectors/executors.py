@@ -118,7 +118,7 @@ class ExecutorFetching:
 
     @property
     def error(self) -> ConnectorError | None:
-        """What ended it that no retry can mend; None while it goes on, and after any other end."""
+        """Return the permanent error that ended it; None while it runs, and after any other end."""
         return self._error
 
     @property
@@ -143,7 +143,7 @@ class ExecutorFetching:
         """Wait until it has ended; whether it has.
 
         Raises:
-            ConnectorError: what ended it, if no retry can mend that.
+            ConnectorError: the permanent error that ended it.
         """
         self._thread.join(timeout)
         if self._error is not None:
@@ -181,7 +181,7 @@ class ExecutorFetching:
         """Run a job; another one when Spark gives it up, or when its fetchers saw no reader while the query lives.
 
         Raises:
-            ConnectorError: what no retry can mend.
+            ConnectorError: an error that no retry can fix.
         """
         tasks = plans[0].share_of // len(plans)
         job = self._job(tasks, [plan.to_json() for plan in plans])
@@ -221,14 +221,14 @@ class ExecutorFetching:
         return rows.select(work("id").alias("done"))
 
     def _judge(self, error: Exception) -> None:
-        """Say that another job is started; raises what no other job mends."""
+        """Log that another job is started; raise what no other job can fix."""
         verdict = judge(str(error))
-        if not verdict.mends:
+        if not verdict.retryable:
             raise ConnectorError(
                 verdict.code or "FETCH_JOB_FAILED",
                 verdict.why if verdict.code else f"The job of fetchers failed: {_first_line(error)}",
                 "fetch_on_executors",
-                "Mend it, and call fetch_on_executors again.",
+                "Fix it, and call fetch_on_executors again.",
             ) from (None if verdict.code else error)
         _log.warning("Spark gave up the job of fetchers, and another one is started: %s", verdict.why)
 

@@ -18,7 +18,7 @@ __all__ = ["Command", "Parameter", "commands", "commands_page"]
 _INTRO = """\
 Generated from the code by `./dev docs`. The package brings the command `connectors`; `connectors --help` says the same
 in a terminal, and `connectors --version` shows the version. A command whose extra is not installed says which package
-is missing; its help needs none. A command ends with 0 when all is well, with 1 when it has found something wrong, and
+is missing; its help needs none. A command ends with 0 without a fault, with 1 when it has found something wrong, and
 with 2 when it could not be carried out: then standard error has a named error, and with `--json` standard output has it
 too, as `{"error": {"code": ..., "what": ..., "where": ..., "action": ...}}`."""
 

@@ -1,4 +1,4 @@
-"""The command ``connectors doctor``: one line for each check, with its mend."""
+"""The command ``connectors doctor``: one line for each check, with its fix."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from connectors.doctor import diagnose
 __all__ = ["doctor"]
 
 _FAILED = 1
-_MARKS = {
-    Outcome.OK: ("ok  ", "green"),
-    Outcome.WARNING: ("warn", "yellow"),
-    Outcome.FAILURE: ("FAIL", "bold red"),
-    Outcome.SKIPPED: ("skip", "dim"),
+_STYLES = {
+    Outcome.OK: "green",
+    Outcome.WARNING: "yellow",
+    Outcome.FAILURE: "bold red",
+    Outcome.SKIPPED: "dim",
 }
 
 
 def doctor(
+    *,
     source: Annotated[
         str | None, typer.Option("--format", help="Also check this source: pubsub, kinesis, kafka_py.")
     ] = None,
@@ -43,12 +44,12 @@ def doctor(
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="One more option; no secrets here. Repeatable."),
     ] = None,
     checkpoint: Annotated[Path | None, typer.Option(help="The query's checkpoint, to hold against the source.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,  # noqa: FBT002 - a flag of the command line
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Find what keeps a stream from running: Python, Java, Spark, network, log-in, resource, spool.
 
     Changes nothing and takes no message. Ends with 0 if nothing failed (there may be warnings), with 1 if something
-    did, with 2 if it was called in a wrong way.
+    did, with 2 if the command line is wrong.
     """
     screen = console()
     findings: list[Finding] = []
@@ -89,18 +90,17 @@ def _secrets(source: str | None) -> dict[str, Option]:
 def _print(screen: Console, finding: Finding, *, new_area: bool) -> None:
     if new_area:
         screen.print(Text(finding.area, style="bold"))
-    word, style = _MARKS[finding.outcome]
     line = Text("  ")
-    line.append(word, style=style)
+    line.append(f"{finding.outcome:<7}", style=_STYLES[finding.outcome])
     line.append(f"  {finding.check}: {finding.found}")
     if finding.code:
         line.append(f" [{finding.code}]", style="dim")
     screen.print(line, soft_wrap=True)
-    if finding.mend:
-        screen.print(Text(f"        mend: {finding.mend}", style="cyan"), soft_wrap=True)
+    if finding.fix:
+        screen.print(Text(f"           fix: {finding.fix}", style="cyan"), soft_wrap=True)
 
 
 def _sum(counts: Counter[Outcome]) -> Text:
     failures, warnings = counts[Outcome.FAILURE], counts[Outcome.WARNING]
-    text = f"{failures} failed, {warnings} warned, {counts[Outcome.OK]} well, {counts[Outcome.SKIPPED]} not tried"
+    text = f"{failures} failed, {warnings} warnings, {counts[Outcome.OK]} ok, {counts[Outcome.SKIPPED]} skipped"
     return Text(text, style="bold red" if failures else "bold green")

@@ -1,4 +1,4 @@
-"""What ``connectors doctor`` looks at: the causes of what breaks in the first hour, each with its mend."""
+"""What ``connectors doctor`` looks at: the causes of what breaks in the first hour, each with its fix."""
 
 from connectors.doctor.run import diagnose
 

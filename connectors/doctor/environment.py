@@ -175,22 +175,22 @@ def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def check_java(environ: Mapping[str, str]) -> Iterator[Finding]:
     """The Java that ``spark-class`` starts: of ``JAVA_HOME``, else of the PATH."""
-    mend = "Install Java 17 or newer (Debian: openjdk-17-jre-headless), and set JAVA_HOME to its folder."
+    fix = "Install Java 17 or newer (Debian: openjdk-17-jre-headless), and set JAVA_HOME to its folder."
     home = environ.get("JAVA_HOME")
     wanted = str(Path(home, "bin", "java")) if home else "java"
     path = shutil.which(wanted, path=environ.get("PATH"))
     if path is None:
         where = f"JAVA_HOME names {home}" if home else "there is none on the PATH, and JAVA_HOME is not set"
-        yield Finding.failure("java", "runtime", f"no Java: {where}", mend, "JAVA_MISSING")
+        yield Finding.failure("java", "runtime", f"no Java: {where}", fix, "JAVA_MISSING")
         return
     code, said = _run([path, "-XshowSettings:properties", "-version"], environ)
     match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
     if code or match is None:
         found = f"{path} does not run: {said.strip().partition(chr(10))[0][:200]}"
-        yield Finding.failure("java", "runtime", found, mend, "JAVA_BROKEN")
+        yield Finding.failure("java", "runtime", found, fix, "JAVA_BROKEN")
         return
     if int(match[1]) < _OLDEST_JAVA:
-        yield Finding.failure("java", "runtime", f"Java {match[1]} at {path} is too old", mend, "JAVA_TOO_OLD")
+        yield Finding.failure("java", "runtime", f"Java {match[1]} at {path} is too old", fix, "JAVA_TOO_OLD")
         return
     yield Finding.ok("java", "runtime", f"Java {match[1]} at {path}")
     code, said = _run([path, "--add-modules=jdk.incubator.vector", "-version"], environ)
@@ -199,7 +199,7 @@ def check_java(environ: Mapping[str, str]) -> Iterator[Finding]:
             "java",
             "modules",
             "this Java is a trimmed one: Spark will not boot, with 'Module jdk.incubator.vector not found'",
-            mend,
+            fix,
             "JAVA_TRIMMED",
         )
     else:
@@ -291,17 +291,17 @@ def _local_folders(environ: Mapping[str, str], settings: Mapping[str, str]) -> l
 
 
 def _local_folder(folder: Path, room: int) -> Finding:
-    mend = "Set SPARK_LOCAL_DIRS to a folder on a disk with room that this user may write to."
+    fix = "Set SPARK_LOCAL_DIRS to a folder on a disk with room that this user may write to."
     existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     try:
         with tempfile.TemporaryFile(dir=existing):
             free = shutil.disk_usage(existing).free
     except OSError as error:
         found = f"{folder} cannot be written to ({error.strerror}): Spark fails to create its folders there"
-        return Finding.failure("spark", "local folder", found, mend, "LOCAL_DIR_NOT_WRITABLE")
+        return Finding.failure("spark", "local folder", found, fix, "LOCAL_DIR_NOT_WRITABLE")
     if free < room:
         found = f"{folder} has {free >> 20:,} MiB free: a shuffle ends with 'No space left on device'"
-        return Finding.warning("spark", "local folder", found, mend, "LOCAL_DIR_FULL")
+        return Finding.warning("spark", "local folder", found, fix, "LOCAL_DIR_FULL")
     return Finding.ok("spark", "local folder", f"{folder}, {free >> 30:,} GiB free")
 
 
@@ -331,8 +331,8 @@ def check_connect(environ: Mapping[str, str]) -> Iterator[Finding]:
     missing = not_installed(_CONNECT_MODULES)
     if missing:
         found = f"SPARK_REMOTE is set, and a client of Spark Connect needs what is not installed: {', '.join(missing)}"
-        mend = "pip install 'pyspark[connect]' 'pandas<3'"
-        yield Finding.failure("spark", "connect", found, mend, "CONNECT_PACKAGES_MISSING")
+        fix = "pip install 'pyspark[connect]' 'pandas<3'"
+        yield Finding.failure("spark", "connect", found, fix, "CONNECT_PACKAGES_MISSING")
         return
     place = remote.partition("://")[2].partition("/")[0]  # what follows may hold a token
     yield Finding.ok("spark", "connect", f"sessions go to {place}; the sources run there, and need the pack there")

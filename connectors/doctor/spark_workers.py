@@ -38,17 +38,17 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
     steps = Steps("python")
     name = environ.get("PYSPARK_PYTHON") or "python3"
     said = "PYSPARK_PYTHON" if environ.get("PYSPARK_PYTHON") else "python3 of the PATH; PYSPARK_PYTHON is not set"
-    mend = f"export PYSPARK_PYTHON={sys.executable}"
+    fix = f"export PYSPARK_PYTHON={sys.executable}"
     seen: dict[str, Any] = {}
 
     def starts() -> str | Finding:
         path = shutil.which(name, path=environ.get("PATH"))
         if path is None:
-            return Finding.failure("python", "worker", f"{name} is not there ({said})", mend, "PYTHON_WORKER_MISSING")
+            return Finding.failure("python", "worker", f"{name} is not there ({said})", fix, "PYTHON_WORKER_MISSING")
         probed = _probe(path, environ)
         if isinstance(probed, str):
             return Finding.failure(
-                "python", "worker", f"{path} does not run ({said}): {probed}", mend, "PYTHON_WORKER_BROKEN"
+                "python", "worker", f"{path} does not run ({said}): {probed}", fix, "PYTHON_WORKER_BROKEN"
             )
         seen.update(probed)
         return f"{path} ({said})"
@@ -57,7 +57,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
         there = tuple(seen["version"])
         if there[:2] != sys.version_info[:2]:
             found = f"the workers' Python is {dotted(there)}, the driver's {dotted(sys.version_info[:3])} ({said})"
-            return Finding.failure("python", "worker version", found, mend, "PYTHON_VERSIONS_DIFFER")
+            return Finding.failure("python", "worker version", found, fix, "PYTHON_VERSIONS_DIFFER")
         return f"Python {dotted(there)}, as the driver"
 
     yield steps.step("worker", starts)
@@ -65,7 +65,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
     if not seen:
         return
     packages = seen["packages"]
-    yield _arrow(packages["pyarrow"], mend, environ)
+    yield _arrow(packages["pyarrow"], fix, environ)
     yield _pandas(packages["pandas"])
     yield _pack(packages["connectors"], seen["executable"])
     yield from _shadows(seen.get("shadows", {}))
@@ -94,7 +94,7 @@ def _probe(python: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
     return seen if isinstance(seen, dict) else "it printed something else"
 
 
-def _arrow(package: Mapping[str, Any], mend: str, environ: Mapping[str, str]) -> Finding:
+def _arrow(package: Mapping[str, Any], fix: str, environ: Mapping[str, str]) -> Finding:
     """Without it a worker dies; Spark says only that it crashed or did not connect back."""
     if "error" in package:
         return Finding.failure(
@@ -102,7 +102,7 @@ def _arrow(package: Mapping[str, Any], mend: str, environ: Mapping[str, str]) ->
             "pyarrow",
             f"the workers' Python cannot import pyarrow ({package['error']}); Spark will say that a worker crashed or "
             "did not connect back",
-            f"{mend}, or install pyarrow>=18 for that one.",
+            f"{fix}, or install pyarrow>=18 for that one.",
             "ARROW_MISSING",
         )
     found = str(package["version"])
@@ -203,7 +203,7 @@ def _neighbours(found: list[dict[str, Any]]) -> Iterator[Finding]:
                 "neighbours",
                 f"{module} raises when it is imported ({each['error'][:200]}); Spark then finds no data source that is "
                 "not registered",
-                f"Mend it, or: pip uninstall {module.replace('_', '-')}",
+                f"Repair it, or: pip uninstall {module.replace('_', '-')}",
                 "NEIGHBOUR_BROKEN",
             )
         elif each["format"] in formats:

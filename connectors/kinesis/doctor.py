@@ -156,7 +156,7 @@ def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: lis
                 f"Allow kinesis:DescribeStreamConsumer, kinesis:SubscribeToShard and, for consumerName, kinesis:"
                 f"RegisterStreamConsumer on {listing.arn}/consumer/*, to {options.role_arn or 'whose keys these are'}."
             )
-            return replace(Finding.from_error(FORMAT, "consumer", error), mend=mend)
+            return replace(Finding.from_error(FORMAT, "consumer", error), fix=mend)
         if found is None:
             seen.append(
                 f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"

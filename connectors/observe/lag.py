@@ -137,7 +137,7 @@ class Measurement:
             if (spool := source.spool) is not None:
                 text += (
                     f", spool {spool.bytes:,} bytes unread, oldest {spool.oldest_unread_ms:,} ms, "
-                    f"{spool.duplicates:,} duplicates struck out"
+                    f"{spool.duplicates:,} duplicates dropped"
                 )
             parts.append(text)
         return "; ".join(parts)

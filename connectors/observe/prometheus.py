@@ -180,7 +180,10 @@ _SPOOL_GAUGES: Final[dict[str, _Reading]] = {
     ),
 }
 _SPOOL_COUNTERS: Final[dict[str, _Reading]] = {
-    "spool_delivered": ("Messages admitted, with copies, since the spool was made.", lambda spool: spool.delivered),
-    "spool_duplicates": ("Copies struck out, since the spool was made.", lambda spool: spool.duplicates),
+    "spool_delivered": (
+        "Messages admitted, with duplicates, since the spool was created.",
+        lambda spool: spool.delivered,
+    ),
+    "spool_duplicates": ("Duplicates dropped, since the spool was created.", lambda spool: spool.duplicates),
     "spool_committed": ("Rows that Spark has committed.", lambda spool: spool.committed),
 }

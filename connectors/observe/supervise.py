@@ -45,12 +45,12 @@ class Verdict:
     """What a failure is.
 
     Attributes:
-        mends: whether a restart can help without a change by the user.
+        retryable: whether a restart can help without a change by the user.
         code: the code of the error, where it is one of this pack.
         why: one sentence for the user.
     """
 
-    mends: bool
+    retryable: bool
     code: str
     why: str
 
@@ -103,7 +103,7 @@ def supervise(
             query.awaitTermination()
         except (PySparkException, ConnectorError) as error:
             verdict = judge(_told(error))
-            if not verdict.mends:
+            if not verdict.retryable:
                 error.add_note(f"Not restarted: {verdict.why}")
                 _log.error("[SUPERVISE_NOT_RESTARTED] %s", verdict.why)
                 raise

@@ -81,7 +81,7 @@ def install_and_use(folder: Path, built: wheels.Built, python: str, lock: str) -
     environment = wheels.Environment(folder, python, built, wheels.constraints_of(lock))
     findings = json.loads(environment.run("-m", "connectors.cli", "doctor", "--json"))
     found = environment.first_job()
-    faults = [f"doctor: {each['found']}" for each in findings["findings"] if each["outcome"] == "failure"]
+    faults = [f"doctor: {each['found']}" for each in findings["findings"] if each["outcome"] == "failed"]
     faults += [f"{found[kind]} messages {kind}" for kind in ("lost", "doubled") if found[kind]]
     counts = {"messages": found["published"], "lost": found["lost"], "doubled": found["doubled"]}
     return outcome(faults, counts=counts, installed=found["versions"])

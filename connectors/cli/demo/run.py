@@ -82,7 +82,7 @@ class Progress:
         stage: what is happening now, in a few words.
         published: messages published so far.
         fetched: messages fetched so far, copies too.
-        duplicates: copies struck out so far.
+        duplicates: duplicates dropped so far.
         rows: rows in the sink.
         failure: what has kept it from publishing all.
     """

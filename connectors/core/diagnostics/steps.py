@@ -17,7 +17,7 @@ class Outcome(StrEnum):
 
     OK = "ok"
     WARNING = "warning"
-    FAILURE = "failure"
+    FAILURE = "failed"
     SKIPPED = "skipped"
 
 
@@ -30,7 +30,7 @@ class Finding:
         check: what was looked at, in a few words.
         outcome: what came of it.
         found: one sentence that says what was seen.
-        mend: an instruction; empty where nothing has to be done.
+        fix: an instruction; empty where nothing has to be done.
         code: the stable code of the error; empty where there is none.
     """
 
@@ -38,7 +38,7 @@ class Finding:
     check: str
     outcome: Outcome
     found: str
-    mend: str = ""
+    fix: str = ""
     code: str = ""
 
     @classmethod
@@ -47,14 +47,14 @@ class Finding:
         return cls(area, check, Outcome.OK, found)
 
     @classmethod
-    def warning(cls, area: str, check: str, found: str, mend: str, code: str) -> Finding:
+    def warning(cls, area: str, check: str, found: str, fix: str, code: str) -> Finding:
         """It works, and the user should know."""
-        return cls(area, check, Outcome.WARNING, found, mend, code)
+        return cls(area, check, Outcome.WARNING, found, fix, code)
 
     @classmethod
-    def failure(cls, area: str, check: str, found: str, mend: str, code: str) -> Finding:
+    def failure(cls, area: str, check: str, found: str, fix: str, code: str) -> Finding:
         """It will not work."""
-        return cls(area, check, Outcome.FAILURE, found, mend, code)
+        return cls(area, check, Outcome.FAILURE, found, fix, code)
 
     @classmethod
     def from_error(cls, area: str, check: str, error: ConnectorError, outcome: Outcome = Outcome.FAILURE) -> Finding:
@@ -91,7 +91,7 @@ class Steps:
             look: gives what it saw, or a finding of its own; the `ConnectorError` or `OSError` it raises is a failure.
         """
         if self._failed is not None:
-            return Finding(self.area, check, Outcome.SKIPPED, f"not tried, because '{self._failed}' failed")
+            return Finding(self.area, check, Outcome.SKIPPED, f"because '{self._failed}' failed")
         try:
             seen = look()
         except ConnectorError as error:

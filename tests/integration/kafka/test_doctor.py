@@ -31,9 +31,9 @@ def look(options: Mapping[str, str], checkpoint: Path | None = None) -> dict[str
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
-    """The codes of what is not well; each has a mend."""
+    """The codes of what is not ok; each has a fix."""
     found = [each for each in findings.values() if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
-    assert all(each.mend for each in found)
+    assert all(each.fix for each in found)
     return {each.check: each.code for each in found}
 
 
@@ -134,7 +134,7 @@ def test_a_certificate_that_only_the_log_in_tries_and_the_broker_refuses_is_told
     monkeypatch.setattr(diagnosis, "_tls", lambda *_: "not tried")
     findings = look(by_tls(kafka))
     assert bad(findings) == {"log-in": "KAFKA_LOG_IN"}
-    assert "kafka.ssl.keystore" in findings["log-in"].mend
+    assert "kafka.ssl.keystore" in findings["log-in"].fix
 
 
 @pytest.mark.parametrize("word", ["false", "f", "0", "False"])

@@ -56,9 +56,9 @@ def look(rig: KinesisRig, checkpoint: Path | None = None, **options: str | None)
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
-    """The codes of what is not well; each has a mend."""
+    """The codes of what is not ok; each has a fix."""
     found = [each for each in findings.values() if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
-    assert all(each.mend for each in found)
+    assert all(each.fix for each in found)
     return {each.check: each.code for each in found}
 
 
@@ -109,7 +109,7 @@ def test_an_unknown_host_a_closed_port_and_a_port_without_tls_are_told(kinesis: 
 def test_an_unknown_stream_is_told_as_one_that_may_be_elsewhere(kinesis: KinesisRig) -> None:
     findings = look(kinesis, streamName="absent")
     assert bad(findings) == {"resource": "KINESIS_NOT_FOUND"}
-    assert "region" in findings["resource"].mend
+    assert "region" in findings["resource"].fix
 
 
 def test_the_region_of_an_arn_that_the_option_contradicts_is_told(kinesis: KinesisRig) -> None:
@@ -130,7 +130,7 @@ def test_each_right_that_is_missing_is_told_by_its_name(kinesis: KinesisRig, ope
     kinesis.server.fail(operation, "AccessDeniedException", None)
     findings = look(kinesis)
     assert bad(findings) == {check_name: "KINESIS_ACCESS_DENIED"}
-    assert f"kinesis:{operation}" in findings[check_name].mend
+    assert f"kinesis:{operation}" in findings[check_name].fix
 
 
 def test_a_key_that_does_not_decrypt_is_told(kinesis: KinesisRig) -> None:
@@ -249,4 +249,4 @@ def test_a_consumer_that_may_not_be_described_is_told_with_the_rights_it_takes(k
     findings = look(kinesis, consumerMode="efo", consumerName="mine")
     assert bad(findings) == {"consumer": "KINESIS_ACCESS_DENIED"}
     for right in ("DescribeStreamConsumer", "RegisterStreamConsumer", "SubscribeToShard"):
-        assert f"kinesis:{right}" in findings["consumer"].mend
+        assert f"kinesis:{right}" in findings["consumer"].fix

@@ -30,9 +30,9 @@ def look(rig: PubSubRig, **changes: str) -> dict[str, Finding]:
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
-    """The codes of what is not well; each has a mend. That a test's folder is volatile is known."""
+    """The codes of what is not ok; each has a fix. That a test's folder is volatile is known."""
     found = [each for each in findings.values() if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
-    assert all(each.mend for each in found)
+    assert all(each.fix for each in found)
     return {each.check: each.code for each in found if each.check != "kind of disk"}
 
 

@@ -161,7 +161,7 @@ from itertools import islice
 from connectors.core.formats import connector_of
 from connectors.doctor.run import check_source
 for found in islice(check_source(connector_of("pubsub"), {}, {}, None), 2):
-    print(found.check, found.outcome, found.code, found.mend)
+    print(found.check, found.outcome, found.code, found.fix)
 """
     assert run(code, "ptars") == [
         "packages ok  ",

@@ -30,16 +30,16 @@ def in_a_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment of a driver that is well, with changes; an empty value takes a variable away."""
+    """The environment of a driver without faults, with changes; an empty value takes a variable away."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_", "PYTHON"))}
     found = {**kept, "PYSPARK_PYTHON": sys.executable, **changes}
     return {name: value for name, value in found.items() if value}
 
 
 def only_bad(check: Check, environ: Mapping[str, str]) -> Finding:
-    """The one finding that is not well; it has a mend."""
+    """The one finding that is not ok; it has a fix."""
     [bad] = [each for each in check(environ) if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
-    assert bad.mend
+    assert bad.fix
     return bad
 
 
@@ -67,7 +67,7 @@ def test_a_machine_that_is_well_has_no_complaint() -> None:
 def test_workers_whose_python_is_absent_are_told(tmp_path: Path) -> None:
     bad = only_bad(check_workers, environment(PYSPARK_PYTHON=str(tmp_path / "python9")))
     assert bad.code == "PYTHON_WORKER_MISSING"
-    assert sys.executable in bad.mend
+    assert sys.executable in bad.fix
 
 
 def test_without_pyspark_python_the_first_python3_of_the_path_is_looked_at(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_the_command_ends_with_1_and_prints_each_mend_without_colours_into_a_pip
     done = doctor(PYSPARK_PYTHON=str(tmp_path / "python9"), JAVA_HOME=str(tmp_path))
     assert done.exit_code == 1
     assert "PYTHON_WORKER_MISSING" in done.stdout
-    assert f"mend: export PYSPARK_PYTHON={sys.executable}" in done.stdout
+    assert f"fix: export PYSPARK_PYTHON={sys.executable}" in done.stdout
     assert "2 failed" in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -218,7 +218,7 @@ def test_the_command_prints_json(tmp_path: Path) -> None:
     done = doctor("--json", PYSPARK_PYTHON=str(tmp_path / "python9"), JAVA_HOME=str(tmp_path))
     result = json.loads(done.stdout)
     assert (done.exit_code, result["failures"], result["warnings"]) == (1, 2, 0)
-    codes = {each["code"] for each in result["findings"] if each["outcome"] == "failure"}
+    codes = {each["code"] for each in result["findings"] if each["outcome"] == "failed"}
     assert codes == {"PYTHON_WORKER_MISSING", "JAVA_MISSING"}
 
 

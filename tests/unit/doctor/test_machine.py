@@ -18,11 +18,11 @@ ROOT = Path(__file__).parents[3]
 
 
 def bad_of(environ: Mapping[str, str], host: str = "localhost", **settings: str) -> list[str]:
-    """The codes of what is not well; each has a mend."""
+    """The codes of what is not ok; each has a fix."""
     found = list(
         check_machine(environ, {f"spark.local.{name}": value for name, value in settings.items()}, host=lambda: host)
     )
-    assert all(each.mend for each in found if each.outcome is not Outcome.OK)
+    assert all(each.fix for each in found if each.outcome is not Outcome.OK)
     return [each.code for each in found if each.code]
 
 
@@ -60,8 +60,8 @@ def test_a_proxy_that_takes_what_is_on_this_machine_is_told(tmp_path: Path) -> N
     assert bad_of(here) == ["PROXY_FOR_LOCAL"]
     assert bad_of({**here, "no_proxy": "example.com, localhost"}) == ["PROXY_FOR_LOCAL"]
     assert bad_of({**here, "no_proxy": "localhost,127.0.0.1"}) == []
-    [mend] = [each.mend for each in check_machine({**here, "no_proxy": "example.com"}, {}) if each.code]
-    assert mend == "export no_proxy=example.com,127.0.0.1,localhost"
+    [fix] = [each.fix for each in check_machine({**here, "no_proxy": "example.com"}, {}) if each.code]
+    assert fix == "export no_proxy=example.com,127.0.0.1,localhost"
 
 
 CONNECT = """
@@ -80,7 +80,7 @@ def test_a_client_of_connect_without_its_packages_is_told_and_no_token_is_shown(
         ).stdout
 
     (tmp_path / "pandas.py").touch()
-    assert said().startswith("failure CONNECT_PACKAGES_MISSING")
+    assert said().startswith("failed CONNECT_PACKAGES_MISSING")
     (tmp_path / "zstandard.py").touch()
     assert said().startswith("ok ")
     assert "spark:15002" in said()

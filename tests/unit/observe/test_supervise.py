@@ -22,7 +22,7 @@ connectors.core.errors.{kind}: [{code}] What is wrong (where). What to do. SQLST
 
 
 @pytest.mark.parametrize(
-    ("kind", "code", "mends"),
+    ("kind", "code", "retryable"),
     [
         ("ServiceUnavailableError", "KAFKA_UNAVAILABLE", True),
         ("SpoolInUseError", "SPOOL_IN_USE", True),
@@ -32,9 +32,9 @@ connectors.core.errors.{kind}: [{code}] What is wrong (where). What to do. SQLST
         ("SpoolDamagedError", "SEGMENT_DAMAGED", False),
     ],
 )
-def test_an_error_of_the_pack_says_whether_it_passes(kind: str, code: str, mends: bool) -> None:
+def test_an_error_of_the_pack_says_whether_it_passes(kind: str, code: str, retryable: bool) -> None:
     verdict = judge(TRACEBACK.format(kind=kind, code=code))
-    assert (verdict.mends, verdict.code) == (mends, code)
+    assert (verdict.retryable, verdict.code) == (retryable, code)
     assert "What is wrong" in verdict.why
 
 
@@ -48,17 +48,17 @@ def test_an_error_of_the_pack_says_whether_it_passes(kind: str, code: str, mends
     ],
 )
 def test_a_process_that_was_lost_is_mended(text: str) -> None:
-    assert judge(text).mends
+    assert judge(text).retryable
 
 
 @pytest.mark.parametrize("text", ["", "ZeroDivisionError: division by zero", "[TABLE_OR_VIEW_NOT_FOUND] no table"])
 def test_what_is_not_known_to_pass_is_not_tried_again(text: str) -> None:
-    assert not judge(text).mends
+    assert not judge(text).retryable
 
 
 def test_an_error_of_the_pack_wins_over_the_process_that_ended_with_it() -> None:
     text = "Python worker exited unexpectedly\n" + TRACEBACK.format(kind="OffsetError", code="SPOOL_OTHER")
-    assert not judge(text).mends
+    assert not judge(text).retryable
 
 
 class Unreachable:
@@ -106,7 +106,7 @@ def test_an_error_of_spark_that_is_not_known_is_raised_with_the_reason() -> None
 def test_the_stack_of_the_jvm_is_judged_too(name: str) -> None:
     error = PySparkException("[STREAM_FAILED] Query [id = 1] terminated with exception: null")
     setattr(error, name, "StreamingQueryException\nCaused by: java.io.EOFException\n\tat java.base/java.io")
-    assert judge(_told(error)).mends
+    assert judge(_told(error)).retryable
 
 
 def report(batch: int, rows: int) -> StreamingQueryProgress:

@@ -103,7 +103,7 @@ def test_a_spool_is_known_by_its_id_and_an_unknown_source_is_no_error() -> None:
     assert found.sources[0].spool == spool
     assert found.rows == 7
     assert found.rows_per_second == 14
-    assert "2 duplicates struck out" in found.line()
+    assert "2 duplicates dropped" in found.line()
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def look(root: Path, *, wanted: int = 1, checkpoint: Path | None = None) -> dict
 
 
 def bad(findings: Mapping[str, Finding]) -> dict[str, str]:
-    """The codes of what is not well; each has a mend."""
+    """The codes of what is not ok; each has a fix."""
     found = [each for each in findings.values() if each.outcome in {Outcome.FAILURE, Outcome.WARNING}]
-    assert all(each.mend for each in found)
+    assert all(each.fix for each in found)
     return {each.check: each.code for each in found}
 
 
@@ -103,7 +103,7 @@ def test_what_the_system_refuses_is_a_finding_and_skips_what_stands_on_it() -> N
     finding = steps.step("content", refused)
     assert (finding.outcome, finding.code) == (Outcome.FAILURE, "SYSTEM_REFUSES")
     assert "Permission denied: '/spools/orders/spool.json'" in finding.found
-    assert finding.mend
+    assert finding.fix
     assert steps.step("checkpoint", refused).outcome is Outcome.SKIPPED
 
 
@@ -167,7 +167,7 @@ def test_a_checkpoint_of_a_spool_that_is_not_there_is_told(spool: HandSpool, tmp
         assert bad(findings) == {"checkpoint": "SPOOL_OTHER"}
         assert offset["spool"] in findings["checkpoint"].found
         assert str(place) in findings["checkpoint"].found
-        assert "spoolLocation" in findings["checkpoint"].mend
+        assert "spoolLocation" in findings["checkpoint"].fix
 
 
 def test_a_checkpoint_that_is_not_there_yet_is_that_of_a_new_query(spool: HandSpool, tmp_path: Path) -> None:
