@@ -1,4 +1,4 @@
-"""The one retry policy: exponential backoff with full jitter, a cap and a deadline; retries that go on are logged.
+"""The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
 
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
 see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015. Clock, sleep and randomness are arguments, so
@@ -8,6 +8,7 @@ that tests need no waiting.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["Backoff", "RetryPolicy", "is_transient", "retry"]
+__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "is_transient", "retry"]
 
 T = TypeVar("T")
 
@@ -107,6 +108,17 @@ class Backoff:
     def reset(self) -> None:
         """An attempt succeeded: the next failure counts as the first."""
         self.failures = 0
+
+
+class ParentWatch:
+    """Tells whether the process that started this one has ended, for loops that must not outlive a killed driver."""
+
+    def __init__(self) -> None:
+        self._parent = os.getppid()
+
+    def is_gone(self) -> bool:
+        """Return whether it has ended; the kernel then gives this process another parent."""
+        return os.getppid() != self._parent
 
 
 def is_transient(error: BaseException) -> bool:

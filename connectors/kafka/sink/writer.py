@@ -11,7 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.core.pool import Kept
+from connectors.core.pool import Pool
 from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer
 from connectors.kafka.client.fast_path import native_reason
@@ -183,7 +183,7 @@ def _discard(sink: RecordSink | NativeSink) -> None:
     sink.discard()
 
 
-_sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(_discard)
+_sinks: Final[Pool[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Pool(_discard)
 """The producers that this worker keeps, by their settings and whether they are fast ones; their queues are empty."""
 
 
@@ -212,7 +212,7 @@ def produce_batches(
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
     fast = native and not plain and not native_reason()
-    kept = _sinks.take((settings, fast))
+    kept = _sinks.acquire((settings, fast))
     sink = kept or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()
     rows = 0
@@ -230,7 +230,7 @@ def produce_batches(
     except BaseException:
         sink.discard()
         raise
-    _sinks.give((settings, fast), sink)
+    _sinks.release((settings, fast), sink)
     return rows
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
-from connectors.core.pool import Kept
+from connectors.core.pool import Pool
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.sink.requests import publish_requests
 
@@ -260,7 +260,7 @@ def _close(client: PubSubClient) -> None:
     client.close()
 
 
-_clients: Final[Kept[tuple[Transport, Path | None], PubSubClient]] = Kept(_close)
+_clients: Final[Pool[tuple[Transport, Path | None], PubSubClient]] = Pool(_close)
 """The clients that this worker keeps, by what they were made from."""
 
 
@@ -283,7 +283,7 @@ def publish_batches(
     """
     limits = PublishLimits(options.max_outstanding_requests, options.max_outstanding_bytes, options.publish_timeout)
     key = options.transport, options.credentials_file
-    client = _clients.take(key) or _new_client(*key)
+    client = _clients.acquire(key) or _new_client(*key)
     publisher = Publisher(client, limits, f"partition {stamp.partition}")
     rows = 0
     try:
@@ -298,7 +298,7 @@ def publish_batches(
         # The next attempt begins anew, with credentials read anew.
         client.close()
         raise
-    _clients.give(key, client)
+    _clients.release(key, client)
     return rows
 
 
