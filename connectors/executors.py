@@ -113,7 +113,7 @@ class ExecutorFetching:
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on."""
+        """Whether it runs."""
         return self._thread.is_alive()
 
     @property
@@ -123,11 +123,11 @@ class ExecutorFetching:
 
     @property
     def jobs(self) -> int:
-        """How many jobs of Spark were started: more than one when Spark gave one up."""
+        """How many Spark jobs were started: more than one when Spark gave one up."""
         return self._jobs
 
     def start(self) -> None:
-        """Start it."""
+        """Start the job; `fetch_on_executors` does it."""
         self._thread.start()
         self._watch.start()
 
@@ -140,7 +140,7 @@ class ExecutorFetching:
             self._thread.join(_POLL_SECONDS)
 
     def await_end(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; whether it has.
+        """Wait for the end, and return whether it came.
 
         Raises:
             ConnectorError: the permanent error that ended it.
@@ -178,11 +178,7 @@ class ExecutorFetching:
             self._error = error
 
     def _run_jobs(self, plans: list[FetchPlan]) -> None:
-        """Run a job; another one when Spark gives it up, or when its fetchers saw no reader while the query lives.
-
-        Raises:
-            ConnectorError: an error that no retry can fix.
-        """
+        """Run a job, and another one when Spark gives it up or its fetchers saw no reader while the query runs."""
         tasks = plans[0].share_of // len(plans)
         job = self._job(tasks, [plan.to_json() for plan in plans])
         backoff = Backoff(_RESTARTS)
@@ -207,9 +203,9 @@ class ExecutorFetching:
                 self._stopping.wait(backoff.next_delay_seconds())
 
     def _job(self, tasks: int, plans: list[dict[str, Any]]) -> DataFrame:
-        """A job with so many tasks, each of which fetches for long.
+        """Return a job with so many tasks, each of which fetches for long.
 
-        By a plain function on rows, because that needs neither pandas nor an RDD, which Connect does not have.
+        By a plain function on rows: that needs neither pandas nor an RDD, which Connect does not have.
         """
         from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
 
@@ -250,7 +246,6 @@ def _is_classic(spark: SparkSession) -> bool:
 
 
 def _is_stopped(spark: SparkSession) -> bool:
-    """Whether a session has ended, so that no other job can run."""
     try:
         spark.range(1).schema  # noqa: B018 - asked of Spark
     except (PySparkException, OSError) as error:
