@@ -1,4 +1,4 @@
-"""Fetching on the executors: the way past the one machine of the driver.
+"""Fetching on the executors, where the one machine of the driver is too small.
 
     from connectors.executors import fetch_on_executors
 
@@ -40,7 +40,7 @@ __all__ = ["ExecutorFetching", "fetch_on_executors"]
 _log = logging.getLogger(__name__)
 
 _RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=30.0, deadline_seconds=None)
-_GOOD_LIFE_SECONDS: Final = 60.0
+_HEALTHY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.5
 _TAG_BYTES: Final = 8
 
@@ -56,7 +56,7 @@ def fetch_on_executors(
     """Fetch on the executors what a query with ``fetch=external`` reads; returns at once.
 
     Each fetcher takes a task slot for as long as it runs. A task or an executor that is lost is replaced, by Spark or
-    by another job; what its fetcher held comes again, and dedup strikes out what came twice.
+    by another job; what its fetcher held is redelivered, and dedup drops the duplicates.
 
     Args:
         spark: the session, of Spark Classic or Connect.
@@ -76,12 +76,7 @@ def fetch_on_executors(
 
 
 class ExecutorFetching:
-    """A job of fetchers; a context manager that stops it.
-
-    Args:
-        spark, options, fetchers, query: as for `fetch_on_executors`.
-        connector: what knows the fetchers.
-    """
+    """A job of fetchers, as `fetch_on_executors` starts it; a context manager that stops it."""
 
     def __init__(
         self,
@@ -135,7 +130,7 @@ class ExecutorFetching:
         """End it: what the fetchers hold is published or handed back."""
         self._stopping.set()
         while self._thread.is_alive():
-            # Again and again: a job that is just being started is not known to Spark yet.
+            # Repeated, because Spark does not know a job yet that is just being started.
             self._interrupt()
             self._thread.join(_POLL_SECONDS)
 
@@ -191,7 +186,7 @@ class ExecutorFetching:
                 if self._stopping.is_set() or _is_stopped(self._spark):
                     return
                 self._judge(error)
-                if time.monotonic() - began > _GOOD_LIFE_SECONDS:
+                if time.monotonic() - began > _HEALTHY_SECONDS:
                     backoff.reset()
                 self._stopping.wait(backoff.next_delay_seconds())
             else:
