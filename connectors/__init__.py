@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from connectors.core.errors import ConnectorError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -21,9 +23,9 @@ __version__ = "0.1.0"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats of this pack known to a session; calling it again changes nothing.
+    """Register the formats of this pack with a session; calling it again changes nothing.
 
-    A format whose extra is not installed is known too, and says so when it is used. Secret options are added to
+    A format whose extra is not installed is registered too, and says so when it is used. Secret options are added to
     ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error. With a master ``local`` and
     no PYSPARK_PYTHON, tasks run on the Python of this program.
 
@@ -47,8 +49,6 @@ def _require_spark(version: str) -> None:
     """Refuse a Spark older than 4.2, before its missing names fail as an ImportError."""
     major, minor = (int(part) for part in version.split(".")[:2])
     if (major, minor) < (4, 2):
-        from connectors.core.errors import ConnectorError  # noqa: PLC0415 - as above
-
         raise ConnectorError(
             "SPARK_TOO_OLD",
             f"Spark {version} is too old",

@@ -1,4 +1,4 @@
-"""Fetching on the executors: the way past the one machine of the driver.
+"""Fetching on the executors, where the one machine of the driver is too small.
 
     from connectors.executors import fetch_on_executors
 
@@ -40,7 +40,7 @@ __all__ = ["ExecutorFetching", "fetch_on_executors"]
 _log = logging.getLogger(__name__)
 
 _RESTARTS: Final = RetryPolicy(initial_seconds=1.0, cap_seconds=30.0, deadline_seconds=None)
-_GOOD_LIFE_SECONDS: Final = 60.0
+_HEALTHY_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.5
 _TAG_BYTES: Final = 8
 
@@ -56,7 +56,7 @@ def fetch_on_executors(
     """Fetch on the executors what a query with ``fetch=external`` reads; returns at once.
 
     Each fetcher takes a task slot for as long as it runs. A task or an executor that is lost is replaced, by Spark or
-    by another job; what its fetcher held comes again, and dedup strikes out what came twice.
+    by another job; what its fetcher held is redelivered, and dedup drops the duplicates.
 
     Args:
         spark: the session, of Spark Classic or Connect.
@@ -76,12 +76,7 @@ def fetch_on_executors(
 
 
 class ExecutorFetching:
-    """A job of fetchers; a context manager that stops it.
-
-    Args:
-        spark, options, fetchers, query: as for `fetch_on_executors`.
-        connector: what knows the fetchers.
-    """
+    """A job of fetchers, as `fetch_on_executors` starts it; a context manager that stops it."""
 
     def __init__(
         self,
@@ -113,7 +108,7 @@ class ExecutorFetching:
 
     @property
     def is_active(self) -> bool:
-        """Whether it goes on."""
+        """Whether it runs."""
         return self._thread.is_alive()
 
     @property
@@ -123,11 +118,11 @@ class ExecutorFetching:
 
     @property
     def jobs(self) -> int:
-        """How many jobs of Spark were started: more than one when Spark gave one up."""
+        """How many Spark jobs were started: more than one when Spark gave one up."""
         return self._jobs
 
     def start(self) -> None:
-        """Start it."""
+        """Start the job; `fetch_on_executors` does it."""
         self._thread.start()
         self._watch.start()
 
@@ -135,12 +130,12 @@ class ExecutorFetching:
         """End it: what the fetchers hold is published or handed back."""
         self._stopping.set()
         while self._thread.is_alive():
-            # Again and again: a job that is just being started is not known to Spark yet.
+            # Repeated, because Spark does not know a job yet that is just being started.
             self._interrupt()
             self._thread.join(_POLL_SECONDS)
 
     def await_end(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; whether it has.
+        """Wait for the end, and return whether it came.
 
         Raises:
             ConnectorError: the permanent error that ended it.
@@ -178,11 +173,7 @@ class ExecutorFetching:
             self._error = error
 
     def _run_jobs(self, plans: list[FetchPlan]) -> None:
-        """Run a job; another one when Spark gives it up, or when its fetchers saw no reader while the query lives.
-
-        Raises:
-            ConnectorError: an error that no retry can fix.
-        """
+        """Run a job, and another one when Spark gives it up or its fetchers saw no reader while the query runs."""
         tasks = plans[0].share_of // len(plans)
         job = self._job(tasks, [plan.to_json() for plan in plans])
         backoff = Backoff(_RESTARTS)
@@ -195,7 +186,7 @@ class ExecutorFetching:
                 if self._stopping.is_set() or _is_stopped(self._spark):
                     return
                 self._judge(error)
-                if time.monotonic() - began > _GOOD_LIFE_SECONDS:
+                if time.monotonic() - began > _HEALTHY_SECONDS:
                     backoff.reset()
                 self._stopping.wait(backoff.next_delay_seconds())
             else:
@@ -207,9 +198,9 @@ class ExecutorFetching:
                 self._stopping.wait(backoff.next_delay_seconds())
 
     def _job(self, tasks: int, plans: list[dict[str, Any]]) -> DataFrame:
-        """A job with so many tasks, each of which fetches for long.
+        """Return a job with so many tasks, each of which fetches for long.
 
-        By a plain function on rows, because that needs neither pandas nor an RDD, which Connect does not have.
+        By a plain function on rows: that needs neither pandas nor an RDD, which Connect does not have.
         """
         from pyspark.sql.functions import udf  # noqa: PLC0415 - has to be that of the session, Classic or Connect
 
@@ -250,7 +241,6 @@ def _is_classic(spark: SparkSession) -> bool:
 
 
 def _is_stopped(spark: SparkSession) -> bool:
-    """Whether a session has ended, so that no other job can run."""
     try:
         spark.range(1).schema  # noqa: B018 - asked of Spark
     except (PySparkException, OSError) as error:

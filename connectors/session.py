@@ -54,7 +54,6 @@ def secrets_pattern() -> str:
 
 
 def _hide_secrets(spark: SparkSession) -> None:
-    """Add the secret options to what Spark hides in plans, which it prints in errors, too."""
     ours = secrets_pattern()
     try:
         given = spark.conf.get(_REDACTED) or ""

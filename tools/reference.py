@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.core.options.declaration import OptionRow, option_rows
+from connectors.core.options.declaration import Option, declared_options
 from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
@@ -69,7 +69,7 @@ def _pubsub() -> str:
         f"| `{one.name}` | `{one.dataType.simpleString()}` | {_DATABRICKS_COLUMNS[one.name]} |"
         for one in DATABRICKS_SCHEMA
     ]
-    options = [text for row in option_rows(PubSubReadOptions) for text in _option(row)]
+    options = [text for row in _options(PubSubReadOptions) for text in _option(row)]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _SINK_COLUMNS]
     return "\n".join(
         [
@@ -105,7 +105,7 @@ def _pubsub() -> str:
             *sink,
             "",
             "## Options of the sink",
-            *(text for row in option_rows(PubSubWriteOptions) for text in _option(row)),
+            *(text for row in _options(PubSubWriteOptions) for text in _option(row)),
             "",
         ]
     )
@@ -141,7 +141,7 @@ def _kafka() -> str:
         for one in source_schema(headers=True)
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KAFKA_SINK_COLUMNS]
-    client = option_rows(KafkaClientOptions)
+    client = _options(KafkaClientOptions)
     shared = {row.name for row in client}
     return "\n".join(
         [
@@ -172,10 +172,10 @@ def _kafka() -> str:
             *(text for row in client for text in _option(row)),
             "",
             "## Options of the source",
-            *(text for row in option_rows(KafkaReadOptions) if row.name not in shared for text in _option(row)),
+            *(text for row in _options(KafkaReadOptions) if row.name not in shared for text in _option(row)),
             "",
             "## Options of the sink",
-            *(text for row in option_rows(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
+            *(text for row in _options(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
             "",
         ]
     )
@@ -206,7 +206,7 @@ def _kinesis() -> str:
         f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
-    client = option_rows(KinesisClientOptions)
+    client = _options(KinesisClientOptions)
     shared = {row.name for row in client}
     return "\n".join(
         [
@@ -236,18 +236,18 @@ def _kinesis() -> str:
             *(text for row in client for text in _option(row)),
             "",
             "## Options of the source",
-            *(text for row in option_rows(KinesisReadOptions) if row.name not in shared for text in _option(row)),
+            *(text for row in _options(KinesisReadOptions) if row.name not in shared for text in _option(row)),
             "",
             "## Options of the sink",
-            *(text for row in option_rows(KinesisWriteOptions) if row.name not in shared for text in _option(row)),
+            *(text for row in _options(KinesisWriteOptions) if row.name not in shared for text in _option(row)),
             "",
         ]
     )
 
 
 def _protobuf() -> str:
-    options = [text for row in option_rows(ProtobufOptions) for text in _option(row)]
-    registry = [text for row in option_rows(RegistryOptions) for text in _option(row)]
+    options = [text for row in _options(ProtobufOptions) for text in _option(row)]
+    registry = [text for row in _options(RegistryOptions) for text in _option(row)]
     return "\n".join(
         [
             "# `from_protobuf` and `to_protobuf`",
@@ -281,9 +281,14 @@ def _protobuf() -> str:
     )
 
 
-def _option(row: OptionRow) -> list[str]:
-    also = f" Also: `{row.aliases}`." if row.aliases else ""
-    return ["", f"### `{row.name}`", "", f"Default: {row.default}. Legal: {row.legal}.{also}", "", row.doc]
+def _options(cls: type) -> list[Option]:
+    return list(declared_options(cls).values())
+
+
+def _option(row: Option) -> list[str]:
+    also = f" Also: `{', '.join(row.aliases)}`." if row.aliases else ""
+    default = "(required)" if row.required else row.default or "(none)"
+    return ["", f"### `{row.name}`", "", f"Default: {default}. Legal: {row.legal}.{also}", "", row.doc]
 
 
 def main() -> None:

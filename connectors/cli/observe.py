@@ -68,7 +68,7 @@ def watch(
 
 
 def _is_awaited(error: ConnectorError) -> bool:
-    """Whether the observer may be there later: its driver is about to start, or starts again."""
+    """Return whether the observer may be there later: its driver starts, or restarts."""
     return error.code == "OBSERVE_FILE_MISSING" or isinstance(error, ServiceUnavailableError)
 
 
@@ -95,11 +95,11 @@ def report(
 
 
 def _fetch(url: str) -> str:
-    """The metrics of an observer.
+    """Return the metrics of an observer.
 
     Raises:
-        OptionError: the URL is none, or has a log-in.
-        ServiceUnavailableError: nothing answers, or with something else.
+        OptionError: the URL is malformed, or has a password.
+        ServiceUnavailableError: nothing answers, or something else does.
     """
     if "@" in url:
         # Not shown: it may be a password.
@@ -120,7 +120,6 @@ def _fetch(url: str) -> str:
 
 
 def _screen(views: list[QueryView], note: str = "") -> Group:
-    """For each query a line, its recent past, and a line for each source."""
     parts: list[RenderableType] = [Text(time.strftime("%H:%M:%S"), style="dim")]
     for view in views:
         parts.append(_head(view))
@@ -148,7 +147,6 @@ def _head(view: QueryView) -> Text:
 
 
 def _past(view: QueryView) -> list[Text]:
-    """The rate and the lag over time, and what becomes of the lag."""
     history = view.history
     if not history.seconds:
         return []
@@ -197,12 +195,12 @@ def _duration(seconds: float) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A name as a part of one line: a line feed in it would look like a line of ours."""
+    """Return a name without line feeds, which would look like lines of ours."""
     return text.replace("\n", " ")
 
 
 def _table(sources: Sequence[SourceView]) -> Table:
-    """The sources, without the columns of which none has a figure."""
+    """Return the sources, without columns that have no value."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("  source", no_wrap=True)
     figures: dict[str, list[str | None]] = {
@@ -224,7 +222,6 @@ def _table(sources: Sequence[SourceView]) -> Table:
 
 
 def _furthest(source: SourceView) -> str | None:
-    """The partition that is behind most; a column only of sources with several."""
     if source.partitions <= 1 or source.records is None:
         return None
     return "none" if source.furthest is None else _one_line(f"{source.furthest[0]} by {source.furthest[1]:,}")

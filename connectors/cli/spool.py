@@ -177,7 +177,7 @@ def wipe_command(
 
 
 def _stake(root: str) -> str:
-    """What is lost with a spool, as far as it can be read."""
+    """Return what is lost with a spool, as far as it can be read."""
     try:
         found: SpoolStats = _admin("stats").stats(root)
     except ConnectorError as error:
@@ -208,12 +208,10 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
 
 
 def _admin(module: str) -> ModuleType:
-    """Import a module of `connectors.spool.admin`."""
     return import_module(f"connectors.spool.admin.{module}")
 
 
 def _confirm(question: str, *, yes: bool) -> None:
-    """Ask on the terminal; no answer is a no."""
     if not yes:
         typer.confirm(printable(f"{question} Go on?"), abort=True, err=True)
 

@@ -35,9 +35,9 @@ _ATOMS: Final[dict[str, pa.DataType]] = {
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects of a reader with this schema.
+    """Return the Arrow schema that Spark expects of a reader; needs no session.
 
-    Needs no Spark session. Spark's TIMESTAMP is ``timestamp[us, tz=UTC]``, whatever the session's time zone.
+    Spark's TIMESTAMP is ``timestamp[us, tz=UTC]``, whatever the session's time zone.
 
     Raises:
         TypeError: a field has a type that no connector uses.
@@ -71,13 +71,12 @@ def _arrow_type(spark_type: DataType) -> pa.DataType:
 def cut_batches(
     batches: Iterable[pa.RecordBatch], max_rows: int | None = None, max_bytes: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Cut batches so that none is larger than it may be; rows keep their order and nothing is copied.
+    """Yield batches in order and without copies, none larger than the limits; drop empty ones.
 
     Args:
-        batches: record batches; empty ones are left out.
+        batches: record batches.
         max_rows: the most rows a batch may have; None for any.
-        max_bytes: the most bytes its columns may take, as ``RecordBatch.nbytes`` counts them; None for any. A row
-            that alone is larger passes alone.
+        max_bytes: the most bytes, as ``RecordBatch.nbytes`` counts them; None for any. A larger row passes alone.
 
     Raises:
         ValueError: a limit is less than 1.
@@ -97,7 +96,7 @@ def cut_batches(
 
 
 def _rows_within(batch: pa.RecordBatch, start: int, rows: int, max_bytes: int) -> int:
-    """The most rows from ``start`` on, at least 1 and at most ``rows``, that stay within ``max_bytes``."""
+    """Return the most rows from ``start`` on, at least 1, that stay within ``max_bytes``."""
     if batch.slice(start, rows).nbytes <= max_bytes:
         return rows
     fits, too_many = 1, rows
@@ -111,9 +110,9 @@ def _rows_within(batch: pa.RecordBatch, start: int, rows: int, max_bytes: int) -
 
 
 def not_utf8(texts: pa.Array) -> list[int]:
-    """The rows of a column of strings whose bytes are not UTF-8; ``CAST(binary AS STRING)`` of Spark makes such.
+    """Return the rows of a column whose bytes are not UTF-8, as ``CAST(binary AS STRING)`` of Spark makes them.
 
-    Neither Arrow's casts nor Spark look at that; Python and protobuf then refuse the text, without naming a row.
+    Arrow and Spark do not check that; Python and protobuf then refuse the text, without naming a row.
     """
     try:
         texts.validate(full=True)

@@ -60,6 +60,8 @@ class ConnectorSource(DataSource, ABC):
     """The data source of a format: checks the schema and the save mode, and leaves the rest to the connector."""
 
     connector: ClassVar[Connector]
+    stream_reader: ClassVar[type[StreamReader[Any, Any]]]
+    batch_reader: ClassVar[type[BatchReader]]
 
     @classmethod
     def name(cls) -> str:
@@ -73,12 +75,12 @@ class ConnectorSource(DataSource, ABC):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader of a stream."""
         self._check_schema(schema)
-        return self.stream_reader()
+        return self.stream_reader(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch."""
         self._check_schema(schema)
-        return self.batch_reader()
+        return self.batch_reader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's interface
         """Return the writer of a batch.
@@ -107,14 +109,6 @@ class ConnectorSource(DataSource, ABC):
     @abstractmethod
     def row_schema(self) -> StructType:
         """Return the schema that the options choose."""
-
-    @abstractmethod
-    def stream_reader(self) -> DataSourceStreamReader:
-        """Build the reader of a stream."""
-
-    @abstractmethod
-    def batch_reader(self) -> DataSourceReader:
-        """Build the reader of a batch."""
 
     @abstractmethod
     def batch_writer(self, schema: StructType) -> BatchWriter:
@@ -190,7 +184,7 @@ class StreamReader(_TaskReader, DataSourceStreamReader, SupportsTriggerAvailable
 
     @abstractmethod
     def open_stream(self) -> Stream:
-        """Connect, in the source process."""
+        """Build the stream of this process, which connects it."""
 
     @abstractmethod
     def max_rows(self) -> int | None:

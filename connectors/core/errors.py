@@ -4,10 +4,10 @@
     ├── OptionError                   an option is unknown, missing or has an illegal value
     ├── CredentialsError              credentials cannot be read, or are refused
     ├── AccessDeniedError             the service says that a role is missing
-    ├── SourceGoneError               a subscription, topic, stream or shard is not there any more
+    ├── SourceGoneError               a subscription, topic, stream or shard no longer exists
     ├── ServiceUnavailableError       the service cannot be reached now (transient)
     ├── OffsetError                   an offset of the checkpoint does not fit the source
-    ├── DataLossError                 rows the query needs are not there any more
+    ├── DataLossError                 rows the query needs no longer exist
     └── SpoolError                    the spool cannot be used as it is
         ├── SpoolInUseError           another query holds it (transient: that query may end)
         ├── SpoolFencedError          another writer took it over; this one must stop
@@ -45,13 +45,13 @@ __all__ = [
 class ConnectorError(Exception):
     """The base of all errors of this pack.
 
-    Args:
-        code: stable name in capitals, for example ``PUBSUB_SUBSCRIPTION_NOT_FOUND``; documented, never reused.
-        what: one sentence that says what is wrong.
-        where: the thing it is wrong with (an option, a subscription, a file); may be empty.
-        action: what the user can do about it, as an instruction.
-
     The text of the error is ``[CODE] what (where). action``.
+
+    Args:
+        code: stable name in capitals, documented and never reused.
+        what: one sentence that says what is wrong.
+        where: an option, a subscription, a file; may be empty.
+        action: what the user can do, as an instruction.
     """
 
     transient: ClassVar[bool] = False
@@ -70,7 +70,7 @@ class ConnectorError(Exception):
         return type(self), (self.code, self.what, self.where, self.action)
 
     def to_json(self) -> dict[str, str]:
-        """The error as a JSON object, for a pipe between processes; `error_from_json` reads it."""
+        """Return the error as a JSON object, which `error_from_json` reads."""
         kind = type(self).__name__
         return {"kind": kind, "code": self.code, "what": self.what, "where": self.where, "action": self.action}
 
@@ -84,11 +84,11 @@ class CredentialsError(ConnectorError):
 
 
 class AccessDeniedError(ConnectorError):
-    """Raised when the service refuses a call for want of a role; names the role and the resource."""
+    """Raised when the service refuses a call; names the missing role and the resource."""
 
 
 class SourceGoneError(ConnectorError):
-    """Raised when a subscription, topic, stream or shard was deleted, detached or made anew."""
+    """Raised when a subscription, topic, stream or shard was deleted, detached or recreated."""
 
 
 class ServiceUnavailableError(ConnectorError):
@@ -102,7 +102,7 @@ class OffsetError(ConnectorError):
 
 
 class DataLossError(ConnectorError):
-    """Raised when rows that the query needs are not there any more, and ``failOnDataLoss`` is true."""
+    """Raised when rows that the query needs no longer exist, and ``failOnDataLoss`` is true."""
 
 
 class SpoolError(ConnectorError):
@@ -116,7 +116,7 @@ class SpoolInUseError(SpoolError):
 
 
 class SpoolFencedError(SpoolError):
-    """Raised in a writer that another writer has replaced; it serves and deletes nothing more."""
+    """Raised in a writer that another writer has fenced; it serves and deletes nothing more."""
 
 
 class SpoolDamagedError(SpoolError):
@@ -133,28 +133,14 @@ class SpoolVersionError(SpoolError):
     """Raised when a file was written by a version of this pack that this one cannot read."""
 
 
-_KINDS: dict[str, type[ConnectorError]] = {
+_KINDS = {
     kind.__name__: kind
-    for kind in (
-        ConnectorError,
-        OptionError,
-        CredentialsError,
-        AccessDeniedError,
-        SourceGoneError,
-        ServiceUnavailableError,
-        OffsetError,
-        DataLossError,
-        SpoolError,
-        SpoolInUseError,
-        SpoolFencedError,
-        SpoolDamagedError,
-        SpoolFullError,
-        SpoolVersionError,
-    )
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, ConnectorError)
 }
 
 
 def error_from_json(value: dict[str, str]) -> ConnectorError:
-    """The error that `ConnectorError.to_json` wrote; an unknown kind becomes a plain `ConnectorError`."""
+    """Return the error that `ConnectorError.to_json` wrote; of an unknown kind, a plain `ConnectorError`."""
     kind = _KINDS.get(value.get("kind", ""), ConnectorError)
     return kind(value.get("code", "UNKNOWN"), value.get("what", ""), value.get("where", ""), value.get("action", ""))

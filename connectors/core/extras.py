@@ -72,10 +72,10 @@ def _origin() -> tuple[bool, str]:
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
-    """The error for packages that are not installed.
+    """Return the error for modules that are not installed.
 
     Args:
-        missing: their modules.
+        missing: their names.
         where: what needs them.
         extra: the extra that brings them.
     """
@@ -84,14 +84,14 @@ def packages_missing(missing: Iterable[str], where: str, extra: str) -> Connecto
 
 @contextlib.contextmanager
 def extra_imports(extra: str, where: str) -> Iterator[None]:
-    """Imports that need an extra.
+    """Return a context for imports that need an extra.
 
     Args:
         extra: its name.
         where: what needs it.
 
     Raises:
-        ModuleNotFoundError: what is imported is not installed; with the text of `packages_missing`.
+        ModuleNotFoundError: a module is not installed; with the text of `packages_missing`.
     """
     try:
         yield
@@ -102,7 +102,7 @@ def extra_imports(extra: str, where: str) -> Iterator[None]:
 
 
 def not_installed(names: Iterable[str]) -> list[str]:
-    """Those of these modules that are not installed; none is imported."""
+    """Return those of these modules that are not installed; none is imported."""
     return [name for name in names if not _installed(name)]
 
 
@@ -127,12 +127,7 @@ def ptars_obstacle() -> str:
 
 @cache
 def warn_not_fast(what: str, why: str) -> None:
-    """Log once in a process that a slower way is taken.
-
-    Args:
-        what: what is done the slower way.
-        why: `ptars_obstacle`.
-    """
+    """Log once in a process that something is done the slower way, and why."""
     _log.warning(
         "[FAST_DECODER_NOT_USED] %s by protobuf, which is several times slower and gives the same: %s. %s",
         what,

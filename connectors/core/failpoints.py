@@ -1,7 +1,7 @@
 """Named points at which a test can end or stall a process.
 
 Every durable step has one just before and one just after it. Without the environment variable
-``CONNECTORS_FAILPOINTS`` a failpoint costs one look at an empty dictionary.
+``CONNECTORS_FAILPOINTS`` a failpoint only tests whether a dictionary is empty.
 
 The variable holds ``name=action`` pairs, separated by commas. The actions:
 
@@ -12,8 +12,8 @@ The variable holds ``name=action`` pairs, separated by commas. The actions:
 * ``raise_once:FILE:ERRNO:N``: raise `OSError` with that number, at the N-th pass of the first process that gets there;
 * ``raise:ERRNO`` or ``raise:ERRNO:N``: raise `OSError` with that number, at the N-th pass or at each.
 
-A name may begin with the role of a process and a slash, as in ``fetcher/store.before_link=kill``: then only processes
-whose environment variable ``CONNECTORS_ROLE`` says that role act on it. The reader process has the role ``reader``.
+A name may begin with a role and a slash, as in ``fetcher/store.before_link=kill``: then only processes whose variable
+``CONNECTORS_ROLE`` names that role act on it. The reader process has the role ``reader``.
 """
 
 from __future__ import annotations
@@ -30,82 +30,59 @@ _VARIABLE = "CONNECTORS_FAILPOINTS"
 ROLE_VARIABLE = "CONNECTORS_ROLE"
 
 
-def _kill(argument: str) -> Callable[[], None]:
-    passes = int(argument or 1)
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
+
+def _raise(number: str) -> Callable[[], None]:
     def act() -> None:
-        nonlocal passes
-        passes -= 1
-        if passes == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        raise OSError(int(number), os.strerror(int(number)))
 
     return act
 
 
-def _once(path: str, passes: int, act: Callable[[], None]) -> Callable[[], None]:
-    """Act at the N-th pass, if no other process has."""
-    left = passes
+def _at(passes: int, act: Callable[[], None], once: str = "") -> Callable[[], None]:
+    """Act at the N-th pass, or at each for 0; with a file only in the process that creates it."""
+    passed = 0
 
-    def act_once() -> None:
-        nonlocal left
-        left -= 1
-        if left == 0:
+    def act_at() -> None:
+        nonlocal passed
+        passed += 1
+        if passes and passed != passes:
+            return
+        if once:
             try:
-                Path(path).touch(exist_ok=False)
+                Path(once).touch(exist_ok=False)
             except FileExistsError:
                 return
-            act()
+        act()
 
-    return act_once
-
-
-def _kill_once(argument: str) -> Callable[[], None]:
-    path, _, passes = argument.partition(":")
-    return _once(path, int(passes or 1), lambda: os.kill(os.getpid(), signal.SIGKILL))
+    return act_at
 
 
-def _raise_once(argument: str) -> Callable[[], None]:
-    path, number, passes = argument.split(":")
-    return _once(path, int(passes), _raise(number))
+def _pause(file: str) -> None:
+    Path(file).touch()
+    while Path(file).exists():
+        time.sleep(0.005)
 
 
-def _pause(argument: str) -> Callable[[], None]:
-    flag = Path(argument)
-
-    def act() -> None:
-        flag.touch()
-        while flag.exists():
-            time.sleep(0.005)
-
-    return act
-
-
-def _sleep(argument: str) -> Callable[[], None]:
-    seconds = float(argument)
-    return lambda: time.sleep(seconds)
-
-
-def _raise(argument: str) -> Callable[[], None]:
-    number, _, at = argument.partition(":")
-    errno, only, passes = int(number), int(at or 0), 0
-
-    def act() -> None:
-        nonlocal passes
-        passes += 1
-        if not only or passes == only:
-            raise OSError(errno, os.strerror(errno))
-
-    return act
-
-
-_ACTIONS: dict[str, Callable[[str], Callable[[], None]]] = {
-    "kill": _kill,
-    "kill_once": _kill_once,
-    "pause": _pause,
-    "sleep": _sleep,
-    "raise": _raise,
-    "raise_once": _raise_once,
-}
+def _action(kind: str, argument: str) -> Callable[[], None]:
+    first, _, rest = argument.partition(":")
+    match kind:
+        case "kill":
+            return _at(int(argument or 1), _kill)
+        case "kill_once":
+            return _at(int(rest or 1), _kill, first)
+        case "raise":
+            return _at(int(rest or 0), _raise(first))
+        case "raise_once":
+            number, _, passes = rest.partition(":")
+            return _at(int(passes), _raise(number), first)
+        case "pause":
+            return lambda: _pause(argument)
+        case "sleep":
+            return lambda: time.sleep(float(argument))
+    raise ValueError(f"there is no failpoint action {kind!r}")
 
 
 def _parse(text: str) -> dict[str, Callable[[], None]]:
@@ -116,7 +93,7 @@ def _parse(text: str) -> dict[str, Callable[[], None]]:
         role, _, name = place.rpartition("/")
         kind, _, argument = action.partition(":")
         if role in {"", own}:
-            points[name] = _ACTIONS[kind](argument)
+            points[name] = _action(kind, argument)
     return points
 
 

@@ -28,16 +28,16 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector; nothing of it is imported before it is asked for.
+    """A connector; none of its modules is imported before it is asked for.
 
     Attributes:
-        package: its package below ``connectors``, which is also the name of its extra.
-        needs: the modules that this extra brings and that it cannot do without.
-        source: its data source, as ``MODULE:CLASS`` below its package; so are the others.
-        options: where its options are declared, by what has them: ``the source`` and ``the sink``.
-        lag: its function ``source_lag(start, end, latest)``, for `connectors.observe`; empty where it has none.
-        deletion: its function ``delete_subscription(name, options)``; empty where it has none.
-        external_fetch: its function ``external_plans``, for fetchers outside of a query; empty where it has none.
+        package: its package below ``connectors``, and the name of its extra.
+        needs: the modules that this extra brings.
+        source: its data source, as ``MODULE:NAME`` below its package, as all parts.
+        options: the declarations of its options, by owner: ``the source`` and ``the sink``.
+        lag: its function ``source_lag(start, end, latest)``; empty without one.
+        deletion: its function ``delete_subscription(name, options)``; empty without one.
+        external_fetch: its function ``external_plans``; empty without one.
     """
 
     package: str

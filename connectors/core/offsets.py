@@ -29,7 +29,7 @@ SENTINEL: Mapping[str, Any] = {"initial": True, "v": VERSION}
 
 
 def ordered(offset: Mapping[str, Any]) -> Offset:
-    """The same offset with the keys of every level in sorted order."""
+    """Return the offset with the keys of every level sorted."""
     return {
         key: ordered(value) if isinstance(value, Mapping) else value
         for key, value in sorted(offset.items(), key=lambda item: item[0])
@@ -37,20 +37,20 @@ def ordered(offset: Mapping[str, Any]) -> Offset:
 
 
 def dump_offset(offset: Mapping[str, Any]) -> str:
-    """The JSON text of an offset: sorted keys at every level, so equal offsets give equal text."""
+    """Return the JSON text of an offset; equal offsets give equal text."""
     return json.dumps(ordered(offset))
 
 
 def is_sentinel(offset: Mapping[str, Any]) -> bool:
-    """Whether an offset is the constant that `initialOffset()` returns."""
+    """Return whether an offset is the constant that `initialOffset()` returns."""
     return dict(offset) == SENTINEL
 
 
 def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offset:
-    """Check the version of an offset that came from Spark, and return it with sorted keys.
+    """Check the version of an offset from Spark, and return it with sorted keys.
 
     Args:
-        offset: what Spark passed to a reader, as an object or as JSON text.
+        offset: an object or JSON text.
         connector: name of the connector, for the error.
 
     Raises:

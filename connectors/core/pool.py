@@ -1,7 +1,4 @@
-"""Clients that a worker keeps from task to task: a new connection costs more than a small task.
-
-What a process makes once and shares, such as codecs, schemas and clients.
-"""
+"""A pool of clients, which tasks take turns with, and a cache of what a process makes once and shares."""
 
 from __future__ import annotations
 
@@ -11,97 +8,99 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Cache", "Kept"]
+__all__ = ["Cache", "Pool"]
 
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-_MOST: Final = 4
+_MAX_IDLE: Final = 4
 _IDLE_SECONDS: Final = 30.0
 
 
-class Kept(Generic[K, T]):
-    """Clients by what they were made from: several queries of a session take turns in a worker.
+class Pool(Generic[K, T]):
+    """Idle clients by their settings: a new connection costs more than a small task.
 
-    Of too many the one used longest ago is closed, and one that nobody wanted for a while.
+    Of too many, the least recently used is closed, and so is one that nobody acquires for a while.
 
     Args:
-        close: closes one; called from a thread of its own too.
-        most: how many are kept.
-        idle_seconds: how long one is kept that nobody wants.
+        close: closes a client; called from a thread of its own too.
+        max_idle: how many clients stay open.
+        idle_seconds: how long a client stays open.
     """
 
-    def __init__(self, close: Callable[[T], None], most: int = _MOST, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(
+        self, close: Callable[[T], None], max_idle: int = _MAX_IDLE, idle_seconds: float = _IDLE_SECONDS
+    ) -> None:
         self._close = close
-        self._most = most
+        self._max_idle = max_idle
         self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
-        self._kept: dict[K, tuple[T, float]] = {}
-        """The client and since when it is idle; the one used last stands last."""
+        self._idle: dict[K, tuple[T, float]] = {}
+        """The client and since when it is idle; the most recently used stands last."""
         self._reaper: threading.Thread | None = None
 
-    def take(self, key: K) -> T | None:
-        """The client of this key, which is the caller's now; None if there is none."""
+    def acquire(self, key: K) -> T | None:
+        """Return the client of this key, which is the caller's from now on; None if there is none."""
         with self._lock:
-            found = self._kept.pop(key, None)
-        return None if found is None else found[0]
+            client, _ = self._idle.pop(key, (None, 0.0))
+        return client
 
-    def give(self, key: K, client: T) -> None:
-        """Keep a client for the next task."""
+    def release(self, key: K, client: T) -> None:
+        """Put a client into the pool, for the next task."""
         with self._lock:
-            surplus = [self._kept.pop(key)] if key in self._kept else []
-            self._kept[key] = client, time.monotonic()
-            surplus += [self._kept.pop(oldest) for oldest in [*self._kept][: -self._most]]
+            surplus = [self._idle.pop(key)] if key in self._idle else []
+            self._idle[key] = client, time.monotonic()
+            surplus += [self._idle.pop(oldest) for oldest in [*self._idle][: -self._max_idle]]
             if self._reaper is None:
                 self._reaper = threading.Thread(target=self._reap, name="idle-clients", daemon=True)
                 self._reaper.start()
-        for each, _ in surplus:
-            self._close(each)
+        for extra, _ in surplus:
+            self._close(extra)
+
+    def close(self) -> None:
+        """Close all clients."""
+        with self._lock:
+            clients = [client for client, _ in self._idle.values()]
+            self._idle.clear()
+        for client in clients:
+            self._close(client)
 
     def _reap(self) -> None:
-        """Close clients that nobody wants; ends with the last one."""
+        """Close clients that are idle for too long; ends with the last one."""
         while True:
             time.sleep(self._idle_seconds / 4)
             until = time.monotonic() - self._idle_seconds
             with self._lock:
-                idle = [self._kept.pop(key)[0] for key, (_, since) in [*self._kept.items()] if since <= until]
-                if last := not self._kept:
+                expired = [self._idle.pop(key)[0] for key, (_, since) in [*self._idle.items()] if since <= until]
+                if last := not self._idle:
                     self._reaper = None
-            for client in idle:
+            for client in expired:
                 self._close(client)
             if last:
                 return
 
-    def close(self) -> None:
-        """Close all."""
-        with self._lock:
-            kept = [client for client, _ in self._kept.values()]
-            self._kept.clear()
-        for client in kept:
-            self._close(client)
-
 
 class Cache:
-    """Things made once a process, the ones least lately used dropped."""
+    """Values that a process makes once; the least recently used are dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._made: OrderedDict[object, object] = OrderedDict()
+        self._values: OrderedDict[object, object] = OrderedDict()
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._values)
 
     def get(self, key: object, make: Callable[[], T]) -> T:
-        """What is made once for this key."""
+        """Return the value of this key, made at the first call."""
         with self._lock:
             # As few look-ups as can be: to hash the type of a wide struct takes longer than to encode a row of it.
-            found = self._made.get(key, self)
-            if found is not self:
-                self._made.move_to_end(key)
-                return found  # type: ignore[return-value]  # what was made under this key
-            made = self._made[key] = make()
-            while len(self._made) > self._limit:
-                self._made.popitem(last=False)
+            value = self._values.get(key, self)
+            if value is not self:
+                self._values.move_to_end(key)
+                return value  # type: ignore[return-value]  # made under this key
+            made = self._values[key] = make()
+            while len(self._values) > self._limit:
+                self._values.popitem(last=False)
             return made

@@ -1,4 +1,4 @@
-"""The one retry policy: exponential backoff with full jitter, a cap and a deadline; retries that go on are logged.
+"""The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
 
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
 see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015. Clock, sleep and randomness are arguments, so
@@ -8,6 +8,7 @@ that tests need no waiting.
 from __future__ import annotations
 
 import logging
+import os
 import random
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError
 
-__all__ = ["Backoff", "RetryPolicy", "is_transient", "retry"]
+__all__ = ["Backoff", "ParentWatch", "RetryPolicy", "is_transient", "retry"]
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ class RetryPolicy:
         initial_seconds: the ceiling of the first delay.
         multiplier: what the ceiling grows by with each failure.
         cap_seconds: the largest ceiling.
-        deadline_seconds: no new attempt begins later than this after the first; None means for ever.
+        deadline_seconds: no attempt begins later than this after the first; None for no deadline.
     """
 
     initial_seconds: float = 0.1
@@ -57,17 +58,17 @@ class RetryPolicy:
             raise ValueError(f"multiplier {self.multiplier} is less than 1")
 
     def ceiling_seconds(self, failures: int) -> float:
-        """The largest delay after so many failures in a row, counted from 1."""
+        """Return the largest delay after so many failures in a row, counted from 1."""
         exponent = min(failures - 1, _LARGEST_EXPONENT)
         return float(min(self.cap_seconds, self.initial_seconds * self.multiplier**exponent))
 
 
 class Backoff:
-    """Counts failures in a row and gives the delay before the next attempt; for loops that never end.
+    """Counts failures in a row and computes delays, for loops that never end.
 
     Args:
-        policy: the policy; its deadline is not looked at.
-        uniform: gives a number in [0, 1).
+        policy: its deadline is ignored.
+        uniform: returns a number in [0, 1).
         clock: monotonic time in seconds.
     """
 
@@ -87,7 +88,7 @@ class Backoff:
         """Count one more failure and return the time to wait before the next attempt.
 
         Args:
-            error: what failed; logged when failures have gone on for some seconds, and every half minute from then on.
+            error: logged when failures have lasted some seconds, and every half minute from then on.
         """
         self.failures += 1
         delay = self._uniform() * self._policy.ceiling_seconds(self.failures)
@@ -105,12 +106,23 @@ class Backoff:
         return delay
 
     def reset(self) -> None:
-        """An attempt succeeded: the next failure counts as the first."""
+        """Begin the count of failures again, after a success."""
         self.failures = 0
 
 
+class ParentWatch:
+    """Tells whether the process that started this one has ended, for loops that must not outlive a killed driver."""
+
+    def __init__(self) -> None:
+        self._parent = os.getppid()
+
+    def is_gone(self) -> bool:
+        """Return whether it has ended; the kernel then gives this process another parent."""
+        return os.getppid() != self._parent
+
+
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again later can help without a change by the user."""
+    """Return whether trying again later can help without a change by the user."""
     return isinstance(error, ConnectorError) and error.transient
 
 
@@ -123,18 +135,15 @@ def retry(
     sleep: Callable[[float], object] = time.sleep,
     uniform: Callable[[], float] = random.random,
 ) -> T:
-    """Call ``attempt`` until it succeeds, fails for good, or the deadline of the policy is passed.
-
-    Retries that go on for some seconds are logged.
+    """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed. Long retries are logged.
 
     Args:
         attempt: what to try.
         policy: how often and how long.
         retryable: whether an error may be tried again.
         clock: monotonic time in seconds.
-        sleep: waits for a number of seconds; if it returns True, nothing more is tried. So the ``wait`` of a
-            `threading.Event` ends the retries when the event is set.
-        uniform: gives a number in [0, 1).
+        sleep: waits for seconds; if it returns True, as the ``wait`` of a set `threading.Event`, retries end.
+        uniform: returns a number in [0, 1).
 
     Raises:
         Exception: the last error of ``attempt``, as it was raised.

@@ -35,25 +35,25 @@ _LARGEST_BYTES: Final = 32 << 20
 
 
 def fast_path_is_off() -> bool:
-    """Return whether this process takes the plain paths only: no native code is handed addresses, no setting of it."""
+    """Return whether this process takes the plain paths only: no native code gets addresses or settings."""
     return os.environ.get(NO_FAST_PATH, "") not in {"", "0"}
 
 
 @cache
 def settle_worker() -> None:
-    """Keep what is loaded now out of later garbage collections; the second call in a process does nothing.
+    """Exclude what is loaded now from later garbage collections; the second call in a process does nothing.
 
-    What is garbage already is collected first, so that none is kept. See `gc.freeze`.
+    Garbage is collected first, so that none stays. See `gc.freeze`.
     """
     gc.collect()
     gc.freeze()
 
 
 class SentToTasks:
-    """What Spark sends to each task of a source, as a pickle, before the partition that the task reads.
+    """A reader that Spark sends to each task as a pickle, before the partition that the task reads.
 
-    When it is loaded, the partition is on its way: without a pause of 40 ms, see `_acknowledge_at_once`. That is the
-    only code of a source that runs before it has its partition.
+    Unpickling it is the only code of a source that runs before the partition arrives; so it removes a pause of 40 ms,
+    see `_acknowledge_at_once`.
     """
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ class SentToTasks:
 
 
 def settle_sink() -> None:
-    """What a task of a sink does before it takes its first row: what `settle_worker` does, and rows come quicker."""
+    """Prepare the worker of a sink, before its first row: as `settle_worker`, and rows arrive sooner."""
     _acknowledge_at_once()
     settle_worker()
     _keep_memory()
@@ -70,11 +70,11 @@ def settle_sink() -> None:
 
 @cache
 def _keep_memory() -> None:
-    """Keep up to 128 MiB of freed memory for what is allocated next; the second call in a process does nothing.
+    """Keep up to 128 MiB of freed memory for later allocations; the second call in a process does nothing.
 
-    Each Arrow batch that comes from Spark is some megabytes, which the C library otherwise gives back to the system,
-    and gets again page by page, each filled with zeros. Measured for a sink of rows of 1 KB: half of what the kernel
-    does for the worker. Does nothing where the C library has no such setting. See mallopt(3).
+    Each Arrow batch from Spark is some megabytes, which the C library otherwise returns to the system and gets again
+    page by page, filled with zeros. Measured for a sink of rows of 1 KB: half of what the kernel does for the
+    worker. Does nothing where the C library has no such setting. See mallopt(3).
     """
     if fast_path_is_off():
         return
@@ -90,9 +90,9 @@ def _keep_memory() -> None:
 def _acknowledge_at_once() -> None:
     """Let the JVM send the rows of a task, or its partition, without a pause.
 
-    It sends the function or the schema, then waits with what is small until that is acknowledged (Nagle's algorithm),
-    which the kernel puts off for 40 ms while nothing is sent back. Does nothing where there is no TCP_QUICKACK, or no
-    TCP: see spark.python.unix.domain.socket.enabled. It only saves time, and no error of it fails a task.
+    It sends the function or the schema, then holds small data back until that is acknowledged (Nagle's algorithm),
+    which the kernel delays by 40 ms while nothing is sent back. Does nothing without TCP_QUICKACK or without TCP (see
+    spark.python.unix.domain.socket.enabled). It only saves time, so no error of it fails a task.
     """
     if fast_path_is_off():
         return
@@ -105,10 +105,9 @@ def _acknowledge_at_once() -> None:
 
 @cache
 def _connections() -> tuple[int, ...]:
-    """The descriptors of TCP of this process before it opens some of its own; that to the JVM is among them.
+    """Return the TCP descriptors of this process before it opens its own; the one to the JVM is among them.
 
-    All of them, although some are the same connection: Spark closes all but one after each task. What has such a number
-    by then is no TCP, or is no worse for it.
+    All of them, although some are the same connection: Spark closes all but one after each task.
     """
     try:
         return tuple(each for each in [int(path.name) for path in Path("/proc/self/fd").iterdir()] if _set_ack(each))
@@ -117,10 +116,9 @@ def _connections() -> tuple[int, ...]:
 
 
 def _set_ack(descriptor: int) -> bool:
-    """Have the kernel acknowledge at once what comes there; False if it is no connection of TCP.
+    """Have the kernel acknowledge at once on this descriptor; False if it is no TCP connection.
 
-    Not by a `socket.socket`, which would turn the connection of the JVM itself into one that does not wait for its data
-    where the process has a ``socket.setdefaulttimeout``.
+    Not by a `socket.socket`: with a ``socket.setdefaulttimeout`` it would make the JVM's connection non-blocking.
     """
     if _ACK_AT_ONCE is None:
         return False
@@ -132,5 +130,4 @@ def _set_ack(descriptor: int) -> bool:
 
 @cache
 def _own_process() -> ctypes.CDLL:
-    """The functions that this process has."""
     return ctypes.CDLL(None)

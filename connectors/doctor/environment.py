@@ -34,11 +34,7 @@ _OLDEST_JAVA: Final = 17
 
 
 def check_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Look at this machine as the driver of a query would find it.
-
-    Args:
-        environ: the environment of the driver.
-    """
+    """Check this machine as the driver of a query would see it."""
     yield _driver()
     yield from check_workers(environ)
     yield from check_spark(environ)
@@ -58,7 +54,7 @@ def _driver() -> Finding:
 
 
 def check_spark(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Which Spark this Python starts, and the settings of it that files and the shell give."""
+    """Check which Spark this Python starts, and its settings in files and the shell."""
     yield from _spark_home(environ)
     yield from _spark_settings(environ)
 
@@ -105,7 +101,7 @@ def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _version_in(home: Path) -> str:
-    """The version of a Spark distribution or of an installed pyspark; empty if there is none."""
+    """Return the version of a Spark distribution or an installed pyspark; empty if there is none."""
     for file, pattern in (
         ("version.py", r'__version__[^=]*=\s*"([^"]+)"'),
         ("python/pyspark/version.py", r'__version__[^=]*=\s*"([^"]+)"'),
@@ -121,11 +117,7 @@ def _version_in(home: Path) -> str:
 
 
 def spark_settings(environ: Mapping[str, str]) -> dict[str, str]:
-    """What ``spark-defaults.conf`` and the arguments of the shell say; a session's own settings are not seen here.
-
-    Args:
-        environ: the environment of the driver.
-    """
+    """Return the settings of ``spark-defaults.conf`` and of the shell's arguments; a session's own are unknown here."""
     home = environ.get("SPARK_HOME") or ""
     folder = environ.get("SPARK_CONF_DIR") or (str(Path(home) / "conf") if home else "")
     settings: dict[str, str] = {}
@@ -174,7 +166,7 @@ def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_java(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """The Java that ``spark-class`` starts: of ``JAVA_HOME``, else of the PATH."""
+    """Check the Java that ``spark-class`` starts: of ``JAVA_HOME``, else of the PATH."""
     fix = "Install Java 17 or newer (Debian: openjdk-17-jre-headless), and set JAVA_HOME to its folder."
     home = environ.get("JAVA_HOME")
     wanted = str(Path(home, "bin", "java")) if home else "java"
@@ -236,13 +228,13 @@ def check_machine(
     host: Callable[[], str] = socket.gethostname,
     room: int = _ROOM,
 ) -> Iterator[Finding]:
-    """Look at what Spark needs of the machine itself.
+    """Check what Spark needs of the machine itself.
 
     Args:
         environ: the environment of the driver.
-        settings: of Spark, as files and the shell give them.
-        host: gives the name of this machine.
-        room: bytes that must be free where Spark puts its files aside.
+        settings: of Spark, in files and the shell.
+        host: returns the name of this machine.
+        room: bytes that must be free for local folders.
     """
     yield _host_name(environ, host())
     for folder in _local_folders(environ, settings):
@@ -285,7 +277,7 @@ def _own_address(address: str) -> Finding:
 
 
 def _local_folders(environ: Mapping[str, str], settings: Mapping[str, str]) -> list[Path]:
-    """Where Spark puts shuffle files and broadcasts: the variable wins over the setting."""
+    """Return where Spark puts shuffle files and broadcasts: the variable wins over the setting."""
     text = environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir") or tempfile.gettempdir()
     return [Path(each.strip()) for each in text.split(",") if each.strip()]
 
@@ -324,7 +316,7 @@ def _proxy(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_connect(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What a client of Spark Connect needs, where the environment says that the session is one."""
+    """Check what a client of Spark Connect needs, if the environment says that the session is one."""
     remote = environ.get("SPARK_REMOTE") or ""
     if not remote:
         return

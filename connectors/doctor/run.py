@@ -41,16 +41,7 @@ def diagnose(
 def check_source(
     connector: Connector, options: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None
 ) -> Iterator[Finding]:
-    """Look at the packages of a connector, then at what a stream with these options needs.
-
-    Changes nothing, and takes no message.
-
-    Args:
-        connector: of the source.
-        options: of the source, as they are given to Spark.
-        environ: the environment of the driver.
-        checkpoint: the folder of the query's checkpoint, if there is one.
-    """
+    """Check the packages of a connector, then what a stream with these options needs; as `diagnose`."""
     steps = Steps(connector.format)
     yield packages(steps, connector.package, connector.needs)
     if not steps.failed:

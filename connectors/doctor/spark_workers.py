@@ -24,17 +24,17 @@ _PROBE: Final = Path(__file__).with_name("probe.py")
 
 
 def numbers(text: str) -> tuple[int, ...]:
-    """The first three numbers of a version."""
+    """Return the first three numbers of a version."""
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
 def dotted(parts: tuple[int, ...]) -> str:
-    """A version as text."""
+    """Return a version as text."""
     return ".".join(str(part) for part in parts[:3])
 
 
 def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
-    """The Python that Spark starts for tasks and readers: ``PYSPARK_PYTHON``, else the ``python3`` of the PATH."""
+    """Check the Python that Spark starts for tasks and readers: ``PYSPARK_PYTHON``, else ``python3`` of the PATH."""
     steps = Steps("python")
     name = environ.get("PYSPARK_PYTHON") or "python3"
     said = "PYSPARK_PYTHON" if environ.get("PYSPARK_PYTHON") else "python3 of the PATH; PYSPARK_PYTHON is not set"
@@ -73,7 +73,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _probe(python: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
-    """What that Python sees in the working folder; or one line that says why it does not run."""
+    """Return what that Python sees in the working folder, or one line that says why it does not run."""
     try:
         done = subprocess.run(
             [python, "-c", _PROBE.read_text(encoding="utf-8")],

@@ -61,57 +61,6 @@ __all__ = [
 _CHECK_SECONDS: Final = 25.0
 
 
-class KafkaDataSource(ConnectorSource):
-    """The data source behind ``format("kafka_py")``; see ``docs/reference/kafka.md`` for its options."""
-
-    connector = _KAFKA
-
-    def schema(self) -> StructType:
-        """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
-        check_settings(self._read_options().client)
-        return self.row_schema()
-
-    def row_schema(self) -> StructType:
-        """Return the schema, with or without headers."""
-        return source_schema(headers=self._read_options().include_headers)
-
-    def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
-        return OptionError(
-            "KAFKA_SAVE_MODE",
-            "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)",
-            "kafka_py sink",
-            "Use mode('append').",
-        )
-
-    def stream_reader(self) -> KafkaStreamReader:
-        """Build the reader of a stream."""
-        return KafkaStreamReader(self.options)
-
-    def batch_reader(self) -> KafkaBatchReader:
-        """Build the reader of a batch."""
-        return KafkaBatchReader(self.options)
-
-    def batch_writer(self, schema: StructType) -> KafkaBatchWriter:
-        """Build the writer of a batch."""
-        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=False)
-        return KafkaBatchWriter(options, check_columns(schema, options.topic, timestamps=options.write_timestamps))
-
-    def stream_writer(self, schema: StructType) -> KafkaStreamWriter:
-        """Build the writer of a stream; exactly once, its topics must exist."""
-        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=True)
-        columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
-        if options.exactly_once:
-            for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
-                if topic is not None:
-                    _check_topic(options.client, option, topic)
-        return KafkaStreamWriter(options, columns)
-
-    def _read_options(self) -> KafkaReadOptions:
-        options: KafkaReadOptions = _KAFKA.read_options(self.options, streaming=None)
-        return options
-
-
 @dataclass
 class KafkaPartition(Partition):
     """A task's part of a batch: the offsets to read, and how."""
@@ -297,3 +246,48 @@ def _exactly_once(options: KafkaWriteOptions, columns: Columns) -> ExactlyOnce:
         dedup_headers=options.dedup_headers,
         run=secrets.token_hex(8),
     )
+
+
+class KafkaDataSource(ConnectorSource):
+    """The data source behind ``format("kafka_py")``; see ``docs/reference/kafka.md`` for its options."""
+
+    connector = _KAFKA
+    stream_reader = KafkaStreamReader
+    batch_reader = KafkaBatchReader
+
+    def schema(self) -> StructType:
+        """Return the schema of the rows; bad options fail here, while ``load()`` runs."""
+        check_settings(self._read_options().client)
+        return self.row_schema()
+
+    def row_schema(self) -> StructType:
+        """Return the schema, with or without headers."""
+        return source_schema(headers=self._read_options().include_headers)
+
+    def overwrite_error(self) -> OptionError:
+        """Return the error for the save mode overwrite."""
+        return OptionError(
+            "KAFKA_SAVE_MODE",
+            "Save mode overwrite not allowed for Kafka. Allowed save modes are append and errorifexists (default)",
+            "kafka_py sink",
+            "Use mode('append').",
+        )
+
+    def batch_writer(self, schema: StructType) -> KafkaBatchWriter:
+        """Build the writer of a batch."""
+        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=False)
+        return KafkaBatchWriter(options, check_columns(schema, options.topic, timestamps=options.write_timestamps))
+
+    def stream_writer(self, schema: StructType) -> KafkaStreamWriter:
+        """Build the writer of a stream; exactly once, its topics must exist."""
+        options: KafkaWriteOptions = _KAFKA.write_options(self.options, streaming=True)
+        columns = check_columns(schema, options.topic, timestamps=options.write_timestamps)
+        if options.exactly_once:
+            for option, topic in {"markerTopic": options.marker_topic, "topic": options.topic}.items():
+                if topic is not None:
+                    _check_topic(options.client, option, topic)
+        return KafkaStreamWriter(options, columns)
+
+    def _read_options(self) -> KafkaReadOptions:
+        options: KafkaReadOptions = _KAFKA.read_options(self.options, streaming=None)
+        return options

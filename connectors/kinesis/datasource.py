@@ -61,54 +61,6 @@ _TASKS_SHARE: Final = 4 / 3
 _LIMITS_SECONDS: Final = 60.0
 
 
-class KinesisDataSource(ConnectorSource):
-    """The data source behind ``format("kinesis")``; see ``docs/reference/kinesis.md`` for its options."""
-
-    connector = _KINESIS
-
-    def row_schema(self) -> StructType:
-        """Return the one schema, if the options are legal."""
-        _KINESIS.read_options(self.options, streaming=None)
-        return SOURCE_SCHEMA
-
-    def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
-        return OptionError("KINESIS_SAVE_MODE", "A stream cannot be overwritten", "kinesis sink", "Use mode('append').")
-
-    def stream_reader(self) -> KinesisStreamReader:
-        """Build the reader of a stream."""
-        return KinesisStreamReader(self.options)
-
-    def batch_reader(self) -> KinesisBatchReader:
-        """Build the reader of a batch."""
-        return KinesisBatchReader(self.options)
-
-    def batch_writer(self, schema: StructType) -> KinesisBatchWriter:
-        """Build the writer of a batch; a stream that the options name must exist."""
-        return KinesisBatchWriter(*self._plan(schema))
-
-    def stream_writer(self, schema: StructType) -> KinesisStreamWriter:
-        """Build the writer of a stream; a stream that the options name must exist."""
-        return KinesisStreamWriter(*self._plan(schema))
-
-    def _plan(self, schema: StructType) -> tuple[WriteSettings, Columns]:
-        """Check everything on the driver, and ask for the limits here, which spares each task a call."""
-        options: KinesisWriteOptions = _KINESIS.write_options(self.options)
-        columns = check_columns(schema, options.stream)
-        client = client_options(options)
-        known: tuple[tuple[str, StreamLimits], ...] = ()
-        if options.stream is not None:
-            known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
-        settings = WriteSettings(
-            client=client,
-            ordered=options.ordered,
-            records=options.max_records_per_request,
-            request_bytes=options.max_bytes_per_request,
-            known=known,
-        )
-        return settings, columns
-
-
 def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
     """Return the limits of a stream, which are requested once a minute.
 
@@ -238,3 +190,45 @@ class KinesisBatchWriter(_TaskWriter, BatchWriter):
 
 class KinesisStreamWriter(_TaskWriter, StreamWriter):
     """Writes a stream, at least once."""
+
+
+class KinesisDataSource(ConnectorSource):
+    """The data source behind ``format("kinesis")``; see ``docs/reference/kinesis.md`` for its options."""
+
+    connector = _KINESIS
+    stream_reader = KinesisStreamReader
+    batch_reader = KinesisBatchReader
+
+    def row_schema(self) -> StructType:
+        """Return the one schema, if the options are legal."""
+        _KINESIS.read_options(self.options, streaming=None)
+        return SOURCE_SCHEMA
+
+    def overwrite_error(self) -> OptionError:
+        """Return the error for the save mode overwrite."""
+        return OptionError("KINESIS_SAVE_MODE", "A stream cannot be overwritten", "kinesis sink", "Use mode('append').")
+
+    def batch_writer(self, schema: StructType) -> KinesisBatchWriter:
+        """Build the writer of a batch; a stream that the options name must exist."""
+        return KinesisBatchWriter(*self._plan(schema))
+
+    def stream_writer(self, schema: StructType) -> KinesisStreamWriter:
+        """Build the writer of a stream; a stream that the options name must exist."""
+        return KinesisStreamWriter(*self._plan(schema))
+
+    def _plan(self, schema: StructType) -> tuple[WriteSettings, Columns]:
+        """Check everything on the driver, and ask for the limits here, which spares each task a call."""
+        options: KinesisWriteOptions = _KINESIS.write_options(self.options)
+        columns = check_columns(schema, options.stream)
+        client = client_options(options)
+        known: tuple[tuple[str, StreamLimits], ...] = ()
+        if options.stream is not None:
+            known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
+        settings = WriteSettings(
+            client=client,
+            ordered=options.ordered,
+            records=options.max_records_per_request,
+            request_bytes=options.max_bytes_per_request,
+            known=known,
+        )
+        return settings, columns

@@ -157,7 +157,7 @@ def _no_file_of_ours(path: Path, why: str) -> ConnectorError:
 
 
 def _is_event(value: object) -> bool:
-    """Whether a value is an event with what is read of it; kinds that are not known here may hold anything."""
+    """Return whether a value is an event with the fields that are read; unknown kinds may hold anything."""
     if not isinstance(value, dict) or not isinstance(value.get("event"), str):
         return False
     fields = _FIELDS.get(value["event"], {})
@@ -172,7 +172,7 @@ def _is_source(value: object) -> bool:
 
 
 def _has(value: object, fields: Mapping[str, tuple[type, ...]]) -> TypeGuard[Mapping[str, Any]]:
-    """Whether a value is an object with these fields, each of one of its types."""
+    """Return whether a value is an object with these fields, each of one of its types."""
     return isinstance(value, dict) and all(
         name in value and isinstance(value[name], types) and _fits(name, value[name]) for name, types in fields.items()
     )
@@ -186,11 +186,7 @@ def _fits(name: str, value: object) -> bool:
 
 
 class LineViews:
-    """The newest view of each query in a file of an observer, which may grow.
-
-    Args:
-        path: the file.
-    """
+    """The newest view of each query in a file of an observer, which may grow."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -201,7 +197,7 @@ class LineViews:
         self._batches: dict[str, Mapping[str, Any]] = {}
 
     def look(self) -> list[QueryView]:
-        """Read what is new in the file, and give the queries in the order of their first event."""
+        """Read what is new in the file, and return the queries in the order of their first event."""
         try:
             file = self._path.stat().st_ino
         except OSError:
@@ -299,13 +295,10 @@ class MetricViews:
         self._rows: dict[str, float] = {}
 
     def look(self, text: str) -> list[QueryView]:
-        """Take the metrics as they are now, and give the queries in their order.
-
-        Args:
-            text: an answer in OpenMetrics.
+        """Take an OpenMetrics response, and return the queries in their order.
 
         Raises:
-            ConnectorError: the text is no metrics, or the extra ``observe`` is not installed.
+            ConnectorError: the text is not OpenMetrics, or the extra ``observe`` is not installed.
         """
         before, self._views = self._views, {}
         for name, found in _by_query(text).items():

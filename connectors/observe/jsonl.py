@@ -23,15 +23,15 @@ _OWNER_ALONE = 0o600
 def open_private(path: Path, flags: int) -> int:
     """Open a file for its owner alone, and return its descriptor: events hold whole exceptions, which hold data.
 
-    A file that is there already is closed to others if all may read or write it, as files of earlier versions are; one
-    that lets in its group and nobody else stays as it is.
+    An existing file that all may read or write, as earlier versions created it, is closed to others; one that lets in
+    only its group stays as it is.
 
     Args:
-        path: the file; created where there is none.
+        path: the file; created if missing.
         flags: of `os.open`.
 
     Raises:
-        OSError: it cannot be opened, or others may read it and it is not ours to change.
+        OSError: it cannot be opened, or others may read it and we may not change that.
     """
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _OWNER_ALONE)
     try:
@@ -45,13 +45,10 @@ def open_private(path: Path, flags: int) -> int:
 
 
 class LineFile:
-    """Appends lines. One that cannot be written is a warning in the log, and those after it are tried all the same.
-
-    Args:
-        path: the file; made where there is none.
+    """Appends lines. A failed write is a warning in the log, and later lines are tried all the same.
 
     Raises:
-        ConnectorError: it cannot be opened.
+        ConnectorError: the file cannot be opened or created.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,13 +86,13 @@ class LineFile:
             self._missing = 0
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         with contextlib.suppress(OSError):  # each line was written, or told of, before
             self._file.close()
 
 
 def _is_torn(path: Path) -> bool:
-    """Whether a file ends in the middle of a line, as a loss of power or a kill on a full disk leaves it."""
+    """Return whether a file ends in the middle of a line, as a loss of power or a full disk leaves it."""
     if not path.is_file() or not path.stat().st_size:
         return False
     try:

@@ -116,20 +116,16 @@ class Measurement:
     sources: tuple[SourceMeasurement, ...]
 
     def idle(self, time_ms: int) -> Measurement:
-        """Return the query as it is when Spark reports that it waits for data.
-
-        Args:
-            time_ms: when Spark did.
-        """
+        """Return the query as it is when Spark reports at `time_ms` that it waits for data."""
         sources = tuple(source.idle() for source in self.sources)
         return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=sources)
 
     def to_json(self) -> dict[str, Any]:
-        """The measurement as a JSON object."""
+        """Return the measurement as a JSON object."""
         return {"v": 1, "event": "progress", **asdict(self)}
 
     def line(self) -> str:
-        """The measurement as one line for a log."""
+        """Return the measurement as one line for a log."""
         parts = [f"query {self.name or self.query} batch {self.batch}: {self.rows:,} rows in {self.batch_ms:,} ms"]
         for number, source in enumerate(self.sources):
             records = "" if source.records is None else f"{source.records:,} records and "
@@ -150,12 +146,12 @@ class LagHistory:
         self._seen: dict[str, deque[tuple[int, int]]] = {}
 
     def lag(self, partition: str, end: int, latest: int, now_ms: int) -> PartitionLag:
-        """The lag of a partition, after noting what was seen.
+        """Note what was seen of a partition, and return its lag.
 
         Args:
             partition: its name.
             end: the next offset that the query will read.
-            latest: the offset behind the newest.
+            latest: the offset after the newest.
             now_ms: the time, in milliseconds.
         """
         seen = self._seen.setdefault(partition, deque())
@@ -171,7 +167,7 @@ class LagHistory:
 
 
 def spool_lag(end: Any, latest: Any) -> Mapping[str, tuple[int, int]] | None:
-    """The positions of a source that reads a spool, whose offsets name it (docs/explanation/spool.md)."""
+    """Return the positions of a source that reads a spool, whose offsets name it (docs/explanation/spool.md)."""
     reached, newest = as_object(end), as_object(latest)
     spool, position, ahead = reached.get("spool"), reached.get("position"), newest.get("position")
     # Sources that are none of ours may use the same names.
@@ -187,12 +183,12 @@ def measure(
     histories: dict[tuple[str, int], LagHistory],
     spools: Mapping[str, SpoolMeasurement],
 ) -> Measurement:
-    """What a progress report says.
+    """Return what a progress report says.
 
     Args:
         progress: the JSON object of a ``StreamingQueryProgress``.
         now_ms: the time, in milliseconds since 1970.
-        kinds: by name of a kind of source, the function that reads its offsets.
+        kinds: the functions that read offsets, by kind of source.
         histories: by run and number of a source; added to here.
         spools: the watched spools by id.
     """

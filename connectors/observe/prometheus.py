@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.extras import install_command
-from connectors.observe.lag import Measurement, SpoolMeasurement
+from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
 
 try:
     from prometheus_client import CollectorRegistry, start_http_server
@@ -49,10 +50,7 @@ class Exporter(Collector):
                 "Choose another port, or 0 for a free one.",
             )
         self._lock = threading.Lock()
-        self._newest: dict[str, Measurement] = {}
-        self._rows: dict[str, int] = {}
-        self._batches: dict[str, int] = {}
-        self._batch_times: dict[str, int] = {}
+        self._queries: dict[str, _Query] = {}
         registry = CollectorRegistry()
         registry.register(self)
         try:
@@ -71,119 +69,122 @@ class Exporter(Collector):
     def update(self, measurement: Measurement) -> None:
         """Take the measurement of a batch."""
         with self._lock:
-            query = measurement.query
-            self._newest[query] = measurement
-            self._batch_times[query] = measurement.time_ms
-            self._rows[query] = self._rows.get(query, 0) + measurement.rows
-            self._batches[query] = self._batches.get(query, 0) + 1
+            before = self._queries.get(measurement.query)
+            rows, batches = (0, 0) if before is None else (before.rows, before.batches)
+            self._queries[measurement.query] = _Query(
+                measurement, rows + measurement.rows, batches + 1, measurement.time_ms
+            )
 
     def idle(self, measurement: Measurement) -> None:
         """Take the measurement of a query that waits for data: its rows and batches are counted already."""
         with self._lock:
-            self._newest[measurement.query] = measurement
+            before = self._queries[measurement.query]
+            self._queries[measurement.query] = replace(before, newest=measurement)
 
     def forget(self, query: str) -> None:
-        """A query has ended: what it was is served no more."""
+        """Serve nothing more of a query that has ended."""
         with self._lock:
-            for each in (self._newest, self._rows, self._batches, self._batch_times):
-                each.pop(query, None)
+            self._queries.pop(query, None)
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics, as prometheus-client asks for them."""
+        """Yield the metrics, as prometheus-client asks for them."""
         with self._lock:
-            newest = list(self._newest.values())
-            rows, batches, times = dict(self._rows), dict(self._batches), dict(self._batch_times)
-        yield from _of_queries(newest, rows, batches, times)
-        yield from _of_sources(newest)
-        yield from _of_spools(newest)
+            queries = list(self._queries.values())
+        sources = [(query, number, source) for query in queries for number, source in enumerate(query.newest.sources)]
+        yield from _metrics(_OF_QUERIES, ["query"], [([query.name], query) for query in queries])
+        partitions = [
+            ([query.name, str(number), source.kind, partition], lag)
+            for query, number, source in sources
+            for partition, lag in source.partitions.items()
+        ]
+        yield from _metrics(_OF_PARTITIONS, ["query", "source", "kind", "partition"], partitions)
+        spools = [
+            ([query.name, str(number), source.spool.spool], source.spool)
+            for query, number, source in sources
+            if source.spool is not None
+        ]
+        yield from _metrics(_OF_SPOOLS, ["query", "source", "spool"], spools)
 
 
-def _name(measurement: Measurement) -> str:
-    return measurement.name or measurement.query
+@dataclass(frozen=True, slots=True)
+class _Query:
+    newest: Measurement
+    rows: int
+    batches: int
+    batch_time_ms: int
+
+    @property
+    def name(self) -> str:
+        return self.newest.name or self.newest.query
 
 
-def _of_queries(
-    newest: list[Measurement], rows: dict[str, int], batches: dict[str, int], batch_times: dict[str, int]
+T = TypeVar("T")
+_Family = type[GaugeMetricFamily] | type[CounterMetricFamily]
+_Row = tuple[str, _Family, str, Callable[[T], float | None]]
+"""Name, kind and help of a metric, and how it is read; None where there is no value."""
+
+
+def _metrics(
+    rows: Sequence[_Row[T]], labels: Sequence[str], measured: Sequence[tuple[Sequence[str], T]]
 ) -> Iterator[Metric]:
-    rows_total = CounterMetricFamily(f"{_PREFIX}rows", "Input rows since it is watched.", labels=["query"])
-    batches_total = CounterMetricFamily(f"{_PREFIX}batches", "Batches since it is watched.", labels=["query"])
-    duration = GaugeMetricFamily(f"{_PREFIX}batch_seconds", "How long the last batch took.", labels=["query"])
-    speed = GaugeMetricFamily(
-        f"{_PREFIX}rows_per_second",
+    for name, kind, text, read in rows:
+        family = kind(_PREFIX + name, text, labels=labels)
+        for values, each in measured:
+            value = read(each)
+            if value is not None:
+                family.add_metric(values, value)
+        yield family
+
+
+_GAUGE, _COUNTER = GaugeMetricFamily, CounterMetricFamily
+_OF_QUERIES: Final[Sequence[_Row[_Query]]] = (
+    ("rows", _COUNTER, "Input rows since it is watched.", lambda each: each.rows),
+    ("batches", _COUNTER, "Batches since it is watched.", lambda each: each.batches),
+    ("batch_seconds", _GAUGE, "How long the last batch took.", lambda each: each.newest.batch_ms / 1000),
+    (
+        "rows_per_second",
+        _GAUGE,
         "Input rows a second in the last batch; 0 while the query is idle.",
-        labels=["query"],
-    )
-    number = GaugeMetricFamily(f"{_PREFIX}batch", "Id of the last batch.", labels=["query"])
-    reported = GaugeMetricFamily(
-        f"{_PREFIX}reported_timestamp_seconds", "When Spark last reported a batch or idleness.", labels=["query"]
-    )
-    ended = GaugeMetricFamily(f"{_PREFIX}batch_timestamp_seconds", "When the last batch ended.", labels=["query"])
-    for each in newest:
-        rows_total.add_metric([_name(each)], rows[each.query])
-        batches_total.add_metric([_name(each)], batches[each.query])
-        duration.add_metric([_name(each)], each.batch_ms / 1000)
-        speed.add_metric([_name(each)], each.rows_per_second)
-        number.add_metric([_name(each)], each.batch)
-        reported.add_metric([_name(each)], each.time_ms / 1000)
-        ended.add_metric([_name(each)], batch_times[each.query] / 1000)
-    yield from (rows_total, batches_total, duration, speed, number, reported, ended)
-
-
-def _of_sources(newest: list[Measurement]) -> Iterator[Metric]:
-    labels = ["query", "source", "kind", "partition"]
-    records = GaugeMetricFamily(f"{_PREFIX}lag_records", "Offsets between read and newest.", labels=labels)
-    seconds = GaugeMetricFamily(
-        f"{_PREFIX}lag_seconds", "Age, at least, of the first record that is not read.", labels=labels
-    )
-    for each in newest:
-        for number, source in enumerate(each.sources):
-            for partition, lag in source.partitions.items():
-                values = [_name(each), str(number), source.kind, partition]
-                if lag.records is not None:
-                    records.add_metric(values, lag.records)
-                seconds.add_metric(values, lag.milliseconds / 1000)
-    yield from (records, seconds)
-
-
-def _of_spools(newest: list[Measurement]) -> Iterator[Metric]:
-    labels = ["query", "source", "spool"]
-    found = [
-        ([_name(each), str(number), source.spool.spool], source.spool)
-        for each in newest
-        for number, source in enumerate(each.sources)
-        if source.spool is not None
-    ]
-    for name, (text, gauge_of) in _SPOOL_GAUGES.items():
-        gauge = GaugeMetricFamily(_PREFIX + name, text, labels=labels)
-        for values, spool in found:
-            gauge.add_metric(values, gauge_of(spool))
-        yield gauge
-    for name, (text, count_of) in _SPOOL_COUNTERS.items():
-        counter = CounterMetricFamily(_PREFIX + name, text, labels=labels)
-        for values, spool in found:
-            counter.add_metric(values, count_of(spool))
-        yield counter
-
-
-_Reading = tuple[str, Callable[[SpoolMeasurement], float]]
-_SPOOL_GAUGES: Final[dict[str, _Reading]] = {
-    "spool_bytes": ("Bytes of rows that are not committed.", lambda spool: spool.bytes),
-    "spool_oldest_unread_seconds": (
+        lambda each: each.newest.rows_per_second,
+    ),
+    ("batch", _GAUGE, "Id of the last batch.", lambda each: each.newest.batch),
+    (
+        "reported_timestamp_seconds",
+        _GAUGE,
+        "When Spark last reported a batch or idleness.",
+        lambda each: each.newest.time_ms / 1000,
+    ),
+    ("batch_timestamp_seconds", _GAUGE, "When the last batch ended.", lambda each: each.batch_time_ms / 1000),
+)
+_OF_PARTITIONS: Final[Sequence[_Row[PartitionLag]]] = (
+    ("lag_records", _GAUGE, "Offsets between read and newest.", lambda lag: lag.records),
+    (
+        "lag_seconds",
+        _GAUGE,
+        "Age, at least, of the first record that is not read.",
+        lambda lag: lag.milliseconds / 1000,
+    ),
+)
+_OF_SPOOLS: Final[Sequence[_Row[SpoolMeasurement]]] = (
+    ("spool_bytes", _GAUGE, "Bytes of rows that are not committed.", lambda spool: spool.bytes),
+    (
+        "spool_oldest_unread_seconds",
+        _GAUGE,
         "Age of the oldest message that is not committed.",
         lambda spool: spool.oldest_unread_ms / 1000,
     ),
-}
-_SPOOL_COUNTERS: Final[dict[str, _Reading]] = {
-    "spool_delivered": (
+    (
+        "spool_delivered",
+        _COUNTER,
         "Messages admitted, with duplicates, since the spool was created.",
         lambda spool: spool.delivered,
     ),
-    "spool_duplicates": ("Duplicates dropped, since the spool was created.", lambda spool: spool.duplicates),
-    "spool_committed": ("Rows that Spark has committed.", lambda spool: spool.committed),
-}
+    ("spool_duplicates", _COUNTER, "Duplicates dropped, since the spool was created.", lambda spool: spool.duplicates),
+    ("spool_committed", _COUNTER, "Rows that Spark has committed.", lambda spool: spool.committed),
+)

@@ -75,12 +75,7 @@ class _Plot:
 
 
 def page(events: Sequence[Event], title: str) -> str:
-    """Return the page.
-
-    Args:
-        events: the lines of an observer's file, as objects.
-        title: of the page.
-    """
+    """Return the page with this title for the events of an observer's file."""
     queries: dict[str, list[Event]] = {}
     for event in events:
         if "query" in event:
@@ -264,5 +259,5 @@ def _thinned(points: Points) -> Points:
 
 
 def _clock(time_ms: float) -> datetime:
-    """Return a time without its zone, which is UTC: Plotly shows it as it is."""
+    """Return a time without its zone, UTC: Plotly shows it as it is."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).replace(tzinfo=None)

@@ -27,14 +27,14 @@ where a store is slow, for good."""
 
 
 class SpoolWatches:
-    """Looks at some spools, now and then; one that cannot be seen in time is left out for a while.
+    """Reads the statistics of some spools now and then; one that does not answer in time is left out for a while.
 
-    All are looked at side by side, and then not for a second, or for three times what the slowest look took.
+    All are read side by side, and then not for a second, or for three times what the slowest took.
 
     Args:
         watches: of each spool.
         clock: seconds of a monotonic clock.
-        patience: seconds that a look may take: a slow store must not hold up what is told of all queries.
+        patience: seconds that a read may take, so that a slow store does not hold up reports on all queries.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class SpoolWatches:
         self._seen: dict[str, SpoolMeasurement] = {}
 
     def look(self) -> dict[str, SpoolMeasurement]:
-        """The spools as they were last seen, by their ids; the log tells of those that cannot be, once a while."""
+        """Return the spools as they were last seen, by id; log those that cannot be read."""
         began = self._clock()
         if began >= self._next_round:
             looks = [self._begin(number, watch, began) for number, watch in enumerate(self._watches)]
@@ -85,8 +85,6 @@ class SpoolWatches:
 
 
 class _Look(threading.Thread):
-    """One look at a spool, which may hang."""
-
     def __init__(self, watch: SpoolWatch, clock: Callable[[], float]) -> None:
         super().__init__(name="connectors-spool-look", daemon=True)
         self._watch = watch
@@ -113,14 +111,13 @@ class _Look(threading.Thread):
 
 
 class SpoolWatch:
-    """Looks at one spool again and again.
+    """Reads the statistics of one spool again and again.
 
     Args:
-        location: its ``spoolLocation``, as that option takes it; the spool may be made later. An object store is
-            reached as its environment says.
+        location: its ``spoolLocation``, as that option takes it; the spool may be created later.
 
     Raises:
-        OptionError: the option would not take it.
+        OptionError: the location is not legal.
     """
 
     def __init__(self, location: str | Path) -> None:
@@ -134,10 +131,10 @@ class SpoolWatch:
         self._before: SpoolStats | None = None
 
     def look(self) -> SpoolMeasurement:
-        """The spool as it is now, with rates since the last look.
+        """Return the spool as it is now, with rates since the last call.
 
         Raises:
-            ConnectorError: there is no spool there, it is damaged, or its store refuses.
+            ConnectorError: there is no spool, it is damaged, or its store refuses.
             OSError: it cannot be read, or its store does not answer.
         """
         seen = stats(self.path)
@@ -165,5 +162,4 @@ class SpoolWatch:
 
 
 def _age_ms(published: int | None) -> int:
-    """How long ago a publish time, in microseconds, was; 0 for none."""
     return 0 if published is None else max(0, time.time_ns() // 1_000_000 - published // 1000)

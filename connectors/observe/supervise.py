@@ -56,10 +56,10 @@ class Verdict:
 
 
 def judge(text: str) -> Verdict:
-    """Tell from the text of a failure, tracebacks included, whether a restart mends it.
+    """Tell from the text of a failure, tracebacks included, whether a restart can help.
 
-    An error of this pack decides, where there is one: it knows whether it passes. Else it is a matter of the processes
-    that Spark lost. Everything else, such as an error of the user's own code, comes again.
+    An error of this pack decides, if there is one; else whether Spark lost a process. Everything else, such as an error
+    of the user's own code, would come again.
     """
     if (match := _OURS.search(text)) is not None:
         kind, code, said = match.groups()
@@ -148,19 +148,18 @@ def _look(query: StreamingQuery, before: int) -> tuple[bool, int]:
 
 
 def _told(error: BaseException) -> str:
-    """All that is told of an error: its text and its causes', with the stack of the JVM, which names their classes."""
+    """Return the text of an error and its causes, with the stack of the JVM, which names their classes."""
     return "\n".join(text for each in _chain(error) for text in (_line(each), *_stacks(each)))
 
 
 def _stacks(error: BaseException) -> Iterator[str]:
-    """The stack of the JVM, which classic PySpark and Spark Connect keep under two names."""
+    """Yield the stack of the JVM, which classic PySpark and Spark Connect keep under two names."""
     for name in ("_stackTrace", "_stacktrace"):
         if isinstance(stack := getattr(error, name, None), str):
             yield stack
 
 
 def _line(error: BaseException) -> str:
-    """The text as the last line of a traceback has it."""
     return f"{type(error).__module__}.{type(error).__qualname__}: {error}"
 
 

@@ -46,13 +46,13 @@ _REMEMBERED = 8
 
 
 class Runs:
-    """The last runs of each query, in the order in which they were first heard of."""
+    """The last runs of each query, in the order in which they were first seen."""
 
     def __init__(self) -> None:
         self._runs: dict[str, deque[str]] = {}
 
     def heard(self, query: str, run: str) -> bool:
-        """Note an event of a run, and tell whether no newer run of its query is known."""
+        """Note an event of a run, and return whether it is of the newest run of its query."""
         runs = self._runs.setdefault(query, deque(maxlen=_REMEMBERED))
         if run not in runs:
             runs.append(run)
@@ -215,7 +215,7 @@ class Observer:
             self.exporter.close()
 
     def _hear_of_ends(self, spark: SparkSession) -> None:
-        """Wait until Spark has told of the queries that have ended: it does so a little later than ``stop()``."""
+        """Wait until Spark has reported the queries that have ended, which it does a little after ``stop()``."""
         deadline = time.monotonic() + _END_SECONDS
         while time.monotonic() < deadline and self._running - {str(each.runId) for each in spark.streams.active}:
             time.sleep(_LOOK_SECONDS)
@@ -297,7 +297,7 @@ class Observer:
 
 
 class _Listener(StreamingQueryListener):
-    """Hands on what Spark tells, as plain values; called from threads of Spark's."""
+    """Puts Spark's events into a queue, as plain values; Spark calls it from its own threads."""
 
     def __init__(self, put: Callable[[tuple[str, Any]], None]) -> None:
         self._put = put
@@ -317,7 +317,6 @@ class _Listener(StreamingQueryListener):
 
 
 def _source_kinds() -> dict[str, SourceLag]:
-    """How each connector reads its offsets, where it can."""
     return {each.format: each.load(each.lag) for each in CONNECTORS if each.lag}
 
 

@@ -59,44 +59,6 @@ __all__ = [
 ]
 
 
-class PubSubDataSource(ConnectorSource):
-    """The data source behind ``format("pubsub")``; see ``docs/reference/pubsub.md`` for its options."""
-
-    connector = _PUBSUB
-
-    def row_schema(self) -> StructType:
-        """Return the schema that ``schemaMode`` chooses."""
-        options: PubSubReadOptions = _PUBSUB.read_options(self.options, streaming=None)
-        return schema_of(options.schema_mode)
-
-    def overwrite_error(self) -> OptionError:
-        """Return the error for the save mode overwrite."""
-        return OptionError(
-            "PUBSUB_SAVE_MODE",
-            "A topic cannot be overwritten: messages that were published stay",
-            "pubsub sink",
-            "Use mode('append').",
-        )
-
-    def stream_reader(self) -> PubSubStreamReader:
-        """Build the reader of a stream."""
-        return PubSubStreamReader(self.options)
-
-    def batch_reader(self) -> PubSubBatchReader:
-        """Build the reader of a batch."""
-        return PubSubBatchReader(self.options)
-
-    def batch_writer(self, schema: StructType) -> PubSubBatchWriter:
-        """Build the writer of a batch."""
-        options: PubSubWriteOptions = _PUBSUB.write_options(self.options)
-        return PubSubBatchWriter(options, check_columns(schema, options))
-
-    def stream_writer(self, schema: StructType) -> PubSubStreamWriter:
-        """Build the writer of a stream."""
-        options: PubSubWriteOptions = _PUBSUB.write_options(self.options)
-        return PubSubStreamWriter(options, check_columns(schema, options))
-
-
 @dataclass
 class PubSubPartition(Partition):
     """A task's part of a batch.
@@ -206,3 +168,35 @@ class PubSubStreamWriter(_TaskWriter, StreamWriter):
         )
         prefix = f"{task.query}/{task.batch}/{task.partition}/"
         return RowStamp(self._options.id_attribute, prefix, task.partition)
+
+
+class PubSubDataSource(ConnectorSource):
+    """The data source behind ``format("pubsub")``; see ``docs/reference/pubsub.md`` for its options."""
+
+    connector = _PUBSUB
+    stream_reader = PubSubStreamReader
+    batch_reader = PubSubBatchReader
+
+    def row_schema(self) -> StructType:
+        """Return the schema that ``schemaMode`` chooses."""
+        options: PubSubReadOptions = _PUBSUB.read_options(self.options, streaming=None)
+        return schema_of(options.schema_mode)
+
+    def overwrite_error(self) -> OptionError:
+        """Return the error for the save mode overwrite."""
+        return OptionError(
+            "PUBSUB_SAVE_MODE",
+            "A topic cannot be overwritten: messages that were published stay",
+            "pubsub sink",
+            "Use mode('append').",
+        )
+
+    def batch_writer(self, schema: StructType) -> PubSubBatchWriter:
+        """Build the writer of a batch."""
+        options: PubSubWriteOptions = _PUBSUB.write_options(self.options)
+        return PubSubBatchWriter(options, check_columns(schema, options))
+
+    def stream_writer(self, schema: StructType) -> PubSubStreamWriter:
+        """Build the writer of a stream."""
+        options: PubSubWriteOptions = _PUBSUB.write_options(self.options)
+        return PubSubStreamWriter(options, check_columns(schema, options))

@@ -36,7 +36,7 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def sink_files(folder: Path) -> list[Path]:
-    """The files of the sink, one a batch."""
+    """Return the files of the sink, one a batch."""
     return sorted(folder.glob("*.arrow"), key=lambda path: int(path.stem))
 
 
@@ -91,7 +91,6 @@ def _session() -> SparkSession:
 
 
 def _replace(path: Path, rows: pa.Table) -> None:
-    """Write a file whole or not at all."""
     temporary = path.with_suffix(".tmp")
     with pa.ipc.new_file(temporary, rows.schema) as writer:
         writer.write_table(rows)

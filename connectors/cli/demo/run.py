@@ -147,7 +147,7 @@ def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
 
 @contextlib.contextmanager
 def _embedded_server() -> Iterator[str]:
-    """Our own server in a process of its own, which delivers some messages again after their ack."""
+    """Start our server in a process of its own; it delivers some messages again after their ack."""
     with start_server_process() as server:
         server.redeliver_acked(_REDELIVERED, delay=1.0, to_other_stream=True)
         yield server.endpoint
@@ -167,7 +167,6 @@ def _check_endpoint(endpoint: str) -> None:
 
 
 def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Progress, stopped: threading.Event) -> None:
-    """Publish messages that carry an id of their own, over some seconds."""
     for first in range(0, messages, _PUBLISHERS_BATCH):
         if stopped.is_set():
             return
@@ -178,15 +177,12 @@ def _publish(client: PubSubTestClient, topic: str, messages: int, progress: Prog
 
 
 class _Query:
-    """The query: a process that can be killed and started again on the same checkpoint and spool."""
-
     def __init__(self, folder: Path, options: dict[str, str]) -> None:
         self._folder = folder
         self._options = options
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, failpoints: str = "") -> None:
-        """Start it, with failpoints for its fetchers."""
         environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         environment["CONNECTORS_FAILPOINTS"] = failpoints
         with (self._folder / "query.log").open("ab") as log:
@@ -211,7 +207,6 @@ class _Query:
             self._end()
 
     def finish(self) -> None:
-        """Let the query end by itself."""
         if self._process is not None:
             (self._folder / "stop").touch()
             self._end()
@@ -235,7 +230,7 @@ class _Query:
 
 
 def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None], query: _Query) -> None:
-    """Run the query, kill it in the middle, run it again, and end it when all has arrived."""
+    """Run the query, kill it in the middle, restart it, and end it when all rows have arrived."""
     deadline = time.monotonic() + plan.timeout
     # On an emulator the copies are made by the client: a fetcher dies between durable and ack.
     # It ends in good order, and not by a signal: an emulator goes on to serve the streams of a client that is gone.
@@ -270,7 +265,6 @@ def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None],
 
 
 def _look(folder: Path, progress: Progress) -> None:
-    """Read the counters of the spool and the log of the sink, beside the running query."""
     with contextlib.suppress(SpoolError):
         seen = stats(str(folder / "spool"))
         progress.fetched, progress.duplicates = seen.delivered, seen.duplicates
@@ -278,7 +272,6 @@ def _look(folder: Path, progress: Progress) -> None:
 
 
 def _batches(folder: Path) -> dict[int, dict[str, Any]]:
-    """The last run of each batch, by its id."""
     try:
         lines = (folder / LOG_NAME).read_text().splitlines()
     except FileNotFoundError:
@@ -309,7 +302,7 @@ def _uids(path: Path) -> list[str]:
 
 
 def _rate(batches: list[dict[str, Any]]) -> int:
-    """Rows per second while a query was running its batches: from the start of its first to the end of its last."""
+    """Return rows a second from the start of the first to the end of the last batch of each run."""
     seconds = 0.0
     for run in {entry["run"] for entry in batches}:
         own = [entry for entry in batches if entry["run"] == run]

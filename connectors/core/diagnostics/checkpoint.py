@@ -19,11 +19,11 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # with one slash: it is 
 
 
 def look_at_checkpoint(checkpoint: Path, look: Callable[[list[Mapping[str, Any]]], T]) -> T | str:
-    """What a check of ``connectors doctor`` finds in a checkpoint; of a new query's, that it is not there yet.
+    """Return what a check reads from a checkpoint; of a new query's, that it is not there yet.
 
     Args:
         checkpoint: the folder.
-        look: given what `newest_offsets` gives, says what it sees.
+        look: called with the result of `newest_offsets`.
 
     Raises:
         OffsetError: it is no checkpoint, or cannot be read.
@@ -34,7 +34,7 @@ def look_at_checkpoint(checkpoint: Path, look: Callable[[list[Mapping[str, Any]]
 
 
 def _is_new(checkpoint: Path) -> bool:
-    """Whether a query would make the folder, or fill an empty one; of a URL, that cannot be told from here."""
+    """Return whether a query would create or fill the folder; of a URL that is unknown."""
     if _URL.match(str(checkpoint)):
         return False
     try:
@@ -46,7 +46,7 @@ def _is_new(checkpoint: Path) -> bool:
 
 
 def newest_offsets(checkpoint: Path) -> list[Mapping[str, Any]]:
-    """The offsets of the newest batch, one a source (Spark's OffsetSeqLog: a version, metadata, then a line each).
+    """Return the offsets of the newest batch, one a source (Spark's OffsetSeqLog: a version, metadata, a line each).
 
     Raises:
         OffsetError: there is no such log, or it cannot be read.

@@ -17,7 +17,7 @@ _ALERT_SECONDS = 0.5
 
 
 def split_address(address: str, default_port: int) -> tuple[str, int]:
-    """Host and port of ``host``, ``host:port`` or ``[host]:port``.
+    """Return host and port of ``host``, ``host:port`` or ``[host]:port``.
 
     Raises:
         ServiceUnavailableError: the port is no number.
@@ -31,10 +31,10 @@ def split_address(address: str, default_port: int) -> tuple[str, int]:
 
 
 def look_up(host: str, port: int) -> str:
-    """The addresses of a name, as text.
+    """Return the addresses of a name, as text.
 
     Raises:
-        ServiceUnavailableError: the name is not known here.
+        ServiceUnavailableError: the name is unknown here.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -49,7 +49,7 @@ def look_up(host: str, port: int) -> str:
 
 
 def connect(host: str, port: int) -> str:
-    """The peer that accepted a connection, as text; the connection is closed again.
+    """Open and close a connection, and return its peer as text.
 
     Raises:
         ServiceUnavailableError: none was accepted.
@@ -60,14 +60,13 @@ def connect(host: str, port: int) -> str:
 
 
 def tls_handshake(host: str, port: int, context: ssl.SSLContext) -> str:
-    """The version of TLS that was agreed upon, as text.
+    """Return the negotiated version of TLS, as text; the context decides which certificates are accepted.
 
-    The certificate of the server is checked as the context says. A server that asks for a client's certificate may
-    refuse after the handshake (TLS 1.3), so its answer is waited for a moment.
+    A server that asks for a client's certificate may refuse it after the handshake (TLS 1.3), so this waits a moment.
 
     Raises:
         CredentialsError: one side does not accept the other's certificate.
-        ServiceUnavailableError: the other side does not speak TLS, or no connection was accepted.
+        ServiceUnavailableError: the server does not speak TLS, or accepts no connection.
     """
     with _connected(host, port) as connection:
         try:
@@ -97,11 +96,7 @@ def tls_handshake(host: str, port: int, context: ssl.SSLContext) -> str:
 
 
 def clock_difference(host: str, port: int, context: ssl.SSLContext) -> float | None:
-    """By how many seconds this machine's clock is ahead of a server's, from the header ``Date`` of an answer by HTTPS.
-
-    Returns:
-        The seconds, exact to about one; None if the server does not tell.
-    """
+    """Return the seconds, to about one, that this clock is ahead of a server's ``Date`` header; None without one."""
     connection = http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
     try:
         connection.request("HEAD", "/")

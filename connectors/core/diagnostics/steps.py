@@ -13,7 +13,7 @@ __all__ = ["Finding", "Outcome", "Steps", "packages"]
 
 
 class Outcome(StrEnum):
-    """What came of a check."""
+    """The status of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -27,11 +27,11 @@ class Finding:
 
     Attributes:
         area: what it is about, such as ``java`` or ``spool``.
-        check: what was looked at, in a few words.
-        outcome: what came of it.
-        found: one sentence that says what was seen.
+        check: the name of the check.
+        outcome: its status.
+        found: one sentence on what was seen.
         fix: an instruction; empty where nothing has to be done.
-        code: the stable code of the error; empty where there is none.
+        code: the stable code of the error; empty without one.
     """
 
     area: str
@@ -43,36 +43,32 @@ class Finding:
 
     @classmethod
     def ok(cls, area: str, check: str, found: str) -> Finding:
-        """All is well."""
+        """Return a check without a fault."""
         return cls(area, check, Outcome.OK, found)
 
     @classmethod
     def warning(cls, area: str, check: str, found: str, fix: str, code: str) -> Finding:
-        """It works, and the user should know."""
+        """Return a check after which a query works, but the user should know something."""
         return cls(area, check, Outcome.WARNING, found, fix, code)
 
     @classmethod
     def failure(cls, area: str, check: str, found: str, fix: str, code: str) -> Finding:
-        """It will not work."""
+        """Return a check after which a query does not work."""
         return cls(area, check, Outcome.FAILURE, found, fix, code)
 
     @classmethod
     def from_error(cls, area: str, check: str, error: ConnectorError, outcome: Outcome = Outcome.FAILURE) -> Finding:
-        """The finding that an error stands for."""
+        """Return the finding of an error."""
         place = f" ({error.where})" if error.where else ""
         return cls(area, check, outcome, f"{error.what}{place}", error.action, error.code)
 
     def to_json(self) -> dict[str, str]:
-        """The finding as a JSON object."""
+        """Return the finding as a JSON object."""
         return asdict(self)
 
 
 class Steps:
-    """Checks that stand on each other: after the first failure the others are skipped.
-
-    Args:
-        area: what they are about.
-    """
+    """Checks of an area that depend on each other: after the first failure the others are skipped."""
 
     def __init__(self, area: str) -> None:
         self.area = area
@@ -84,11 +80,11 @@ class Steps:
         return self._failed is not None
 
     def step(self, check: str, look: Callable[[], str | Finding]) -> Finding:
-        """Take a step.
+        """Run a check.
 
         Args:
-            check: what is looked at.
-            look: gives what it saw, or a finding of its own; the `ConnectorError` or `OSError` it raises is a failure.
+            check: its name.
+            look: returns what it saw, or a finding; a `ConnectorError` or `OSError` is a failure.
         """
         if self._failed is not None:
             return Finding(self.area, check, Outcome.SKIPPED, f"because '{self._failed}' failed")
@@ -106,13 +102,7 @@ class Steps:
 
 
 def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
-    """Whether the packages of an extra are installed; nothing is imported.
-
-    Args:
-        steps: of the source.
-        extra: its name.
-        names: the modules to look for.
-    """
+    """Check whether the modules of an extra are installed; nothing is imported."""
 
     def look() -> str:
         if missing := not_installed(names):

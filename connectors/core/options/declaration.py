@@ -8,12 +8,9 @@
 
     options = parse_options(ShopOptions, {"shopid": "7", "token": "env:SHOP_TOKEN"}, os.environ, "shop")
 
-The declaration feeds parsing (`parse_options`), lint and error texts, redaction (`redacted_options`) and documentation
-(`option_rows`, `options_json_schema`).
-
-Parsing happens in driver-side processes; where a value is not plainly right, pydantic judges. What comes out is the
-plain dataclass: it pickles, its `repr` shows no secret, and a worker that unpickles it imports neither pydantic nor an
-SDK.
+The declaration feeds parsing, error texts and the reference pages. Options are parsed on the driver; where a value is
+not plainly legal, pydantic decides. The result is the plain dataclass: it pickles, its `repr` shows no secret, and a
+worker that unpickles it imports neither pydantic nor an SDK.
 """
 
 from __future__ import annotations
@@ -35,14 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Option",
-    "OptionRow",
     "conflict",
     "declared_options",
     "option",
-    "option_rows",
-    "options_json_schema",
     "parse_options",
-    "redacted_options",
     "secret_options",
 ]
 
@@ -68,17 +61,11 @@ class Option:
     """The declaration of one option; made by `option`.
 
     Attributes:
-        name: the name as users write it, in camelCase; Spark hands keys over lower-cased, so case never matters.
-        kind: how its text is read.
+        name: in camelCase; case does not matter, as Spark passes keys in lower case.
         doc: what it does, in sentences.
-        default: the default as a user would write it; None when there is none.
-        required: whether it must be given.
-        minimum: the smallest legal value, as a user would write it.
-        maximum: the largest legal value, as a user would write it.
-        aliases: other names for it.
-        instead_of: names that other products have for the same purpose and that are refused with a hint to this one.
+        default, minimum, maximum: as a user would write them; None for none.
+        instead_of: what other products call it; such a name is refused with a hint to this one.
         sensitive: its value is never shown in an error, because secrets are pasted there by mistake.
-        multiline: a secret that may have several lines.
     """
 
     name: str
@@ -95,39 +82,37 @@ class Option:
 
     @property
     def legal(self) -> str:
-        """What may be given, for example ``a whole number, from 1 to 64``."""
-        if self.minimum is not None and self.maximum is not None:
-            return f"{self.kind.legal}, from {self.minimum} to {self.maximum}"
-        if self.minimum is not None:
+        """The legal values, for example ``a whole number, from 1 to 64``."""
+        if self.minimum is None:
+            return self.kind.legal if self.maximum is None else f"{self.kind.legal}, at most {self.maximum}"
+        if self.maximum is None:
             return f"{self.kind.legal}, at least {self.minimum}"
-        if self.maximum is not None:
-            return f"{self.kind.legal}, at most {self.maximum}"
-        return self.kind.legal
+        return f"{self.kind.legal}, from {self.minimum} to {self.maximum}"
 
     @property
     def limits(self) -> dict[str, Any]:
-        """The limits of its value that there are: ``ge`` the smallest, ``le`` the largest, as pydantic calls them."""
-        given = (("ge", self.minimum), ("le", self.maximum))
-        return {key: self.kind.parse(text) for key, text in given if text is not None}
+        """The limits of its value, under the names that pydantic has for them: ``ge`` and ``le``."""
+        limits = (("ge", self.minimum), ("le", self.maximum))
+        return {key: self.kind.parse(text) for key, text in limits if text is not None}
 
     def plain_value(self, text: str) -> Any:
-        """The value of a text that is right beyond doubt.
+        """Return the value of a text that is plainly legal.
 
         Raises:
-            TypeError, ValueError: pydantic has to judge, which may still find it right.
+            TypeError, ValueError: pydantic has to decide, which may still accept it.
         """
         value, limits = self.kind.parse(text), self.limits
         in_limits = ("ge" not in limits or limits["ge"] <= value) and ("le" not in limits or value <= limits["le"])
         if not (isinstance(value, self.kind.type) and in_limits and text):
-            raise ValueError("not beyond doubt")
+            raise ValueError("not plainly legal")
         return value
 
     def hides(self, text: str) -> bool:
-        """Whether a value is or may hold a secret: also a URL with a user's name in it may."""
+        """Return whether a value may hold a secret, as a URL with a user's name in it does."""
         return self.sensitive or ("://" in text and "@" in text)
 
     def shown(self, text: str) -> str:
-        """A value as errors may show it: quoted, cut when long, hidden when it may hold a secret."""
+        """Return a value for an error: quoted, cut when long, hidden when it may hold a secret."""
         if self.hides(text):
             return _HIDDEN
         return repr(text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "...")
@@ -149,12 +134,7 @@ def option(name: str, kind: Kind[T], doc: str, *, default: None, **details: Unpa
 def option(name: str, kind: Kind[T], doc: str, *, default: str | None = _REQUIRED, **details: Unpack[_Details]) -> Any:
     """Declare an option as a field of a dataclass with ``frozen``, ``slots`` and ``kw_only``.
 
-    Args:
-        name: as in `Option`.
-        kind: as in `Option`.
-        doc: as in `Option`.
-        default: the default as a user would write it; None for none; without it the option is required.
-        **details: the other attributes of `Option`; a `SECRET` is always sensitive.
+    The arguments are the attributes of `Option`. Without a default the option is required; a `SECRET` is sensitive.
 
     Raises:
         ValueError: the default is not legal.
@@ -167,7 +147,7 @@ def option(name: str, kind: Kind[T], doc: str, *, default: str | None = _REQUIRE
 
 
 def declared_options(cls: type) -> Mapping[str, Option]:
-    """The options a dataclass declares: field name to declaration, in the order of declaration."""
+    """Return the declarations of a dataclass by field, in their order."""
     return {
         field.name: field.metadata[_METADATA_KEY]
         for field in dataclasses.fields(cls)
@@ -176,7 +156,7 @@ def declared_options(cls: type) -> Mapping[str, Option]:
 
 
 def secret_options(*classes: type) -> dict[str, Option]:
-    """Return the options whose values are secret: every name and alias, lower-cased, to its declaration."""
+    """Return the declarations of secret options, by each of their names in lower case."""
     return {
         name.lower(): declared
         for cls in classes
@@ -187,7 +167,7 @@ def secret_options(*classes: type) -> dict[str, Option]:
 
 
 def conflict(connector: str, first: str, second: str, why: str, action: str) -> OptionError:
-    """The error for two options that cannot stand together; it names both."""
+    """Return the error for two options that exclude each other."""
     return OptionError("OPTION_CONFLICT", f"The options {first} and {second} conflict: {why}", connector, action)
 
 
@@ -197,20 +177,17 @@ def parse_options(
     environ: Mapping[str, str],
     connector: str,
 ) -> C:
-    """Read what Spark hands over as the options of a source or sink.
+    """Parse the options that Spark passes to a source or sink: sizes in bytes, durations in seconds.
 
     Args:
-        cls: a dataclass whose fields are declared by `option`; fields that are not keep their defaults.
-        raw: names in any case to texts; a value of None counts as not given.
+        cls: a dataclass whose fields are declared by `option`; other fields keep their defaults.
+        raw: names in any case to texts; a value of None counts as absent.
         environ: the environment that ``env:NAME`` secrets are read from.
         connector: name of the connector, for errors.
 
-    Returns:
-        An instance of ``cls``; numbers are plain, sizes in bytes, durations in seconds, secrets `Secret`.
-
     Raises:
-        OptionError: an option is unknown (the error names the nearest), missing, illegal, given twice under two
-            names with different values, or a secret that cannot be read.
+        OptionError: an option is unknown (the error names the nearest), missing or illegal, has two names with
+            different values, or is a secret that cannot be read.
     """
     options = declared_options(cls)
     given = _given_texts(cls, raw, connector)
@@ -222,57 +199,13 @@ def parse_options(
     return cls(**(_judged_values(cls, given, connector) if plain is None else plain))
 
 
-def redacted_options(cls: type, raw: Mapping[str, str]) -> dict[str, str]:
-    """Raw options as they may be logged: only values of declared options that are not sensitive are shown."""
-    options = declared_options(cls)
-    names = _names(options)
-
-    def hidden(key: str, text: str) -> bool:
-        field = names.get(key.lower())
-        return field is None or options[field].hides(text)
-
-    return {key: _HIDDEN if hidden(key, str(text)) else str(text) for key, text in raw.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class OptionRow:
-    """One row of the generated reference page of options; all texts."""
-
-    name: str
-    type: str
-    default: str
-    legal: str
-    aliases: str
-    doc: str
-
-
-def option_rows(cls: type) -> list[OptionRow]:
-    """The rows of the reference page, in the order of declaration."""
-    return [
-        OptionRow(
-            name=declared.name,
-            type=declared.kind.name,
-            default="(required)" if declared.required else declared.default or "(none)",
-            legal=declared.legal,
-            aliases=", ".join(declared.aliases),
-            doc=declared.doc,
-        )
-        for declared in declared_options(cls).values()
-    ]
-
-
-def options_json_schema(cls: type) -> dict[str, Any]:
-    """The JSON schema of the parsed options, under the names that users write."""
-    return _model(cls).model_json_schema(by_alias=True, mode="serialization")
-
-
 def _names(options: Mapping[str, Option]) -> dict[str, str]:
-    """Every name and alias, lower-cased, to the name of the field."""
+    """Return the field of every name and alias in lower case."""
     return {name.lower(): field for field, declared in options.items() for name in (declared.name, *declared.aliases)}
 
 
 def _given_texts(cls: type, raw: Mapping[str, str], connector: str) -> dict[str, str]:
-    """Field name to stripped text, with aliases resolved; refuses what is unknown or contradicts itself."""
+    """Return the stripped texts by field; refuse unknown names, and two names with different values."""
     options = declared_options(cls)
     names = _names(options)
     texts: dict[str, str] = {}
@@ -325,7 +258,7 @@ def _unknown(cls: type, key: str, connector: str) -> OptionError:
 
 
 def _plain_values(options: Mapping[str, Option], given: Mapping[str, str]) -> dict[str, Any] | None:
-    """The values if all is plainly right; None if pydantic has to judge, which a process needs 0.1 s to have ready."""
+    """Return the values if all are plainly legal; None if pydantic has to decide, which takes 0.1 s to import."""
     if any(declared.required and field not in given for field, declared in options.items()):
         return None
     try:
@@ -335,7 +268,6 @@ def _plain_values(options: Mapping[str, Option], given: Mapping[str, str]) -> di
 
 
 def _judged_values(cls: type, given: Mapping[str, str], connector: str) -> dict[str, Any]:
-    """The values by pydantic, which finds what is wrong with them."""
     from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - workers unpickle options and parse none
 
     try:
@@ -353,7 +285,6 @@ def _judged_values(cls: type, given: Mapping[str, str], connector: str) -> dict[
 def _option_error(
     options: Mapping[str, Option], given: Mapping[str, str], error: ErrorDetails, connector: str
 ) -> OptionError:
-    """Our error for the first of pydantic's."""
     field = str(error["loc"][0])
     declared = options[field]
     if error["type"] == "missing":
@@ -367,7 +298,7 @@ def _option_error(
 
 
 def _model(cls: type) -> type[BaseModel]:
-    """The pydantic model that parses texts into the values of a dataclass; making one takes about 20 ms."""
+    """Return the pydantic model of a dataclass, which takes about 20 ms to make."""
     if cls in _MODELS:
         return _MODELS[cls]
     from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, create_model  # noqa: PLC0415 - as above
@@ -386,7 +317,7 @@ def _model(cls: type) -> type[BaseModel]:
         if kind is not SECRET:
             value = Annotated[value, BeforeValidator(kind.parse)]
         default = ... if declared.required else field.default
-        fields[field.name] = (value, Field(default, serialization_alias=declared.name, description=declared.doc))
+        fields[field.name] = (value, Field(default))
     config = ConfigDict(hide_input_in_errors=True)
     _MODELS[cls] = create_model(cls.__name__, __config__=config, **fields)
     return _MODELS[cls]

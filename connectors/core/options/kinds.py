@@ -67,15 +67,15 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A secret text that does not print: its ``repr`` and ``str`` are ``***``.
+    """A secret text that prints as ``***``.
 
-    It pickles with its value, because executors may need it: so a pickle of options is as secret as they are.
+    It pickles with its value, because executors may need it: a pickle of options is as secret as they are.
     """
 
     _value: str = field(repr=False)
 
     def reveal(self) -> str:
-        """The secret itself; for handing to a client, never for a log or an error."""
+        """Return the secret itself; for a client, never for a log or an error."""
         return self._value
 
     def __repr__(self) -> str:
@@ -189,7 +189,7 @@ SECRET: Final = Kind("secret", "the secret, or env:NAME or file:PATH that hold i
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host of a URL is this machine: by its text alone, no name is looked up."""
+    """Return whether a host of a URL is this machine, by its text alone."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
@@ -199,7 +199,7 @@ def is_loopback(host: str) -> bool:
 
 
 def choice(enum: type[E]) -> Kind[E]:
-    """The kind of an option with a closed set of values, matched without regard to case."""
+    """Return the kind of an option with a closed set of values, in any case."""
     values = [member.value for member in enum]
     legal = " or ".join([", ".join(values[:-1]), values[-1]])
 
@@ -213,7 +213,7 @@ def choice(enum: type[E]) -> Kind[E]:
 
 
 def duration_or(word: str) -> Kind[float | None]:
-    """A duration, or a word that stands for None."""
+    """Return the kind of a duration, or of a word that stands for None."""
 
     def parse(text: str) -> float | None:
         return None if text.lower() == word else _parse_duration(text)
@@ -234,7 +234,7 @@ def option_text(name: str, value: str, connector: str) -> str:
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Options as the texts that Spark makes of them; those that are None count as not given."""
+    """Return options as the texts that Spark makes of them, without those that are None."""
     return {
         str(name): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in options.items()

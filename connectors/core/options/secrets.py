@@ -18,14 +18,13 @@ _LINES: Final = str.maketrans("", "", "\r\n\t")
 def resolve_secret(
     option: str, text: str, environ: Mapping[str, str], connector: str, *, multiline: bool = False
 ) -> str:
-    """Return the value of a secret: the text itself, or what ``env:NAME`` or ``file:PATH`` names.
+    """Return a secret without white space around it: the text itself, or what ``env:NAME`` or ``file:PATH`` names.
 
-    White space around it is dropped: files and variables often end with a line end, and HTTP clients print a header
-    that holds one.
+    Files and variables often end with a line end, and HTTP clients print a header that holds one.
 
     Args:
         option: the name of the option, for errors.
-        text: what the user gave.
+        text: as the user wrote it.
         environ: the environment that ``env:NAME`` is read from.
         connector: the name of the connector, for errors.
         multiline: whether the secret may have several lines, as a key in PEM.
@@ -45,8 +44,6 @@ def resolve_secret(
 
 
 def _read(option: str, text: str, environ: Mapping[str, str], connector: str) -> str:
-    """The secret as it stands where it is."""
-
     def unreadable(what: str, action: str) -> OptionError:
         return OptionError("OPTION_SECRET_UNREADABLE", f"The secret {option} {what}", connector, action)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from connectors.core import datasource
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError
-from connectors.core.pool import Kept
+from connectors.core.pool import Pool
 from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer
 from connectors.kafka.client.fast_path import native_reason
@@ -251,7 +251,7 @@ class TransactionalSink:
                 _log.warning("[KAFKA_NOT_ABORTED] %s (%s)", error.args[0].str(), self._id)
 
 
-_sinks: Final[Kept[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Kept(lambda sink: sink.discard())
+_sinks: Final[Pool[tuple[ClientSettings, bool], RecordSink | NativeSink]] = Pool(lambda sink: sink.discard())
 """The idle producers of this worker, with empty queues, by their settings and whether they take the fast path."""
 close_sinks: Final = _sinks.close
 
@@ -273,7 +273,7 @@ def produce_batches(
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
     fast = native and not plain and not native_reason()
-    idle = _sinks.take((settings, fast))
+    idle = _sinks.acquire((settings, fast))
     sink = idle or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()
     rows = 0
@@ -291,7 +291,7 @@ def produce_batches(
     except BaseException:
         sink.discard()
         raise
-    _sinks.give((settings, fast), sink)
+    _sinks.release((settings, fast), sink)
     return rows
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
-from connectors.core.pool import Kept
+from connectors.core.pool import Pool
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.sink.requests import publish_requests
 
@@ -219,8 +219,8 @@ class Publisher:
             self._ready.extend((first, second))
 
 
-_clients: Final[Kept[tuple[Transport, Path | None], PubSubClient]] = Kept(lambda client: client.close())
-"""The clients of this worker, by transport and key file."""
+_clients: Final[Pool[tuple[Transport, Path | None], PubSubClient]] = Pool(lambda client: client.close())
+"""The idle clients of this worker, by transport and key file."""
 
 
 def publish_batches(
@@ -230,7 +230,7 @@ def publish_batches(
     from connectors.pubsub.client.client import PubSubClient  # noqa: PLC0415 - tasks that read load no grpc
 
     key = options.transport, options.credentials_file
-    client = _clients.take(key) or PubSubClient(*key)
+    client = _clients.acquire(key) or PubSubClient(*key)
     publisher = Publisher(client, options, f"partition {stamp.partition}")
     rows = 0
     try:
@@ -245,7 +245,7 @@ def publish_batches(
         # The next attempt begins with a new client, which reads the credentials again.
         client.close()
         raise
-    _clients.give(key, client)
+    _clients.release(key, client)
     return rows
 
 

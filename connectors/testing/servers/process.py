@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from connectors.core.errors import ServiceUnavailableError
+from connectors.core.retry import ParentWatch
 
 __all__ = ["ServerProcess", "announce", "on_parent_death", "on_termination", "start_bound_process", "stop_event"]
 
@@ -63,10 +64,10 @@ def on_termination(action: Callable[[], None]) -> None:
 
 def on_parent_death(action: Callable[[], None]) -> None:
     """Call ``action`` in a thread, once, when standard input ends or the parent of this process is gone."""
-    parent = os.getppid()
+    parent = ParentWatch()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        while not parent.is_gone():
             readable, _, _ = select.select([0], [], [], _LOOK_AT_PARENT_SECONDS)
             if readable and not os.read(0, 4096):
                 break

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.options.declaration import option_rows
+from connectors.core.options.declaration import declared_options
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.testing.spark_protocol.driver import (
@@ -97,7 +97,7 @@ def replay_and_finish(rig: PubSubRig, changes: Mapping[str, str]) -> list[Batch]
 
 def test_the_table_has_every_option_once() -> None:
     named = [name for line in lines() for name in sorted(line)]
-    assert sorted(named) == sorted(row.name for row in option_rows(PubSubReadOptions))
+    assert sorted(named) == sorted(row.name for row in declared_options(PubSubReadOptions).values())
 
 
 def test_every_line_of_allowed_options_is_tested_as_a_whole() -> None:

@@ -72,7 +72,7 @@ def test_queries_that_take_turns_in_a_worker_keep_their_connections(rig: Rig) ->
     kept = []
     for _ in range(3):
         assert [run_task(plan) for plan in plans] == ["2", "2"]
-        kept.append({key: client for key, (client, _) in publish._clients._kept.items()})
+        kept.append({key: client for key, (client, _) in publish._clients._idle.items()})
     assert len(kept[0]) == 2
     assert kept[1:] == kept[:1] * 2
     rig.server.fail("Publish", "PERMISSION_DENIED")

@@ -1,10 +1,10 @@
-"""Clients that are kept from task to task: who gets them, and when they are closed."""
+"""Pooled clients: who gets them, and when they are closed."""
 
 from __future__ import annotations
 
 import time
 
-from connectors.core.pool import Kept
+from connectors.core.pool import Pool
 
 
 class Clients:
@@ -12,12 +12,12 @@ class Clients:
 
     def __init__(self, most: int = 4, idle_seconds: float = 600.0) -> None:
         self.closed: list[str] = []
-        self.kept: Kept[str, str] = Kept(self.closed.append, most, idle_seconds)
+        self.pool: Pool[str, str] = Pool(self.closed.append, most, idle_seconds)
 
     def use(self, key: str) -> bool:
         """Whether a task with these settings found a client."""
-        found = self.kept.take(key)
-        self.kept.give(key, found or f"client of {key}")
+        found = self.pool.acquire(key)
+        self.pool.release(key, found or f"client of {key}")
         return found is not None
 
 
@@ -30,8 +30,8 @@ def test_tasks_that_take_turns_find_their_clients_again() -> None:
 def test_a_client_in_use_is_nobody_else_s() -> None:
     clients = Clients()
     clients.use("a")
-    assert clients.kept.take("a") == "client of a"
-    assert clients.kept.take("a") is None
+    assert clients.pool.acquire("a") == "client of a"
+    assert clients.pool.acquire("a") is None
 
 
 def test_of_too_many_the_one_used_longest_ago_is_closed() -> None:
@@ -45,7 +45,7 @@ def test_of_too_many_the_one_used_longest_ago_is_closed() -> None:
 def test_a_second_client_of_a_key_closes_the_first() -> None:
     clients = Clients()
     for name in ("first", "second"):
-        clients.kept.give("a", name)
+        clients.pool.release("a", name)
     assert clients.closed == ["first"]
 
 
@@ -55,7 +55,7 @@ def test_clients_that_nobody_wants_are_closed_by_a_thread_that_ends_and_comes_ag
         clients.use("a")
         clients.use("b")
         end = time.monotonic() + 60
-        while len(clients.closed) < 2 * round_number or clients.kept._reaper is not None:
+        while len(clients.closed) < 2 * round_number or clients.pool._reaper is not None:
             assert time.monotonic() < end
             time.sleep(0.01)
     assert sorted(clients.closed) == ["client of a"] * 2 + ["client of b"] * 2
@@ -65,6 +65,6 @@ def test_close_closes_all() -> None:
     clients = Clients()
     for key in "ab":
         clients.use(key)
-    clients.kept.close()
+    clients.pool.close()
     assert clients.closed == ["client of a", "client of b"]
     assert not clients.use("a")

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -147,3 +151,30 @@ def test_a_long_attempt_or_a_long_wait_is_logged_at_once(caplog: pytest.LogCaptu
     time.now += 100
     backoff.next_delay_seconds()
     assert len(caplog.messages) == 1, "there is nothing to say"
+
+
+def test_a_process_notices_that_its_parent_has_ended(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    child = (
+        "import sys, time\n"
+        "from pathlib import Path\n"
+        "from connectors.core.retry import ParentWatch\n"
+        "watch = ParentWatch()\n"
+        "before = watch.is_gone()\n"
+        "print('ready', flush=True)\n"
+        "end = time.monotonic() + 60\n"
+        "while not watch.is_gone() and time.monotonic() < end: time.sleep(0.01)\n"
+        "Path(sys.argv[1]).with_suffix('.part').write_text(f'{before} {watch.is_gone()}')\n"
+        "Path(sys.argv[1]).with_suffix('.part').rename(sys.argv[1])\n"
+    )
+    parent = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', *sys.argv[1:]], stdout=subprocess.PIPE, text=True)\n"
+        "child.stdout.readline()\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", parent, child, str(seen)], check=True, timeout=60)
+    end = time.monotonic() + 60
+    while not seen.exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert seen.read_text() == "False True"

@@ -22,10 +22,7 @@ from connectors.core.options.declaration import (
     _plain_values,
     declared_options,
     option,
-    option_rows,
-    options_json_schema,
     parse_options,
-    redacted_options,
 )
 from connectors.core.options.kinds import (
     BOOLEAN,
@@ -402,8 +399,6 @@ def test_secret_is_there_and_never_shows(secretive: tuple[dict[str, str], dict[s
         repr(copy),
         str(copy),
     ]
-    shown += [repr(option_rows(ShopOptions)), repr(options_json_schema(ShopOptions))]
-    shown += [repr(redacted_options(ShopOptions, secretive[0]))]
     assert "***" in repr(options)
     assert not [text for text in shown if CANARY in text]
 
@@ -506,30 +501,17 @@ def test_password_in_a_url_is_not_shown() -> None:
     assert "do-not-show" not in str(refused({"pages": "https://user:do-not-show@host/"}))
 
 
-def test_redacted_options_show_only_what_is_declared_and_harmless() -> None:
-    raw = {"pages": "5", "TOKEN": "a", "keyfile": "/b", "unheard": "c", "path": "/d", "shopid": "e"}
-    hidden = dict.fromkeys(("TOKEN", "keyfile", "unheard", "path"), "***")
-    assert redacted_options(ShopOptions, raw) == hidden | {"pages": "5", "shopid": "e"}
-
-
 # -- documentation and workers ----------------------------------------------------------------------------------
 
 
-def test_rows_of_the_reference_page_say_all_of_an_option() -> None:
-    rows = {row.name: row for row in option_rows(ShopOptions)}
+def test_declarations_say_all_of_an_option_and_come_in_their_order() -> None:
+    rows = {row.name: row for row in declared_options(ShopOptions).values()}
     assert list(rows)[:3] == ["shopId", "pages", "pageBytes"]
     assert "derived" not in rows
     pages = rows["pages"]
-    assert (pages.type, pages.default, pages.aliases, pages.doc) == ("integer", "3", "pageCount", "How many.")
+    assert (pages.kind.name, pages.default, pages.aliases, pages.doc) == ("integer", "3", ("pageCount",), "How many.")
     assert pages.legal == "a whole number, from 1 to 10"
-    assert (rows["shopId"].default, rows["folder"].default) == ("(required)", "(none)")
-
-
-def test_json_schema_has_the_names_that_users_write() -> None:
-    schema = options_json_schema(ShopOptions)
-    assert set(schema["properties"]) == {row.name for row in option_rows(ShopOptions)}
-    assert schema["required"] == ["shopId"]
-    assert schema["properties"]["pages"]["minimum"] == 1
+    assert (rows["shopId"].required, rows["folder"].required, rows["folder"].default) == (True, False, None)
 
 
 def test_default_that_is_not_legal_is_refused_where_it_is_declared() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connectors.core.errors import CredentialsError, OptionError
-from connectors.core.options.declaration import option_rows, redacted_options
+from connectors.core.options.declaration import declared_options
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.client.credentials import key_file_content
 from connectors.pubsub.options.client import GOOGLE, ServiceAccount
@@ -92,10 +92,10 @@ def test_names_of_the_closed_product_are_aliases() -> None:
 
 
 def test_every_option_is_documented_and_its_default_is_in_its_range() -> None:
-    rows = option_rows(PubSubReadOptions)
+    rows = declared_options(PubSubReadOptions).values()
     assert len({row.name.lower() for row in rows}) == len(rows)
     assert all(row.doc.endswith(".") for row in rows)
-    defaults = {row.name.lower(): row.default for row in rows if not row.default.startswith("(")}
+    defaults = {row.name.lower(): row.default for row in rows if row.default is not None}
     assert parse(LEAST | defaults) == parse(LEAST)
 
 
@@ -299,7 +299,7 @@ def test_defaults_are_those_of_the_docs() -> None:
     assert (options.batch_mode, options.peek_time, options.peek_max_rows) == (BatchMode.SPOOL, 10.0, 1000)
     assert (options.schema_mode, options.dedup_attribute) == (SchemaMode.NATIVE, None)
     assert (options.segment_compression, options.credentials) == (SegmentCompression.NONE, None)
-    rows = option_rows(PubSubReadOptions)
+    rows = declared_options(PubSubReadOptions).values()
     assert len({row.name.lower() for row in rows}) == len(rows)
     assert all(row.doc.endswith(".") for row in rows)
 
@@ -392,7 +392,7 @@ def test_a_private_key_shows_nowhere_and_reaches_the_fetchers() -> None:
     account = options.credentials
     assert isinstance(account, ServiceAccount)
     settings = PubSubFetchSettings("projects/shop/subscriptions/orders", GOOGLE, service_account=account)
-    shown = [repr(options), str(options), repr(account), repr(settings), repr(redacted_options(type(options), ACCOUNT))]
+    shown = [repr(options), str(options), repr(account), repr(settings)]
     assert not [text for text in shown if CANARY in text]
     assert pickle.loads(pickle.dumps(options)).credentials == account
     assert PubSubFetchSettings.from_json(settings.to_json()).service_account == account
