@@ -241,7 +241,6 @@ def _settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSe
         headers=options.include_headers,
         fail_on_data_loss=options.fail_on_data_loss,
         poll_timeout=options.poll_timeout_ms / 1000,
-        native=options.native_reads,
         run=run,
     )
 
@@ -344,13 +343,12 @@ class KafkaBatchWriter(DataSourceArrowWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
-        self._native = options.native_writes
 
     @extra_imports("kafka", "the format kafka_py")
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaCommitMessage:
         """Write the rows of a task."""
         settle_sink()
-        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, native=self._native))
+        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client))
 
 
 def _exactly_once(options: KafkaWriteOptions, columns: Columns) -> ExactlyOnce:
@@ -372,7 +370,6 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
         self._client = options.client
         self._columns = columns
-        self._native = options.native_writes
         self._dedup_headers = options.dedup_headers
         self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
 
@@ -384,10 +381,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             task, run = stream_task(), query_run()
             written = self._exactly_once.write(iterator, task, run)
             return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
-        rows = produce_batches(
-            iterator, self._columns, self._client, stream_task() if self._dedup_headers else None, native=self._native
-        )
-        return KafkaCommitMessage(rows)
+        task = stream_task() if self._dedup_headers else None
+        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, task))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing that writes rows: what a task has written is there. Exactly once, it must be all there is.

@@ -58,7 +58,6 @@ class KafkaRig:
         self.admin = AdminClient(quiet)
         self.producer = Producer({**quiet, "linger.ms": 0, "acks": "all", "message.max.bytes": 4_000_000})
         self._quiet = quiet
-        self.native_writes = "true"
 
     # Topics
 

@@ -172,6 +172,12 @@ _OTHER_NAMES: Final = _RENAMED | {
     "delivery.timeout.ms": "message.timeout.ms",
 }
 """Of the client or of this pack: librdkafka takes the last of two names for one setting, without a word."""
+_FAST_PATH: Final = (
+    "Leave it out. CONNECTORS_NO_FAST_PATH=1 in the environment of the driver and the executors switches the fast path "
+    "off."
+)
+_REMOVED: Final = {"nativereads": _FAST_PATH, "nativewrites": _FAST_PATH}
+"""Options of earlier versions, in lower case, and what to do instead."""
 _BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
 _LONGEST_PAUSE_MS: Final = "10000"
 """librdkafka's default."""
@@ -255,13 +261,15 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
         The first, and the second without ``kafka.``, with keys in lower case.
 
     Raises:
-        OptionError: a name or a value holds a NUL.
+        OptionError: a name or a value holds a NUL, or the option was removed.
     """
     declared = {name.lower() for each in declared_options(cls).values() for name in (each.name, *each.aliases)}
     own: dict[str, str] = {}
     client: dict[str, str] = {}
     for key, value in raw.items():
         lowered = key.lower()
+        if lowered in _REMOVED:
+            raise OptionError("OPTION_UNKNOWN", f"The option {key} is not supported", CONNECTOR, _REMOVED[lowered])
         if lowered.startswith(PREFIX) and lowered not in declared:
             client[lowered.removeprefix(PREFIX)] = option_text(key, value, CONNECTOR)  # stripped as by the JVM's client
         else:

@@ -114,13 +114,6 @@ class KafkaWriteOptions(KafkaClientOptions):
     include_headers: bool = option(
         "includeHeaders", BOOLEAN, "Changes nothing: a column headers is always written.", default="false"
     )
-    native_writes: bool = option(
-        "nativeWrites",
-        BOOLEAN,
-        "Rows go to the client in whole batches where that is possible: not with headers, timestamps, OAUTHBEARER or "
-        "exactly_once. false always takes the plain way, one row at a time.",
-        default="true",
-    )
     client: ClientSettings = field(default=ClientSettings())
     """Derived: the settings of librdkafka."""
 

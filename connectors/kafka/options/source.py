@@ -213,14 +213,6 @@ class KafkaReadOptions(KafkaClientOptions):
         "query itself goes on from its checkpoint only.",
         default=None,
     )
-    native_reads: bool = option(
-        "nativeReads",
-        BOOLEAN,
-        "Records become columns without a Python object for each, where that is possible: not with "
-        "OAUTHBEARER. false always takes the plain way, which is several times slower; with includeHeaders it is the "
-        "faster one, but fails at a key of a header that is not UTF-8.",
-        default="true",
-    )
     strategy: Strategy | None = None
     """Derived: the partitions to read."""
     start: Position | None = None

@@ -64,7 +64,7 @@ class ReadSettings:
         headers: with the column ``headers``.
         fail_on_data_loss: as the option.
         poll_timeout: seconds without any progress after which a task fails.
-        native: as the option ``nativeReads``.
+        native: take the fast path where it can do what is asked.
         run: names the run of the stream, or the action that reads a batch. What was fetched for one is not for another:
             the topic may have been made anew since.
     """
@@ -74,7 +74,7 @@ class ReadSettings:
     headers: bool
     fail_on_data_loss: bool
     poll_timeout: float
-    native: bool
+    native: bool = True
     run: str = field(default="", compare=False)
 
 

@@ -193,8 +193,8 @@ def malformed_headers(topic: str, partition: int, offset: int) -> ConnectorError
         "KAFKA_MALFORMED_HEADERS",
         f"The headers of the record at offset {offset} cannot be read: they are damaged, or a key is not UTF-8",
         f"{topic}-{partition}",
-        "Set nativeReads=true, which replaces what is not UTF-8, and do without OAUTHBEARER, which takes the plain way "
-        "to read; or read without includeHeaders.",
+        "Do without CONNECTORS_NO_FAST_PATH and OAUTHBEARER: the fast path replaces what is not UTF-8. Or read without "
+        "includeHeaders.",
     )
 
 

@@ -65,16 +65,16 @@ def test_36_every_action_binds_earliest_and_latest_anew(kafka: KafkaRig) -> None
         assert sum(table.num_rows for table in read.collect()) == 6
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
-def test_bytes_that_a_disk_has_changed_are_not_read_as_records(kafka: KafkaRig, native: str) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_bytes_that_a_disk_has_changed_are_not_read_as_records(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, ["amount 100"])
     kafka.send(topic, ["amount 200"])
     (log,) = (kafka.broker.data / f"{topic}-0").glob("*.log")
     log.write_bytes(log.read_bytes().replace(b"amount 200", b"amount 900"))
     with pytest.raises(TaskFailedError, match=rf"KAFKA_RECORDS_DAMAGED.*offset 1.*CRC.*{topic}-0"):
-        kafka.batch(kafka.options(topic, nativeReads=native))
-    unchecked = kafka.batch(kafka.options(topic, nativeReads=native, kafka__check__crcs="false"))
+        kafka.batch(kafka.options(topic))
+    unchecked = kafka.batch(kafka.options(topic, kafka__check__crcs="false"))
     assert text([row["value"] for row in unchecked]) == ["amount 100", "amount 900"]
 
 
@@ -227,16 +227,16 @@ def test_a_batch_read_that_finds_nothing_to_read_has_no_rows(kafka: KafkaRig, op
     assert kafka.batch(kafka.options(topic, **options)) == []
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
-def test_a_batch_read_has_no_rows_that_another_one_has_fetched(kafka: KafkaRig, native: str) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_a_batch_read_has_no_rows_that_another_one_has_fetched(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, range(10))
-    first = kafka.options(topic, nativeReads=native, startingOffsets={topic: {"0": 0}}, endingOffsets={topic: {"0": 5}})
+    first = kafka.options(topic, startingOffsets={topic: {"0": 0}}, endingOffsets={topic: {"0": 5}})
     assert numbers(kafka.batch(first)) == [*range(5)]  # and what is behind them may have been fetched ahead
     kafka.delete_topic(topic)
     kafka.topic(1, topic)
     kafka.send(topic, range(20, 30))
-    then = kafka.options(topic, nativeReads=native, startingOffsets={topic: {"0": 5}}, endingOffsets={topic: {"0": 10}})
+    then = kafka.options(topic, startingOffsets={topic: {"0": 5}}, endingOffsets={topic: {"0": 10}})
     assert numbers(kafka.batch(then)) == [*range(25, 30)]
 
 
@@ -265,20 +265,20 @@ def test_transactions_in_a_batch_read(kafka: KafkaRig) -> None:
     assert numbers(kafka.batch(kafka.options(topic))) == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
+@pytest.mark.usefixtures("both_paths")
 @pytest.mark.parametrize(
     ("splits", "parts"),
     [({}, [(EARLIEST, LATEST)]), ({"minPartitions": "3"}, [(EARLIEST, 1), (1, 2), (2, LATEST)])],
     ids=["whole", "split"],
 )
 def test_a_batch_read_ends_before_the_first_open_transaction(
-    kafka: KafkaRig, splits: dict[str, str], parts: list[tuple[int, int]], native: str
+    kafka: KafkaRig, splits: dict[str, str], parts: list[tuple[int, int]]
 ) -> None:
     topic = kafka.topic(1)
     kafka.transaction(topic, range(3))  # offsets 0 to 2, and 3 is its end
     kafka.wait_for_ends(topic)
     opened = kafka.transaction(topic, range(10, 15), commit=None)
-    options = kafka.options(topic, nativeReads=native, **splits)
+    options = kafka.options(topic, **splits)
     committed = options | {"kafka.isolation.level": "read_committed"}
     assert [(each.part.start, each.part.end) for each in planned(committed)] == parts  # of 4 offsets, not of 9
     assert numbers(kafka.batch(committed)) == [0, 1, 2]  # who waits for offset 9 gets an error, and no rows
@@ -509,10 +509,8 @@ def test_a_certificate_that_the_broker_refuses_is_an_error_at_once_that_names_it
     assert "SSL alert number" in str(caught.value)
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
-def test_a_task_whose_certificate_the_broker_refuses_ends_long_before_the_poll_timeout(
-    kafka: KafkaRig, native: str
-) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_a_task_whose_certificate_the_broker_refuses_ends_long_before_the_poll_timeout(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     kafka.send(topic, [1])
     secure = {"kafka.security.protocol": "SSL", "kafka.bootstrap.servers": kafka.broker.ssl_endpoint}
@@ -523,7 +521,6 @@ def test_a_task_whose_certificate_the_broker_refuses_ends_long_before_the_poll_t
         headers=False,
         fail_on_data_loss=True,
         poll_timeout=60,
-        native=native == "true",
     )
     began = time.monotonic()
     with pytest.raises(CredentialsError, match="SSL alert number"):

@@ -211,12 +211,9 @@ def test_56_abort_for_a_task_that_failed_leaves_what_the_others_wrote_and_the_re
     assert sink.seen() == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("native", ["true", "false"], ids=["native", "plain"])
-def test_at_least_once_abort_leaves_what_was_written_and_the_replay_writes_it_again(
-    kafka: KafkaRig, native: str
-) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_at_least_once_abort_leaves_what_was_written_and_the_replay_writes_it_again(kafka: KafkaRig) -> None:
     sink = Sink(kafka)
-    sink.options["nativeWrites"] = native
     driver = Driver(sink, "at_least_once")
     written = driver.tasks(0, ("a b", "c", ""), run="one")
     driver.fail_to_commit(FailsWhenCommitted, written, 0)

@@ -42,13 +42,13 @@ class Telling:
         return getattr(self._source, name)
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
-def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_kafka: KafkaRig, native: str) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_a_task_reads_on_when_the_client_tells_of_a_group_without_right(guarded_kafka: KafkaRig) -> None:
     kafka = guarded_kafka
     topic = kafka.topic()
     kafka.allow(USER, topic, "DESCRIBE", "READ")
     kafka.send(topic, range(5))
-    options = parse_read_options(as_user(kafka, topic, nativeReads=native), {}, streaming=True)
+    options = parse_read_options(as_user(kafka, topic), {}, streaming=True)
     reader = KeptConsumer(_settings(options, "run", streaming=True))
     reader.source = source = Telling(reader.source)
     with ThreadPoolExecutor(1) as pool:

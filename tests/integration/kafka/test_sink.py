@@ -32,6 +32,7 @@ from connectors.kafka.sink.task import StreamTask, stream_task
 from connectors.kafka.sink.writer import close_sinks, produce_batches
 from tests.support.kafka_rig import LOG_IN, KafkaRig, text
 
+pytestmark = pytest.mark.usefixtures("both_paths")
 ROUND_ROBIN = "org.apache.kafka.clients.producer.RoundRobinPartitioner"
 TYPES = {
     "topic": StringType(),
@@ -47,15 +48,8 @@ def struct(*names: str, **types: Any) -> StructType:
     return StructType([StructField(name, types.get(name, TYPES.get(name))) for name in (*names, *types)])
 
 
-@pytest.fixture(params=["true", "false"], ids=["native", "plain"], autouse=True)
-def way(request: pytest.FixtureRequest, kafka: KafkaRig) -> None:
-    """Every test goes both ways to write."""
-    kafka.native_writes = request.param
-
-
 def options(kafka: KafkaRig, **more: str) -> dict[str, str]:
     found = {
-        "nativeWrites": kafka.native_writes,
         "kafka.bootstrap.servers": kafka.broker.endpoint,
         "kafka.topic.metadata.propagation.max.ms": "300",
     }

@@ -350,10 +350,10 @@ def test_16_a_topic_made_anew_between_runs_is_seen(kafka: KafkaRig, fail: str) -
             assert kafka.values(query, 1) == ["4"]
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
-def test_16_a_topic_made_anew_is_read_whole_by_the_next_query_of_a_worker(kafka: KafkaRig, native: str) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_16_a_topic_made_anew_is_read_whole_by_the_next_query_of_a_worker(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
-    options = kafka.options(topic, nativeReads=native)
+    options = kafka.options(topic)
     for run, sent in enumerate((range(100), range(3))):
         kafka.send(topic, sent)
         checkpoint = kafka.folder / f"checkpoint-{run}"
@@ -439,8 +439,8 @@ def test_19_read_committed_sees_no_open_and_no_aborted_transaction(kafka: KafkaR
     assert ends == [0, 3, 6, 9, 12, 15, 18], "a batch of three offsets may hold only control records"
 
 
-@pytest.mark.parametrize("native", ["true", "false"])
-def test_19_batches_that_end_in_control_records_do_not_wait(kafka: KafkaRig, native: str) -> None:
+@pytest.mark.usefixtures("both_paths")
+def test_19_batches_that_end_in_control_records_do_not_wait(kafka: KafkaRig) -> None:
     topic = kafka.topic(1)
     producer = kafka.transaction(topic, [0])
     for number in range(1, 20):  # two offsets each
@@ -449,7 +449,7 @@ def test_19_batches_that_end_in_control_records_do_not_wait(kafka: KafkaRig, nat
         producer.commit_transaction(PATIENCE)
     kafka.wait_for_ends(topic)
     committed = {"kafka__isolation__level": "read_committed", "kafkaConsumer__pollTimeoutMs": "4000"}
-    options = kafka.options(topic, **committed, maxOffsetsPerTrigger="7", nativeReads=native)
+    options = kafka.options(topic, **committed, maxOffsetsPerTrigger="7")
     with kafka.query(options, trigger="available_now") as query:
         assert sizes(drain(query)) == [4, 3, 4, 3, 4, 2]
 

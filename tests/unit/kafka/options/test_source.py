@@ -391,6 +391,13 @@ def written(**options: str) -> ClientSettings:
     return parse_write_options(raw, {}, streaming=True).client
 
 
+@pytest.mark.parametrize(("make", "name"), [(parse, "nativeReads"), (written, "nativewrites")])
+def test_an_option_that_was_removed_is_refused_with_what_to_do_instead(make: Callable[..., object], name: str) -> None:
+    with pytest.raises(OptionError, match=f"The option {name} is not supported.*CONNECTORS_NO_FAST_PATH=1") as caught:
+        make(**{name: "true"})
+    assert caught.value.code == "OPTION_UNKNOWN"
+
+
 @pytest.mark.parametrize(("text", "kilobytes"), [("67108864", "65536"), (" 2048 ", "2"), ("0", "1")])
 def test_the_memory_of_the_producer_is_bytes(text: str, kilobytes: str) -> None:
     assert written(kafka__buffer__memory=text).get("queue.buffering.max.kbytes") == kilobytes
