@@ -381,8 +381,8 @@ class KafkaStreamWriter(DataSourceStreamArrowWriter):
             task, run = stream_task(), query_run()
             written = self._exactly_once.write(iterator, task, run)
             return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
-        task = stream_task() if self._dedup_headers else None
-        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, task))
+        named = stream_task() if self._dedup_headers else None
+        return KafkaCommitMessage(produce_batches(iterator, self._columns, self._client, named))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Nothing that writes rows: what a task has written is there. Exactly once, it must be all there is.

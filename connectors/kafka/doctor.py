@@ -179,7 +179,7 @@ def _private_file(files: ExitStack, text: str | None) -> str | None:
 def _log_in(options: KafkaReadOptions, opened: list[KafkaLookup]) -> str:
     # What librdkafka logs by itself would stand between the lines of the doctor.
     quiet = replace(options.client, plain=(("log_level", "0"), *options.client.plain))
-    lookup = KafkaLookup(quiet, options.group_to_start_from(options.client), _CALL_SECONDS)
+    lookup = KafkaLookup(quiet, options.group_to_start_from, _CALL_SECONDS)
     try:
         brokers = lookup.brokers()
     except BaseException:
@@ -218,7 +218,7 @@ def _topics(options: KafkaReadOptions, lookup: KafkaLookup, steps: Steps, checkp
     yield steps.step("permission", lambda: _permission(lookup, kept[0]))
     if not steps.failed:
         yield steps.step("starting position", lambda: _starting(options, lookup, partitions, kept[0]))
-        if options.group_to_start_from(options.client) is not None:
+        if options.group_to_start_from is not None:
             yield steps.step("consumer group", lambda: _group(options, lookup, partitions, kept[0]))
         if checkpoint is not None:
             yield steps.step(
@@ -272,7 +272,7 @@ def _starting(
 def _group(
     options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[TopicPartition], kept: tuple[Offsets, Offsets]
 ) -> str | Finding:
-    group = options.group_to_start_from(options.client)
+    group = options.group_to_start_from
     committed = lookup.committed(partitions)
     without = partitions - set(committed)
     if isinstance(options.start, Group) and without:

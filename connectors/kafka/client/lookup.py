@@ -29,7 +29,7 @@ class PatientLookup:
 
     def __init__(self, options: KafkaReadOptions) -> None:
         self._options = options
-        self._group = options.group_to_start_from(options.client)
+        self._group = options.group_to_start_from
         self._lookup: KafkaLookup | None = None
         self._lock = threading.RLock()
         self._parent = os.getppid()

@@ -1,13 +1,15 @@
-"""Settings of the client: what users write after ``kafka.``, in the words of librdkafka.
+"""The settings of the client: what users write after ``kafka.``, translated to librdkafka.
 
-Names of the JVM client that librdkafka does not know are translated where a meaning exists. Of the others, those that
-change no row and protect nothing are ignored with one warning; the rest stand in one error, with what to use instead.
-What the source or sink needs is set after what the user gives.
+Names of the JVM client that librdkafka does not have are translated where a meaning exists. Of the others, those that
+change no row and protect nothing are ignored with one warning; the rest are named in one error, with what to use
+instead. A value that only the JVM client takes becomes the nearest one of librdkafka, one setting at a time. What both
+refuse is left for librdkafka to refuse by name. What the source or sink needs is set after what the user gives.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,22 +18,38 @@ from typing import Final
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, declared_options, option
 from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, option_text
+from connectors.kafka import FORMAT
 from connectors.kafka.client.librdkafka import unknown_settings
-from connectors.kafka.offsets import CONNECTOR, illegal, refuse_nul
-from connectors.kafka.options.jaas import UNSECURED, check_token_endpoint, log_in, login_handler
-from connectors.kafka.options.jvm_compat import broker_addresses, is_number, nearest_value, pem_lines, whole_number
+from connectors.kafka.offsets import illegal, refuse_nul
+from connectors.kafka.options.jaas import UNSECURED, apply_jaas_config, apply_login_handler, check_token_endpoint
+from connectors.kafka.options.jvm_compat import (
+    BUFFERS,
+    COUNTS,
+    IGNORED,
+    IGNORED_BY_SOURCES,
+    LINGER_SETTINGS,
+    LOADS_CODE,
+    NO_METRICS,
+    NOT_FOR_SOURCES,
+    OTHER_NAMES,
+    RANGES,
+    REFUSED,
+    RENAMED,
+    UNITS,
+)
 
 __all__ = [
-    "PREFIX",
     "TEXT",
     "ClientSettings",
     "KafkaClientOptions",
     "Refusal",
-    "check_names",
-    "common_settings",
+    "client_settings",
     "is_true",
+    "nearest_value",
     "reader_settings",
     "split_client_options",
+    "unsupported",
+    "whole_number",
 ]
 
 _log = logging.getLogger(__name__)
@@ -39,160 +57,33 @@ _log = logging.getLogger(__name__)
 Refusal = tuple[str, str]
 """What is wrong with a setting, and what to do about it."""
 
-PREFIX: Final = "kafka."
+TEXT: Final = Kind("string", "a text", str, str)
+_PREFIX: Final = "kafka."
 _SHORT: Final = 200
-
-_KEYS_AS_BYTES: Final = (
-    "is not supported as keys are deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations to "
-    "explicitly deserialize the keys"
-)
-_VALUES_AS_BYTES: Final = (
-    "is not supported as values are deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations "
-    "to explicitly deserialize the values"
-)
-_NOT_FOR_SOURCES: Final = {
-    "auto.offset.reset": (
-        "is not supported. Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify where "
-        "to start. Structured Streaming manages which offsets are consumed internally, rather than relying on the "
-        "kafkaConsumer to do it"
-    ),
-    "key.deserializer": _KEYS_AS_BYTES,
-    "value.deserializer": _VALUES_AS_BYTES,
-    "enable.auto.commit": "is not supported",
-    "interceptor.classes": "is not supported",
-}
-_OF_PRODUCERS: Final = (
-    "buffer.memory",
-    "compression.gzip.level",
-    "compression.lz4.level",
-    "compression.zstd.level",
-    "key.serializer",
-    "max.request.size",
-    "partitioner.class",
-    "partitioner.ignore.keys",
-    "value.serializer",
-)
-_NO_GROUP: Final = "no consumer group is joined"
-_KEYLESS: Final = "kafka.sticky.partitioning.linger.ms says how rows without a key are spread"
-_CHECKED_BY_BROKERS: Final = "brokers check tokens, clients do not"
-_OWN_TIMES: Final = "librdkafka has times of its own for asking for a token"
-_RENEWED_EARLY: Final = "a token is renewed when 80 percent of its life are over"
-_NO_METRICS: Final = "librdkafka has no metrics of the JVM"
-_IGNORED: Final = {
-    "auto.include.jmx.reporter": _NO_METRICS,
-    "default.api.timeout.ms": (
-        "fetchOffset.numRetries, fetchOffset.retryIntervalMs and kafka.socket.timeout.ms say how long answers are "
-        "waited for"
-    ),
-    "group.instance.id": _NO_GROUP,
-    "max.block.ms": "kafka.delivery.timeout.ms says how long a record may take",
-    "max.poll.interval.ms": _NO_GROUP,
-    "max.poll.records": "maxOffsetsPerTrigger and maxRecordsPerPartition say how much is read at a time",
-    "metadata.max.idle.ms": "kafka.topic.metadata.refresh.interval.ms says how often topics are looked up",
-    "metric.reporters": _NO_METRICS,
-    "partition.assignment.strategy": _NO_GROUP,
-    "partitioner.adaptive.partitioning.enable": _KEYLESS,
-    "partitioner.availability.timeout.ms": _KEYLESS,
-    "sasl.kerberos.ticket.renew.jitter": "kafka.sasl.kerberos.min.time.before.relogin says when a ticket is renewed",
-    "sasl.kerberos.ticket.renew.window.factor": (
-        "kafka.sasl.kerberos.min.time.before.relogin says when a ticket is renewed"
-    ),
-    "sasl.login.connect.timeout.ms": _OWN_TIMES,
-    "sasl.login.read.timeout.ms": _OWN_TIMES,
-    "sasl.login.refresh.buffer.seconds": _RENEWED_EARLY,
-    "sasl.login.refresh.min.period.seconds": _RENEWED_EARLY,
-    "sasl.login.refresh.window.factor": _RENEWED_EARLY,
-    "sasl.login.refresh.window.jitter": _RENEWED_EARLY,
-    "sasl.login.retry.backoff.max.ms": _OWN_TIMES,
-    "sasl.login.retry.backoff.ms": _OWN_TIMES,
-    "sasl.oauthbearer.clock.skew.seconds": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.expected.audience": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.expected.issuer": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.jwks.endpoint.refresh.ms": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.jwks.endpoint.url": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.jwt.validator.class": _CHECKED_BY_BROKERS,
-    "sasl.oauthbearer.scope.claim.name": _CHECKED_BY_BROKERS,
-    "socket.connection.setup.timeout.max.ms": "kafka.socket.connection.setup.timeout.ms is the only such time",
-    "ssl.secure.random.implementation": "OpenSSL is used",
-}
-"""Settings of the JVM client that change no row and protect nothing, and why they have no meaning here."""
-_OPENSSL: Final = "Leave it out: OpenSSL is used."
-_TLS_VERSION: Final = "Leave it out: the newest version of TLS that both sides know is used."
-_LOADS_CODE: Final = "Leave it out: it would load code of its own into every worker."
-_MOCK: Final = "Leave it out: each client would have a cluster of its own, and what is written would be gone."
-_CALLBACK: Final = "Leave it out: it is a function of Python, and an option is a text."
-_REFUSED: Final = {
-    **dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_commit", "on_delivery", "logger"), _CALLBACK),
-    "oauth_cb": "Use tokenProvider.",
-    "default.topic.config": "Leave it out, and give the settings in it by themselves.",
-    "plugin.library.paths": _LOADS_CODE,
-    "ssl.engine.id": _LOADS_CODE,
-    "ssl.engine.location": _LOADS_CODE,
-    "sasl.kerberos.kinit.cmd": "Leave it out: it would run a command in every worker.",
-    "test.mock.broker.rtt": _MOCK,
-    "test.mock.num.brokers": _MOCK,
-    "ssl.truststore.password": "Use a trust store in PEM, which has none: kafka.ssl.truststore.type=PEM.",
-    "ssl.provider": _OPENSSL,
-    "ssl.protocol": _TLS_VERSION,
-    "ssl.enabled.protocols": _TLS_VERSION,
-    "ssl.engine.factory.class": "Use kafka.ssl.ca.location, kafka.ssl.certificate.location and kafka.ssl.key.location.",
-    "sasl.client.callback.handler.class": "Use tokenProvider.",
-    "sasl.login.class": "Use tokenProvider.",
-    "security.providers": _OPENSSL,
-    "exclude.internal.topics": "Leave it out: subscribePattern reads no internal topics; subscribe can name them.",
-    "transaction.two.phase.commit.enable": "Leave it out: deliveryGuarantee=exactly_once ends its transactions itself.",
-    "ssl.keymanager.algorithm": _OPENSSL,
-    "ssl.trustmanager.algorithm": _OPENSSL,
-    "sasl.oauthbearer.jwt.retriever.class": (
-        "Use kafka.sasl.oauthbearer.method=oidc with kafka.sasl.oauthbearer.grant.type, or tokenProvider."
-    ),
-    "sasl.oauthbearer.header.urlencode": (
-        "Leave it out, and write client id and secret URL-encoded if the login server wants that."
-    ),
-}
-_RENAMED: Final = {
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "max.partition.fetch.bytes": "fetch.message.max.bytes",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "sasl.oauthbearer.assertion.template.file": "sasl.oauthbearer.assertion.jwt.template.file",
-}
-_OTHER_NAMES: Final = _RENAMED | {
-    "metadata.broker.list": "bootstrap.servers",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "sasl.mechanisms": "sasl.mechanism",
-    "compression.codec": "compression.type",
-    "message.send.max.retries": "retries",
-    "queue.buffering.max.ms": "linger.ms",
-    "request.required.acks": "acks",
-    "delivery.timeout.ms": "message.timeout.ms",
-}
-"""Of the client or of this pack: librdkafka takes the last of two names for one setting, without a word."""
+_LONGEST_PAUSE_MS: Final = "10000"
+"""librdkafka's default."""
 _FAST_PATH: Final = (
     "Leave it out. CONNECTORS_NO_FAST_PATH=1 in the environment of the driver and the executors switches the fast path "
     "off."
 )
 _REMOVED: Final = {"nativereads": _FAST_PATH, "nativewrites": _FAST_PATH}
 """Options of earlier versions, in lower case, and what to do instead."""
-_BUFFERS: Final = frozenset({"receive.buffer.bytes", "send.buffer.bytes"})
-_LONGEST_PAUSE_MS: Final = "10000"
-"""librdkafka's default."""
-
-
-def _parse_any(text: str) -> str:
-    return text
-
-
-TEXT: Final = Kind("string", "a text", str, _parse_any)
+_ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
+"""Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""
+_HIGHEST_PORT: Final = 65535
+_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----")
+_PEM_LETTERS: Final = 64
+_CONVERT: Final = {
+    "key": ("keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12", "PKCS12"),
+    "trust": ("keytool -list -rfc -keystore FILE > FILE.pem", "PEM"),
+}
+"""By the store of the JVM: how to convert it, and to which type."""
+_STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for what in ("type", "location"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaClientOptions:
-    """What is needed to reach Kafka; everything else that begins with ``kafka.`` goes to the client as it is."""
+    """The options that reach Kafka, of source and sink; all others that begin with ``kafka.`` go to the client."""
 
     bootstrap_servers: str | None = option(
         "kafka.bootstrap.servers",
@@ -206,7 +97,7 @@ class KafkaClientOptions:
     sasl_jaas_config: Secret | None = option(
         "kafka.sasl.jaas.config",
         SECRET,
-        "The log-in of a JVM client: PlainLoginModule, ScramLoginModule and OAuthBearerLoginModule are understood.",
+        "The authentication of a JVM client: PlainLoginModule, ScramLoginModule or OAuthBearerLoginModule.",
         default=None,
         multiline=True,
     )
@@ -255,23 +146,23 @@ class KafkaClientOptions:
 
 
 def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Raw options, parted into those that a class declares or that are no client's, and the client's.
+    """Split raw options into those of a class, and settings of the client.
 
     Returns:
-        The first, and the second without ``kafka.``, with keys in lower case.
+        Both; the settings are in lower case and without ``kafka.``.
 
     Raises:
-        OptionError: a name or a value holds a NUL, or the option was removed.
+        OptionError: a setting holds a NUL, or an option was removed.
     """
-    declared = {name.lower() for each in declared_options(cls).values() for name in (each.name, *each.aliases)}
+    declared = {name.lower() for one in declared_options(cls).values() for name in (one.name, *one.aliases)}
     own: dict[str, str] = {}
     client: dict[str, str] = {}
     for key, value in raw.items():
         lowered = key.lower()
         if lowered in _REMOVED:
-            raise OptionError("OPTION_UNKNOWN", f"The option {key} is not supported", CONNECTOR, _REMOVED[lowered])
-        if lowered.startswith(PREFIX) and lowered not in declared:
-            client[lowered.removeprefix(PREFIX)] = option_text(key, value, CONNECTOR)  # stripped as by the JVM's client
+            raise OptionError("OPTION_UNKNOWN", f"The option {key} is not supported", FORMAT, _REMOVED[lowered])
+        if lowered.startswith(_PREFIX) and lowered not in declared:
+            client[lowered.removeprefix(_PREFIX)] = option_text(key, value, FORMAT)  # stripped as by the JVM's client
         else:
             own[key] = value
     return own, client
@@ -279,7 +170,7 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Settings of librdkafka. Pickles with its secrets; shows none.
+    """Settings of librdkafka. Pickles with its secrets; its ``repr`` shows none.
 
     Attributes:
         plain: name and value of what may be shown.
@@ -292,207 +183,248 @@ class ClientSettings:
     token_provider: str | None = None
 
     def get(self, name: str) -> str | None:
-        """A setting that may be shown."""
+        """Return a setting that may be shown."""
         return dict(self.plain).get(name)
 
     def revealed(self) -> dict[str, str]:
-        """All settings, secrets too; for handing to the client."""
+        """Return all settings, secrets too; for the client only."""
         return {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
 
 
 def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
-    """The settings of the source's clients.
+    """Return the settings of the source's clients.
 
     Raises:
         OptionError: a setting is missing, refused, or belongs to the source alone.
     """
-    if not options.bootstrap_servers:
-        raise OptionError(
-            "OPTION_MISSING",
-            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka consumer",
-            "kafka_py",
-            "Give host:port of a broker.",
-        )
-    check_names(options, given)
-    refused = [
-        (f"Kafka option '{name}' {why}", f"Leave kafka.{name} out.")
-        for name, why in _NOT_FOR_SOURCES.items()
-        if name in given
-    ]
+    refused = unsupported(NOT_FOR_SOURCES, given)
     isolation = given.get("isolation.level", "read_uncommitted").lower()
     if isolation not in {"read_uncommitted", "read_committed"}:
         advice = "Give read_uncommitted or read_committed."
         refused.append((f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}", advice))
         isolation = "read_uncommitted"
     # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
-    judged = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level", *_NOT_FOR_SOURCES}
-    used = {name: value for name, value in given.items() if name not in judged}
-    # librdkafka's own defaults are read_committed, and not to look for damage; the JVM client's are not.
+    dropped = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level", *NOT_FOR_SOURCES}
+    used = {name: value for name, value in given.items() if name not in dropped}
+    # librdkafka's own defaults are read_committed, and no check for damage; those of the JVM client are not.
     own = {"check.crcs": "true", **used, "isolation.level": isolation}
-    ignored = dict.fromkeys(_OF_PRODUCERS, "it is one of producers, and a source has none")
-    return common_settings(options, own, refused, ignored)
+    return client_settings(options, given, own, refused, IGNORED_BY_SOURCES, "consumer")
 
 
-def check_names(options: KafkaClientOptions, given: Mapping[str, str]) -> None:
-    """Refuse two values for one setting under two of its names.
-
-    Args:
-        options: with the servers.
-        given: settings of the user, without ``kafka.``.
-
-    Raises:
-        OptionError: there are.
-    """
-    values = {"bootstrap.servers": options.bootstrap_servers or "", **given}
-    for name, other in _OTHER_NAMES.items():
-        if name in values and other in values and values[name].strip() != values[other].strip():
-            why = "they are two names of one setting and have different values"
-            raise conflict(CONNECTOR, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
+def unsupported(table: Mapping[str, str], given: Mapping[str, str]) -> list[Refusal]:
+    """Return the refusals of the settings that a table holds, in the words of Spark's own source and sink."""
+    names = (name for name in table if name in given)
+    return [(f"Kafka option '{name}' {table[name]}", f"Leave kafka.{name} out.") for name in names]
 
 
-def common_settings(
+def client_settings(
     options: KafkaClientOptions,
     given: Mapping[str, str],
-    refused: Iterable[Refusal] = (),
-    ignored: Mapping[str, str] | None = None,
+    changed: Mapping[str, str],
+    refused: Iterable[Refusal],
+    ignored: Mapping[str, str],
+    role: str,
 ) -> ClientSettings:
     """Translate what source and sink have in common: servers, authentication and encryption.
 
     Args:
         options: with the servers and the secrets.
-        given: settings of the user and of ours, without ``kafka.``.
+        given: settings of the user, without ``kafka.``.
+        changed: the same with the changes and the defaults of the source or the sink.
         refused: what is wrong with other settings.
-        ignored: settings of this side alone that have no meaning, and why.
+        ignored: settings of the source or sink that have no meaning here, and why.
+        role: ``consumer`` or ``producer``.
 
     Raises:
-        OptionError: settings are refused; it names all of them.
+        OptionError: no server is given, one setting has two values, or settings are refused; it names all of these.
     """
-    plain, secret = {"bootstrap.servers": broker_addresses(options.bootstrap_servers or "")}, _secrets(options)
-    given = _without_ignored(given, _IGNORED | (dict(ignored) if ignored else {}))
-    stores, others = _split_stores(given)
+    if not options.bootstrap_servers:
+        raise OptionError(
+            "OPTION_MISSING",
+            f"Option 'kafka.bootstrap.servers' must be specified for configuring Kafka {role}",
+            FORMAT,
+            "Give host:port of a broker.",
+        )
+    _check_names(options.bootstrap_servers, given)
+    plain = {"bootstrap.servers": _broker_addresses(options.bootstrap_servers)}
+    secret = _secrets(options)
+    used = _without_ignored(changed, {**IGNORED, **ignored})
     problems = [*refused]
-    for name, value in others.items():
-        refuse_nul(f"kafka.{name}", name, value)
-        if name in _REFUSED or (name == "ssl.providers" and "/" in value):
-            problems.append((f"The option kafka.{name} is not supported", _REFUSED.get(name, _LOADS_CODE)))
+    for name, value in used.items():
+        if name in _STORES:
             continue
-        known = _RENAMED.get(name, name)
-        if is_number(known) and whole_number(value) is None:
+        if name in REFUSED or (name == "ssl.providers" and "/" in value):
+            problems.append((f"The option kafka.{name} is not supported", REFUSED.get(name, LOADS_CODE)))
+            continue
+        renamed = RENAMED.get(name, name)
+        if _is_number(renamed) and whole_number(value) is None:
             advice = "Give a whole number without a unit."
             problems.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
             continue
-        # The system's own size is -1 to the JVM client, and 0 to librdkafka.
-        plain[known] = "0" if name in _BUFFERS and value.strip() == "-1" else nearest_value(known, value)
+        plain[renamed] = "0" if name in BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
     if plain.get("ssl.endpoint.identification.algorithm") == "":
         plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
-    handlers = {"sasl.login.callback.handler.class", "sasl.jaas.config"}  # translated below
-    unknown = unknown_settings({name: value for name, value in plain.items() if name not in handlers})
-    if problems or unknown:
-        code = "OPTION_ILLEGAL" if problems else "KAFKA_SETTING"
-        problems += unknown
-        whats, actions = ([*dict.fromkeys(texts)] for texts in zip(*problems, strict=True))
-        raise OptionError(code, "; ".join(whats), CONNECTOR, " ".join(actions))
-    plain |= _stores(stores) | _longest_pause(plain)
-    plain |= {name: pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
+    _refuse(problems, plain)
+    plain |= _stores(used) | _longest_pause(plain)
+    plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:
-        secret["ssl.key.pem"] = Secret(pem_lines(secret["ssl.key.pem"].reveal()))
+        secret["ssl.key.pem"] = Secret(_pem_lines(secret["ssl.key.pem"].reveal()))
     if options.sasl_jaas_config is not None:
-        log_in(options.sasl_jaas_config.reveal(), plain, secret)
-    login_handler(plain)
+        apply_jaas_config(options.sasl_jaas_config.reveal(), plain, secret)
+    apply_login_handler(plain)
     check_token_endpoint(plain)
-    if options.token_provider is not None and ":" not in options.token_provider:
-        raise illegal("The option tokenProvider names no class", "Give module:Class.")
     _check_tokens(plain, options.token_provider)
     for name, text in [*plain.items(), *((name, value.reveal()) for name, value in secret.items())]:
-        refuse_nul(f"kafka.{name}", text)  # also one that an escape in sasl.jaas.config or a file had
+        refuse_nul(f"kafka.{name}", text)  # an escape in sasl.jaas.config or a file may hold one
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+
+
+def _check_names(servers: str, given: Mapping[str, str]) -> None:
+    values = {"bootstrap.servers": servers, **given}
+    for name, other in OTHER_NAMES.items():
+        if name in values and other in values and values[name].strip() != values[other].strip():
+            why = "they are two names of one setting and have different values"
+            raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
+
+
+def _refuse(problems: list[Refusal], plain: Mapping[str, str]) -> None:
+    """Raise one error for all settings that are refused, by the pack or by librdkafka."""
+    translated = {"sasl.login.callback.handler.class", "sasl.jaas.config"}
+    unknown = unknown_settings({name: value for name, value in plain.items() if name not in translated})
+    if problems or unknown:
+        code = "OPTION_ILLEGAL" if problems else "KAFKA_SETTING"
+        whats, actions = (dict.fromkeys(texts) for texts in zip(*problems, *unknown, strict=True))
+        raise OptionError(code, "; ".join(whats), FORMAT, " ".join(actions))
 
 
 def _secrets(options: KafkaClientOptions) -> dict[str, Secret]:
     secrets = {
-        "sasl.password": options.sasl_password,
-        "sasl.oauthbearer.client.secret": options.oauthbearer_client_secret,
-        "sasl.oauthbearer.assertion.private.key.pem": options.oauthbearer_assertion_key_pem,
-        "sasl.oauthbearer.assertion.private.key.passphrase": options.oauthbearer_assertion_key_password,
-        "ssl.key.pem": options.ssl_key_pem,
-        "ssl.key.password": options.ssl_key_password,
-        "ssl.keystore.password": options.ssl_keystore_password,
+        declared.name.removeprefix(_PREFIX): getattr(options, name)
+        for name, declared in declared_options(KafkaClientOptions).items()
+        if declared.kind is SECRET and name != "sasl_jaas_config"
     }
     return {name: value for name, value in secrets.items() if value is not None}
 
 
 def _without_ignored(given: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
     """Leave out the settings that have no meaning here, with one warning that lists them."""
-    found = {name for name in given if name in ignored or name.startswith("metrics.")}
-    if found:
-        _warn("; ".join(f"kafka.{name}: {ignored.get(name, _NO_METRICS)}" for name in sorted(found)))
-    return {name: value for name, value in given.items() if name not in found}
+    left_out = {name for name in given if name in ignored or name.startswith("metrics.")}
+    if left_out:
+        _warn("; ".join(f"kafka.{name}: {ignored.get(name, NO_METRICS)}" for name in sorted(left_out)))
+    return {name: value for name, value in given.items() if name not in left_out}
 
 
 @cache
 def _warn(what: str) -> None:
-    """Say once in a process what is parsed for each batch."""
+    """Log once in a process: options are parsed for each batch."""
     _log.warning("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
 
 
 def is_true(value: str) -> bool:
-    """Whether librdkafka takes a value for true."""
+    """Return whether librdkafka takes a value for true."""
     return value.strip().lower() in {"true", "t", "1"}
 
 
+def whole_number(text: str) -> int | None:
+    """Return a setting as a whole number; None for anything else."""
+    return int(text) if re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", text) else None
+
+
+def _is_number(name: str) -> bool:
+    return name in COUNTS or (name.endswith(UNITS) and name not in LINGER_SETTINGS)
+
+
+def nearest_value(name: str, value: str) -> str:
+    """Return the value of a setting of librdkafka that is nearest to one of the JVM client."""
+    number = whole_number(value)
+    if number is None:
+        return value
+    if name not in RANGES:
+        # Of digits after a 0, librdkafka reads the octal number.
+        return str(number) if _is_number(name) else value
+    allowed, least, most = RANGES[name]
+    return str(number) if number < allowed else str(min(max(number, least), most))
+
+
+def _broker_addresses(text: str) -> str:
+    """Return the servers as librdkafka takes them: the JVM client passes over a protocol before an address.
+
+    Raises:
+        OptionError: there is none, or librdkafka would look for one elsewhere or try it without end.
+    """
+    addresses = [_address(part.strip()) for part in text.split(",") if part.strip()]
+    if not addresses:
+        raise illegal("The option kafka.bootstrap.servers names no server", "Give host:port of a broker.")
+    return ",".join(addresses)
+
+
+def _address(text: str) -> str:
+    match = _ADDRESS.fullmatch(text)
+    host, port = match.groups() if match else ("", None)
+    if not host or host.count(":") == 1 or not 0 < int(port or _HIGHEST_PORT) <= _HIGHEST_PORT:
+        shown = "an address" if "@" in text else repr(text[:_SHORT])
+        raise illegal(
+            f"The option kafka.bootstrap.servers cannot hold {shown}",
+            "Give host:port of each broker, with commas between them.",
+        )
+    host = f"[{host}]" if ":" in host else host
+    return host if port is None else f"{host}:{port}"
+
+
+def _pem_lines(text: str) -> str:
+    """Return certificates or a key in the lines of PEM (RFC 7468): the JVM client takes spaces for ends of lines."""
+
+    def lines(match: re.Match[str]) -> str:
+        letters = "".join(match[2].split())
+        parts = [letters[first : first + _PEM_LETTERS] for first in range(0, len(letters), _PEM_LETTERS)]
+        return "\n".join([f"-----BEGIN {match[1]}-----", *parts, f"-----END {match[1]}-----\n"])
+
+    return _PEM.sub(lines, text)
+
+
 def _longest_pause(plain: Mapping[str, str]) -> dict[str, str]:
-    """The longest pause between attempts to connect is no shorter than the first one, as with the JVM client."""
+    """Make the longest pause between attempts to connect no shorter than the first one, as the JVM client does."""
     first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
     longest = whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0
     return {"reconnect.backoff.max.ms": str(first)} if first > longest else {}
 
 
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
-    """Refuse a log-in by tokens that come from nowhere: the client would wait for them without a word."""
-    mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", ""))
-    unsecured = is_true(plain.get(UNSECURED, ""))
-    own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
-    logs_in = plain.get("security.protocol", "").strip().upper().startswith("SASL")
-    if provider is not None and mechanism.strip().upper() != "OAUTHBEARER":
+    """Refuse an authentication by tokens that nothing gives: the client would wait for them without a word."""
+    mechanism = plain.get("sasl.mechanism", plain.get("sasl.mechanisms", "")).strip().upper()
+    if provider is not None and ":" not in provider:
+        raise illegal("The option tokenProvider names no class", "Give module:Class.")
+    if provider is not None and mechanism != "OAUTHBEARER":
         why = "tokens are for the mechanism OAUTHBEARER, and nothing would ask for them"
         action = "Give kafka.sasl.mechanism=OAUTHBEARER, or leave tokenProvider out."
-        raise conflict(CONNECTOR, "tokenProvider", "kafka.sasl.mechanism", why, action)
-    if logs_in and mechanism.strip().upper() == "OAUTHBEARER" and provider is None and not own:
+        raise conflict(FORMAT, "tokenProvider", "kafka.sasl.mechanism", why, action)
+    unsecured = is_true(plain.get(UNSECURED, ""))
+    own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
+    authenticates = plain.get("security.protocol", "").strip().upper().startswith("SASL")
+    if authenticates and mechanism == "OAUTHBEARER" and provider is None and not own:
         raise illegal(
-            "The log-in OAUTHBEARER has nothing that gives tokens",
+            "Nothing gives tokens for the mechanism OAUTHBEARER",
             "Give tokenProvider=module:Class, or kafka.sasl.oauthbearer.method=oidc with a token endpoint.",
         )
 
 
-def _split_stores(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Type and location of key and trust stores, and everything else."""
-    names = {f"ssl.{store}store.{what}" for store in ("key", "trust") for what in ("type", "location")}
-    return {k: v for k, v in given.items() if k in names}, {k: v for k, v in given.items() if k not in names}
-
-
 def _stores(given: Mapping[str, str]) -> dict[str, str]:
-    """Key and trust stores of a JVM client as OpenSSL takes them."""
-    found: dict[str, str] = {}
-    for store in ("key", "trust"):
+    """Return key and trust stores of a JVM client as OpenSSL takes them."""
+    stores: dict[str, str] = {}
+    for store, (command, wanted) in _CONVERT.items():
         location = given.get(f"ssl.{store}store.location")
         kind = given.get(f"ssl.{store}store.type", "JKS").upper()
         if location is None:
             continue
         if kind == "PEM" and store == "trust":
-            found["ssl.ca.location"] = location
+            stores["ssl.ca.location"] = location
         elif kind == "PEM":
-            found |= {"ssl.certificate.location": location, "ssl.key.location": location}
+            stores |= {"ssl.certificate.location": location, "ssl.key.location": location}
         elif kind == "PKCS12" and store == "key":
-            found["ssl.keystore.location"] = location
+            stores["ssl.keystore.location"] = location
         else:
-            wanted = "PKCS12" if store == "key" else "PEM"
-            way = (
-                "keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12"
-                if store == "key"
-                else "keytool -list -rfc -keystore FILE > FILE.pem"
-            )
             raise illegal(
                 f"A {store} store of the type {kind} cannot be read by librdkafka",
-                f"Convert it ({way}) and give kafka.ssl.{store}store.type={wanted}.",
+                f"Convert it ({command}) and give kafka.ssl.{store}store.type={wanted}.",
             )
-    return found
+    return stores

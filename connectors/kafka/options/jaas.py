@@ -1,7 +1,7 @@
-"""The log-in of a JVM client, in the words of librdkafka.
+"""The authentication of a JVM client, translated to settings of librdkafka.
 
 The text of ``sasl.jaas.config`` is read as Kafka's ``JaasConfig`` reads it with Java's ``StreamTokenizer``. What Java
-drops without a word, or cuts, is refused here: an open quote, and a comment right behind a bare value, as in
+drops without a word, or cuts, is refused here: an open quote, and a comment right after a bare value, as in
 ``scope=https://host``. The text may hold a password, so no error shows any of it but the name of the login module.
 """
 
@@ -14,8 +14,9 @@ from typing import Final
 from connectors.core.options.kinds import Secret
 from connectors.kafka.offsets import illegal
 
-__all__ = ["NO_KERBEROS", "UNSECURED", "check_token_endpoint", "log_in", "login_handler"]
+__all__ = ["NO_KERBEROS", "UNSECURED", "apply_jaas_config", "apply_login_handler", "check_token_endpoint"]
 
+NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."
 UNSECURED: Final = "enable.sasl.oauthbearer.unsecure.jwt"
 _SHORT: Final = 200
 _SECURITY: Final = "org.apache.kafka.common.security"
@@ -44,58 +45,51 @@ _ESCAPE: Final = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
 _ESCAPED: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
 _CLASS_NAME: Final = re.compile(r"[\w.$]+")
-_CUT_OFF: Final = " \t\n\v\f\r"
-"""What librdkafka cuts off at the beginning of every text."""
 _USER_IN_URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/*[^/?#]*@", re.IGNORECASE)
 
 _Token = tuple[str, str]
-"""A kind, ``mark`` or ``text``, and what it says."""
+"""A kind, ``mark`` or ``text``, and the text."""
 _END: Final[_Token] = ("mark", ";")
 _EQUALS: Final[_Token] = ("mark", "=")
 
 
 class _UnreadableError(Exception):
-    """The text is not in the form of a log-in."""
+    """The text has not the form of a JAAS configuration."""
 
 
-def log_in(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None:
-    """Take the log-in of a JVM client apart.
-
-    Args:
-        text: of ``sasl.jaas.config``.
-        plain: settings so far, which win; what may be shown is added.
-        secret: the same for secrets.
+def apply_jaas_config(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None:
+    """Add the settings in ``sasl.jaas.config`` to those that may be shown and to the secrets; settings in these win.
 
     Raises:
-        OptionError: the text cannot be read, or is a log-in that librdkafka does not have.
+        OptionError: the text cannot be parsed, or librdkafka does not have this authentication.
     """
     module, values = _login_module(text)
     if _is_class(module, _SCRAM) and values.get("tokenauth", "").lower() == "true":
         raise illegal(
-            "The log-in by a delegation token, tokenauth=true of ScramLoginModule, is not supported",
+            "A delegation token, tokenauth=true of ScramLoginModule, is not supported",
             "Give the name and the password of a user: librdkafka has no delegation tokens.",
         )
     if _is_class(module, _PLAIN, _SCRAM):
-        _log_in_by_password(values, plain, secret)
+        _apply_password(values, plain, secret)
     elif _is_class(module, _BEARER):
-        _log_in_by_token(values, plain, secret)
+        _apply_token(values, plain, secret)
     elif _is_class(module, f"{_MSK}.IAMLoginModule"):
         raise illegal(
-            "The log-in IAMLoginModule is a class of the JVM",
+            "The login module IAMLoginModule is a class of the JVM",
             "Give kafka.sasl.mechanism=OAUTHBEARER and tokenProvider=module:Class with a class that signs MSK tokens.",
         )
     else:
         raise illegal(
-            f"The log-in {module[:_SHORT]} is not supported",
+            f"The login module {module[:_SHORT]} is not supported",
             NO_KERBEROS if module.endswith("Krb5LoginModule") else "Use PLAIN, SCRAM or OAUTHBEARER.",
         )
 
 
-def login_handler(plain: dict[str, str]) -> None:
-    """The login handler of a JVM client: the one of OIDC is built in, others are classes of the JVM.
+def apply_login_handler(plain: dict[str, str]) -> None:
+    """Replace the login handler of OIDC, which is built into librdkafka.
 
     Raises:
-        OptionError: it is another one.
+        OptionError: it is another one, a class of the JVM.
     """
     handler = plain.pop("sasl.login.callback.handler.class", None)
     if handler is None:
@@ -112,7 +106,7 @@ def login_handler(plain: dict[str, str]) -> None:
 
 
 def check_token_endpoint(plain: Mapping[str, str]) -> None:
-    """Refuse a user or a password in the URL that tokens come from: librdkafka logs that URL where the log-in fails.
+    """Refuse a user or a password in the URL that tokens come from: librdkafka logs it if authentication fails.
 
     Raises:
         OptionError: there is one.
@@ -125,7 +119,7 @@ def check_token_endpoint(plain: Mapping[str, str]) -> None:
 
 
 def _is_class(given: str, *names: str) -> bool:
-    """Whether a class is one of these: by its whole name, also moved into another package, or by its last part alone.
+    """Return whether a class is one of these: by its last part, or its whole name, also inside of another package.
 
     Jars that bring Kafka along move it, as ``kafkashaded.org.apache.kafka`` on Databricks.
     """
@@ -133,9 +127,9 @@ def _is_class(given: str, *names: str) -> bool:
 
 
 def _login_module(text: str) -> tuple[str, dict[str, str]]:
-    """The one login module of a text, and its options."""
+    """Return the one login module of a text, and its options."""
     try:
-        modules = [_module(tokens) for tokens in _parted(text)]
+        modules = [_module(tokens) for tokens in _module_tokens(text)]
     except _UnreadableError:
         modules = []
     if not modules:
@@ -151,8 +145,8 @@ def _login_module(text: str) -> tuple[str, dict[str, str]]:
     return modules[0]
 
 
-def _parted(text: str) -> list[list[_Token]]:
-    """The tokens of each login module. Java wants a semicolon behind the last one too; here it may be left out."""
+def _module_tokens(text: str) -> list[list[_Token]]:
+    """Return the tokens of each login module. Java wants a semicolon after the last one too; here it is optional."""
     parts: list[list[_Token]] = [[]]
     for token in _tokens(text):
         if token == _END:
@@ -165,28 +159,29 @@ def _parted(text: str) -> list[list[_Token]]:
 def _tokens(text: str) -> Iterator[_Token]:
     at = 0
     while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise _UnreadableError
-        at = found.end()
-        if found.lastgroup is None:
+        at = match.end()
+        if match.lastgroup is None:
             continue
-        said = found[found.lastgroup]
-        if found.lastgroup in {"double", "single"}:
-            said = _ESCAPE.sub(_unescaped, said)
-        yield "mark" if found.lastgroup == "mark" else "text", said
+        token = match[match.lastgroup]
+        if match.lastgroup in {"double", "single"}:
+            token = _ESCAPE.sub(_unescaped, token)
+        yield "mark" if match.lastgroup == "mark" else "text", token
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    said = found[1]
-    return chr(int(said, 8)) if said[0] in "01234567" else _ESCAPED.get(said, said)
+def _unescaped(match: re.Match[str]) -> str:
+    letters = match[1]
+    return chr(int(letters, 8)) if letters[0] in "01234567" else _ESCAPED.get(letters, letters)
 
 
 def _module(tokens: list[_Token]) -> tuple[str, dict[str, str]]:
-    """Name and options of one login module; an option that is given twice is the last one, as in Java."""
-    if len(tokens) < 2:  # noqa: PLR2004 - a name and a flag
-        raise _UnreadableError
-    (_, name), (_, flag), *options = tokens
+    """Return the name and the options of one login module; the last of two equal options wins, as in Java."""
+    try:
+        (_, name), (_, flag), *options = tokens
+    except ValueError:
+        raise _UnreadableError from None
     if not _CLASS_NAME.fullmatch(name) or flag.lower() not in _FLAGS or len(options) % 3:
         raise _UnreadableError
     values: dict[str, str] = {}
@@ -197,7 +192,7 @@ def _module(tokens: list[_Token]) -> tuple[str, dict[str, str]]:
     return name, values
 
 
-def _log_in_by_password(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
+def _apply_password(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
     if "username" in values and "sasl.username" not in plain:
         plain["sasl.username"] = _uncut("username", values)
     if "password" in values and "sasl.password" not in secret:
@@ -205,8 +200,7 @@ def _log_in_by_password(values: Mapping[str, str], plain: dict[str, str], secret
 
 
 def _uncut(name: str, values: Mapping[str, str]) -> str:
-    """A value that librdkafka takes as it is."""
-    if values[name].startswith(tuple(_CUT_OFF)):
+    if values[name].startswith(tuple(" \t\n\v\f\r")):
         raise illegal(
             f"The {name} in kafka.sasl.jaas.config begins with white space, which librdkafka cuts off",
             "Give one that begins with another character.",
@@ -214,7 +208,7 @@ def _uncut(name: str, values: Mapping[str, str]) -> str:
     return values[name]
 
 
-def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
+def _apply_token(values: Mapping[str, str], plain: dict[str, str], secret: dict[str, Secret]) -> None:
     plain["sasl.oauthbearer.method"] = "oidc" if "clientId" in values else "default"
     if (name := values.get(f"{_UNSECURED_CLAIM}_sub")) is not None:  # as OAuthBearerUnsecuredLoginCallbackHandler
         if not re.fullmatch(r"[^\s,]+", name):
@@ -230,6 +224,3 @@ def _log_in_by_token(values: Mapping[str, str], plain: dict[str, str], secret: d
         plain.setdefault("sasl.oauthbearer.extensions", ",".join(extensions))
     if "clientSecret" in values and "sasl.oauthbearer.client.secret" not in secret:
         secret["sasl.oauthbearer.client.secret"] = Secret(_uncut("clientSecret", values))
-
-
-NO_KERBEROS: Final = "Kerberos is not in the wheel of confluent-kafka; use PLAIN, SCRAM or OAUTHBEARER."

@@ -1,21 +1,47 @@
-"""The options of the ``kafka_py`` sink, each declared once, and the settings of its producers."""
+"""The options of the ``kafka_py`` sink, each declared once, and the settings of its producers.
+
+Producers have the rules and defaults of the JVM's producer.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
-from connectors.kafka.offsets import CONNECTOR, illegal
-from connectors.kafka.options.client import ClientSettings, KafkaClientOptions, split_client_options
-from connectors.kafka.options.producer import check_transactional, producer_settings
+from connectors.kafka import FORMAT
+from connectors.kafka.offsets import illegal
+from connectors.kafka.options.client import (
+    ClientSettings,
+    KafkaClientOptions,
+    client_settings,
+    is_true,
+    nearest_value,
+    split_client_options,
+    unsupported,
+    whole_number,
+)
+from connectors.kafka.options.jvm_compat import (
+    IGNORED_BY_SINKS,
+    LINGER_SETTINGS,
+    NOT_FOR_SINKS,
+    PARTITIONERS,
+    PRODUCER_DEFAULTS,
+    TIMEOUT_SETTINGS,
+)
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
+
+_log = logging.getLogger(__name__)
 
 _ENGINE_KEYS: Final = {
     "asyncprogresstrackingenabled",
@@ -25,6 +51,34 @@ _ENGINE_KEYS: Final = {
 """Options of Spark's engine that it also hands to sinks."""
 _OF_TRANSACTIONS: Final = {name.lower(): name for name in ("markerTopic", "onMissingMarker", "transactionalIdPrefix")}
 """Options that do nothing without exactly_once."""
+_SHORT: Final = 200
+_PARTITIONER: Final = re.compile(r"(?:kafkashaded\.)?org\.apache\.kafka\.clients\.producer\.([\w.]+)")
+"""A class of Kafka's own; some platforms have them under a name before that."""
+_COMPRESSION_LEVEL: Final = re.compile(r"compression\.(gzip|lz4|zstd)\.level")
+_HIGHEST_LEVEL: Final = 12
+_DELIVERY_MS: Final = 120_000
+_REQUEST_MS: Final = 30_000
+_TRANSACTION_MS: Final = "900000"
+"""The longest that brokers allow by default: a transaction is open as long as its task runs."""
+_MOST_IN_FLIGHT: Final = 5
+_IDEMPOTENCE_NEEDS: Final[tuple[tuple[tuple[str, ...], Callable[[str], bool], str], ...]] = (
+    (
+        ("retries", "message.send.max.retries"),
+        lambda text: whole_number(text) != 0,
+        "Must set retries to non-zero when using the idempotent producer",
+    ),
+    (
+        ("acks", "request.required.acks"),
+        lambda text: text.strip().lower() in {"all", "-1"},
+        "Must set acks to all in order to use the idempotent producer. Otherwise we cannot guarantee idempotence",
+    ),
+    (
+        ("max.in.flight.requests.per.connection", "max.in.flight"),
+        lambda text: (whole_number(text) or 0) <= _MOST_IN_FLIGHT,
+        "Must set max.in.flight.requests.per.connection to at most 5 to use the idempotent producer",
+    ),
+)
+"""The names of a setting, whether a value is allowed, and the text of the JVM client if it is not."""
 
 
 class Guarantee(StrEnum):
@@ -41,14 +95,8 @@ class MissingMarker(StrEnum):
     WRITE = "write"
 
 
-def _parse_guarantee(text: str) -> Guarantee:
-    try:
-        return Guarantee(text.lower().replace("-", "_"))
-    except ValueError:
-        raise ValueError("it is neither at_least_once nor exactly_once") from None
-
-
-GUARANTEE: Final = Kind("choice", "at_least_once or exactly_once", Guarantee, _parse_guarantee)
+_CHOICE: Final = choice(Guarantee)
+_GUARANTEE: Final = dataclasses.replace(_CHOICE, parse=lambda text: _CHOICE.parse(text.replace("-", "_")))
 
 
 def _parse_printable(text: str) -> str:
@@ -59,7 +107,7 @@ def _parse_printable(text: str) -> str:
     return parsed
 
 
-PRINTABLE: Final = Kind("string", "a text of printable characters of ASCII", str, _parse_printable)
+_PRINTABLE: Final = Kind("string", "a text of printable characters of ASCII", str, _parse_printable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +119,7 @@ class KafkaWriteOptions(KafkaClientOptions):
     )
     guarantee: Guarantee = option(
         "deliveryGuarantee",
-        GUARANTEE,
+        _GUARANTEE,
         "exactly_once writes each task of a stream in a transaction with a marker of its batch; consumers must read "
         "with isolation.level=read_committed. See docs/explanation/kafka-exactly-once.md for what it needs.",
         default="at_least_once",
@@ -93,7 +141,7 @@ class KafkaWriteOptions(KafkaClientOptions):
     )
     transactional_id_prefix: str = option(
         "transactionalIdPrefix",
-        PRINTABLE,
+        _PRINTABLE,
         "For exactly_once: what transactional ids and groups begin with, in printable characters of ASCII; the query's "
         "id and the partition follow. Change it only after a clean stop: markers of an open batch would not be found.",
         default="kafka_py",
@@ -124,10 +172,10 @@ class KafkaWriteOptions(KafkaClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
-    """Parse and check the options of a sink; reads nothing but the arguments.
+    """Parse and check what Spark hands over, without any call.
 
     Args:
-        raw: what Spark hands over: names in any case to texts.
+        raw: names in any case to texts.
         environ: the environment of the driver, for secrets.
         streaming: whether it is a stream.
 
@@ -138,24 +186,16 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, s
     own, client = split_client_options(
         KafkaWriteOptions, {key: value for key, value in raw.items() if key.lower() not in _ENGINE_KEYS}
     )
-    options = parse_options(KafkaWriteOptions, own, environ, CONNECTOR)
-    if not options.bootstrap_servers:
-        raise OptionError(
-            "OPTION_MISSING",
-            "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka producer",
-            CONNECTOR,
-            "Give host:port of a broker.",
-        )
+    options = parse_options(KafkaWriteOptions, own, environ, FORMAT)
     if options.exactly_once:
         _check_exactly_once(options, client, engine, streaming=streaming)
     elif ignored := _OF_TRANSACTIONS.keys() & {key.lower() for key in own}:
         name = _OF_TRANSACTIONS[min(ignored)]
         why = "it is for exactly_once, and the rows are written at least once"
         raise conflict(
-            CONNECTOR, name, "deliveryGuarantee", why, f"Give deliveryGuarantee=exactly_once, or leave {name} out."
+            FORMAT, name, "deliveryGuarantee", why, f"Give deliveryGuarantee=exactly_once, or leave {name} out."
         )
-    settings = producer_settings(options, client, transactions=options.exactly_once)
-    return dataclasses.replace(options, client=settings)
+    return dataclasses.replace(options, client=_producer_settings(options, client))
 
 
 def _check_exactly_once(
@@ -177,7 +217,150 @@ def _check_exactly_once(
         raise OptionError(
             "OPTION_MISSING",
             "The option markerTopic is required by deliveryGuarantee=exactly_once when topics come from a column",
-            CONNECTOR,
+            FORMAT,
             "Name a topic that exists; nothing is written to it.",
         )
-    check_transactional(client)
+    if not is_true(client.get("enable.idempotence", "true")):
+        raise illegal("deliveryGuarantee=exactly_once needs kafka.enable.idempotence", "Leave it out.")
+    if (against := _against_idempotence(client)) is not None:
+        name, why = against
+        raise illegal(f"deliveryGuarantee=exactly_once needs an idempotent producer. {why}", f"Leave kafka.{name} out.")
+
+
+def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> ClientSettings:
+    """Return the settings of the sink's producers.
+
+    Args:
+        options: with what is needed to reach Kafka.
+        given: settings of the user, without ``kafka.``.
+
+    Raises:
+        OptionError: a setting is refused, or belongs to the sink alone.
+    """
+    refused = unsupported(NOT_FOR_SINKS, given)
+    if "transactional.id" in given:
+        advice = "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like."
+        refused.append(("Kafka option 'transactional.id' is not supported", advice))
+    changed = {name: value for name, value in given.items() if name not in {*NOT_FOR_SINKS, "transactional.id"}}
+    _choose_partitioner(changed)
+    _choose_compression_level(changed)
+    if "buffer.memory" in changed:
+        changed.setdefault("queue.buffering.max.kbytes", str(_kilobytes(changed.pop("buffer.memory"))))
+    if "max.request.size" in changed:
+        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
+    _fit_records_to_queue(changed)
+    defaults = {**PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(given) else "false"}
+    if options.exactly_once:
+        defaults["transaction.timeout.ms"] = _TRANSACTION_MS
+    elif not any(name in changed for name in TIMEOUT_SETTINGS):
+        defaults[TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
+    return client_settings(options, given, {**defaults, **changed}, refused, IGNORED_BY_SINKS, "producer")
+
+
+def _idempotent(given: Mapping[str, str]) -> bool:
+    """Return whether the producer is idempotent: by default, unless a setting that was given rules it out.
+
+    The rules of the JVM's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` (KIP-679), as Kafka 3.9 has them,
+    which is the client of Spark's own sink: Kafka 4 refuses more than five requests in flight.
+
+    Raises:
+        OptionError: idempotence was asked for, and a setting rules it out.
+    """
+    if not is_true(given.get("enable.idempotence", "true")):
+        return False
+    against = _against_idempotence(given)
+    if against is None:
+        return True
+    name, why = against
+    if "enable.idempotence" in given:
+        raise illegal(why, f"Leave kafka.{name} out, or give kafka.enable.idempotence=false.")
+    _warn(name, given[name])
+    return False
+
+
+def _against_idempotence(given: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first setting that an idempotent producer cannot have, and why."""
+    for names, allowed, why in _IDEMPOTENCE_NEEDS:
+        for name in names:
+            if name in given and not allowed(given[name]):
+                return name, why
+    return None
+
+
+@cache
+def _warn(name: str, value: str) -> None:
+    """Log once what the JVM client logs as often as it starts: options are parsed for every batch."""
+    _log.warning("[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because %s is set to %.20s.", name, value)
+
+
+def _choose_partitioner(changed: dict[str, str]) -> None:
+    """Replace the JVM client's settings of partitioners by those of librdkafka."""
+    keyless = changed.pop("partitioner.ignore.keys", "false").strip().lower() == "true"
+    given = changed.pop("partitioner.class", None)
+    if given is None:
+        if keyless:
+            changed.setdefault("partitioner", "random")
+        return
+    match = _PARTITIONER.fullmatch(given.strip())
+    name = match[1] if match else ""
+    if name not in PARTITIONERS:
+        raise illegal(
+            f"The partitioner {given[:_SHORT]} is a class of the JVM",
+            "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
+        )
+    changed.setdefault("partitioner", PARTITIONERS[name])
+    if name == "RoundRobinPartitioner":
+        changed.setdefault("sticky.partitioning.linger.ms", "0")
+
+
+def _fit_records_to_queue(changed: dict[str, str]) -> None:
+    """Have the client refuse a record that its queue can never hold: it would wait for room without end."""
+    queue, largest = (
+        whole_number(changed.get(name, PRODUCER_DEFAULTS[name]))
+        for name in ("queue.buffering.max.kbytes", "message.max.bytes")
+    )
+    if queue is not None and largest is not None and 0 < queue * 1024 < largest:
+        changed["message.max.bytes"] = str(queue * 1024)
+
+
+def _delivery_ms(changed: Mapping[str, str]) -> int:
+    """Return how long a record may take by default: no less than a pause for more records and a request.
+
+    See ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer``.
+    """
+    linger = max(_number_of(changed, name, "linger.ms", 0) for name in LINGER_SETTINGS)
+    request = _number_of(changed, "request.timeout.ms", "request.timeout.ms", _REQUEST_MS)
+    return max(_DELIVERY_MS, math.ceil(linger + request))
+
+
+def _number_of(changed: Mapping[str, str], name: str, range_of: str, default: float) -> float:
+    """Return a setting as librdkafka will take it; the default if it is missing or no number."""
+    try:
+        return float(nearest_value(range_of, changed[name]))
+    except (KeyError, ValueError):
+        return default
+
+
+def _choose_compression_level(changed: dict[str, str]) -> None:
+    """Take the level of the codec in use: the JVM client has a level for each."""
+    levels = {match[1]: changed.pop(name) for name in list(changed) if (match := _COMPRESSION_LEVEL.fullmatch(name))}
+    codec = changed.get("compression.type", changed.get("compression.codec", "none")).strip().lower()
+    if codec not in levels:
+        return
+    level = whole_number(levels[codec])
+    if level is None or not -1 <= level <= _HIGHEST_LEVEL:
+        raise illegal(
+            f"The option kafka.compression.{codec}.level cannot be {levels[codec][:_SHORT]!r}",
+            f"Give a whole number from -1, the default of the codec, to {_HIGHEST_LEVEL}: librdkafka has no others.",
+        )
+    changed.setdefault("compression.level", str(level))
+
+
+def _kilobytes(buffer_memory: str) -> int:
+    """Return the producer's memory in the unit of librdkafka, whose buffer has at least one."""
+    if not buffer_memory.strip().isdecimal():
+        raise illegal(
+            f"The option kafka.buffer.memory cannot be {buffer_memory[:_SHORT]!r}",
+            "Give a whole number of bytes without a unit, such as 67108864.",
+        )
+    return max(1, int(buffer_memory) // 1024)

@@ -1,7 +1,7 @@
 """The options of the ``kafka_py`` source, each declared once; names, defaults and error texts are Spark's own.
 
-Options that begin with ``kafka.`` go to the client: see `connectors.kafka.options.client`. Parse in the data source's
-``schema()``, so that a bad option fails while ``load()`` runs, and again where the options are needed.
+They are parsed in the data source's ``schema()``, so that a bad option fails while ``load()`` runs, and again where
+they are needed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 
 from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
+from connectors.kafka import FORMAT
 from connectors.kafka.offsets import (
-    CONNECTOR,
     Earliest,
     Group,
     Latest,
@@ -36,7 +36,7 @@ from connectors.kafka.options.client import (
 )
 from connectors.kafka.options.subscription import Strategy, parse_strategy
 
-__all__ = ["CONNECTOR", "KafkaReadOptions", "NoMatch", "parse_read_options"]
+__all__ = ["KafkaReadOptions", "NoMatch", "parse_read_options"]
 
 _log = logging.getLogger(__name__)
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
@@ -53,7 +53,7 @@ class NoMatch(StrEnum):
 
 
 def _positive(name: str) -> Kind[int]:
-    """A whole number above zero, refused in the words of Spark's own source."""
+    """Return a kind for whole numbers above zero, refused in the words of Spark's own source."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
@@ -66,16 +66,16 @@ def _positive(name: str) -> Kind[int]:
 
 
 def _parse_spark_time(text: str) -> float:
-    """A time as Spark's configuration writes it: ``15m``, ``5s``, ``5 s``; a plain number is milliseconds."""
+    """Return the seconds of a time as Spark's configuration writes it: ``15m``, ``5 s``; a plain number is ms."""
     match = _TIME.fullmatch(text.strip().lower())
     if match is None or (match[2] and match[2] not in _SECONDS):
-        raise ValueError("it is no time")
+        raise ValueError("it is not a time")
     if int(match[1]) < 0:
         raise ValueError("it is negative")
     return int(match[1]) * _SECONDS[match[2] or "ms"]
 
 
-SPARK_TIME: Final = Kind(
+_SPARK_TIME: Final = Kind(
     "duration", "a time such as 500ms, 5s, 15m or 2h; a plain number is ms", float, _parse_spark_time
 )
 
@@ -142,7 +142,7 @@ class KafkaReadOptions(KafkaClientOptions):
         "failOnDataLoss",
         BOOLEAN,
         "false goes on, with a warning, when rows are gone that the query needs: aged out, or their topic was deleted "
-        "or made anew. No row of a topic that stays comes twice, unless kafka.isolation.level is changed between runs.",
+        "or recreated. No row of a topic that stays comes twice, unless kafka.isolation.level is changed between runs.",
         default="true",
     )
     min_partitions: int | None = option(
@@ -172,7 +172,7 @@ class KafkaReadOptions(KafkaClientOptions):
         minimum="0",
     )
     max_trigger_delay: float = option(
-        "maxTriggerDelay", SPARK_TIME, "The longest that minOffsetsPerTrigger delays a batch.", default="15m"
+        "maxTriggerDelay", _SPARK_TIME, "The longest that minOffsetsPerTrigger delays a batch.", default="15m"
     )
     include_headers: bool = option("includeHeaders", BOOLEAN, "Adds the column headers.", default="false")
     group_id_prefix: str | None = option(
@@ -214,42 +214,41 @@ class KafkaReadOptions(KafkaClientOptions):
         default=None,
     )
     strategy: Strategy | None = None
-    """Derived: the partitions to read."""
     start: Position | None = None
-    """Derived: where a new query begins; None for the default."""
+    """Where a new query begins; None for the default."""
     end: Position | None = None
-    """Derived: where a batch read ends; None for the default."""
+    """Where a batch read ends; None for the default."""
     client: ClientSettings = field(default=ClientSettings())
-    """Derived: the settings of librdkafka."""
 
     def starting(self, *, streaming: bool) -> Position:
-        """Where a new query begins."""
+        """Return where a new query begins."""
         return self.start or (Latest() if streaming else Earliest())
 
-    def group_to_start_from(self, client: ClientSettings) -> str | None:
+    @property
+    def group_to_start_from(self) -> str | None:
         """The consumer group of ``startingOffsets=group``."""
-        return self.commit_offsets_to_group or client.get("group.id")
+        return self.commit_offsets_to_group or self.client.get("group.id")
 
     def group_prefix(self, *, streaming: bool) -> str:
-        """What group names begin with."""
+        """Return what group names begin with."""
         return self.group_id_prefix or ("spark-kafka-source" if streaming else "spark-kafka-relation")
 
 
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KafkaReadOptions:
-    """Parse and check the options of a source; reads nothing but the arguments.
+    """Parse and check what Spark hands over, without any call.
 
     Args:
-        raw: what Spark hands over: names in any case to texts.
+        raw: names in any case to texts.
         environ: the environment of the driver, for secrets.
-        streaming: whether it is a stream; None while that is not known, then only what both have in common is checked.
+        streaming: whether it is a stream; None while that is unknown: checks only what both have in common.
 
     Raises:
         OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
     """
     own, client = split_client_options(KafkaReadOptions, raw)
-    options = parse_options(KafkaReadOptions, own, environ, CONNECTOR)
+    options = parse_options(KafkaReadOptions, own, environ, FORMAT)
     start = parse_position(
         "starting", options.starting_timestamp, options.starting_offsets_by_timestamp, options.starting_offsets
     )
@@ -263,28 +262,24 @@ def parse_read_options(
         given = {name.lower() for name in own}
         for name in _OF_STREAMS:
             if name.lower() in given and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
-                _say(f"{name} option ignored in batch queries")
+                _warn(f"{name} option ignored in batch queries")
     strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
-    client_settings = reader_settings(options, client)
-    if options.group_id_prefix is not None and client_settings.get("group.id") is not None:
-        _say("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
-    if isinstance(start, Group) and options.group_to_start_from(client_settings) is None:
+    settings = reader_settings(options, client)
+    options = dataclasses.replace(options, strategy=strategy, start=start, end=end, client=settings)
+    if options.group_id_prefix is not None and settings.get("group.id") is not None:
+        _warn("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
+    if isinstance(start, Group) and options.group_to_start_from is None:
         raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")
-    return dataclasses.replace(options, strategy=strategy, start=start, end=end, client=client_settings)
+    return options
 
 
 @cache
-def _say(what: str) -> None:
-    """Say once what Spark's own source says as often as it is planned."""
+def _warn(what: str) -> None:
+    """Log once what Spark's own source logs as often as it is planned."""
     _log.warning("[KAFKA_OPTION_IGNORED] %s.", what)
 
 
 def _check_stream(options: KafkaReadOptions) -> None:
-    """What a stream cannot have.
-
-    Raises:
-        OptionError: it has.
-    """
     if options.ending_offsets is not None:
         raise illegal("ending offset not valid in streaming queries", "Leave endingOffsets out.")
     if options.ending_offsets_by_timestamp is not None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from connectors.kafka.offsets import TopicPartition, illegal, parse_assignment
 
 __all__ = ["Assign", "Strategy", "Subscribe", "SubscribePattern", "parse_strategy"]
 
-_INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-_NAMES = "subscribe, subscribepattern, assign"
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_NAMES: Final = "subscribe, subscribepattern, assign. See the docs for more details"
+_ASSIGN_EXAMPLE: Final = 'Give JSON such as {"topicA":[0,1]}.'
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """All partitions of all topics in whose name a regular expression is found; not of Kafka's internal topics.
+    """All partitions of all topics whose name matches a regular expression anywhere; not Kafka's internal topics.
 
     Spark's own source searches too: ``Regex.findFirstIn`` in its ``SubscribePatternStrategy``.
     """
@@ -30,7 +32,7 @@ class SubscribePattern:
     pattern: str
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic is read."""
+        """Return whether a topic is read."""
         return topic not in _INTERNAL and re.search(self.pattern, topic) is not None
 
 
@@ -45,40 +47,31 @@ Strategy = Subscribe | SubscribePattern | Assign
 
 
 def parse_strategy(subscribe: str | None, pattern: str | None, assign: str | None) -> Strategy:
-    """Read the three options; the texts of the errors are those of Spark's own source.
+    """Parse the three options; the texts of the errors are those of Spark's own source.
 
     Raises:
         OptionError: none is given, more than one is, or the one is illegal.
     """
     given = [text for text in (subscribe, pattern, assign) if text is not None]
     if not given:
-        raise illegal(
-            f"One of the following options must be specified for Kafka source: {_NAMES}. See the docs for more details",
-            "Give one of them.",
-        )
+        raise illegal(f"One of the following options must be specified for Kafka source: {_NAMES}", "Give one of them.")
     if len(given) > 1:
         raise illegal(
-            f"Only one of the following options can be specified for Kafka source: {_NAMES}. "
-            "See the docs for more details",
-            "Leave the others out.",
+            f"Only one of the following options can be specified for Kafka source: {_NAMES}", "Leave the others out."
         )
-    if subscribe is not None:
-        return _subscribe(subscribe)
     if pattern is not None:
-        return _pattern(pattern)
-    return _assign(given[0])
-
-
-def _subscribe(text: str) -> Subscribe:
-    topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+        return _parse_pattern(pattern)
+    if assign is not None:
+        return _parse_assign(assign)
+    topics = tuple(dict.fromkeys(name.strip() for name in given[0].split(",") if name.strip()))
     if not topics:
         raise illegal(
-            f"No topics to subscribe to as specified value for option 'subscribe' is '{text}'", "Name a topic."
+            f"No topics to subscribe to as specified value for option 'subscribe' is '{subscribe}'", "Name a topic."
         )
     return Subscribe(topics)
 
 
-def _pattern(text: str) -> SubscribePattern:
+def _parse_pattern(text: str) -> SubscribePattern:
     if not text:
         raise illegal(
             f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'",
@@ -91,16 +84,16 @@ def _pattern(text: str) -> SubscribePattern:
     return SubscribePattern(text)
 
 
-def _assign(text: str) -> Assign:
+def _parse_assign(text: str) -> Assign:
     if not text.startswith("{"):
         raise illegal(
             f"No topicpartitions to assign as specified value for option 'assign' is '{text}'",
-            'Give JSON such as {"topicA":[0,1]}.',
+            _ASSIGN_EXAMPLE,
         )
     try:
         partitions = parse_assignment(text)
     except ValueError as error:
         raise illegal(str(error), "Correct it.") from None
     if not partitions:
-        raise illegal("The option assign names no partition", 'Give JSON such as {"topicA":[0,1]}.')
+        raise illegal("The option assign names no partition", _ASSIGN_EXAMPLE)
     return Assign(partitions)

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connectors.kafka.options.producer import LINGER_SETTINGS, TIMEOUT_SETTINGS
+from connectors.kafka.options.jvm_compat import LINGER_SETTINGS, TIMEOUT_SETTINGS
 
 __all__ = ["Pace", "pace_of"]
 

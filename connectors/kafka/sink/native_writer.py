@@ -22,7 +22,7 @@ from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.kafka.client.errors import LastWord, gone, named_error, record_place
 from connectors.kafka.client.librdkafka import library, new_client, problem_callback
 from connectors.kafka.offsets import refuse_nul
-from connectors.kafka.options.producer import LINGER_SETTINGS
+from connectors.kafka.options.jvm_compat import LINGER_SETTINGS
 from connectors.kafka.sink.batching import pace_of
 from connectors.kafka.sink.rows import Columns, binary_column, partition_column, topic_names
 

@@ -1,4 +1,4 @@
-"""The log-in of a JVM client: its text is read as Kafka's own JaasConfig reads it, and classes by their whole names."""
+"""The authentication of a JVM client: its text is read as Kafka's own JaasConfig reads it, and classes by their whole names."""
 
 from __future__ import annotations
 
@@ -170,12 +170,12 @@ def test_white_space_that_librdkafka_cuts_off_is_refused(module: str, name: str,
 )
 def test_a_login_module_of_others_is_refused_by_its_whole_name(module: str, action: str) -> None:
     error = refused({"sasl.jaas.config": f"{module} required username=a password=canary;"})
-    assert (error.what, error.action) == (f"The log-in {module} is not supported", action)
+    assert (error.what, error.action) == (f"The login module {module} is not supported", action)
 
 
 def test_the_login_module_of_msk_is_refused_with_what_to_use() -> None:
     error = refused({"sasl.jaas.config": "software.amazon.msk.auth.iam.IAMLoginModule required;"})
-    assert "The log-in IAMLoginModule is a class of the JVM" in error.what
+    assert "The login module IAMLoginModule is a class of the JVM" in error.what
     assert "signs MSK tokens" in error.action
 
 
