@@ -320,7 +320,7 @@ def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
         SourceGoneError: it is not there.
         ConnectorError: brokers do not answer, or refuse the client.
     """
-    from connectors.kafka.client.factory import KafkaLookup  # noqa: PLC0415 - tasks ask nothing
+    from connectors.kafka.client.admin import KafkaLookup  # noqa: PLC0415 - tasks ask nothing
     from connectors.kafka.client.group_offsets import consumer_settings  # noqa: PLC0415
 
     with KafkaLookup(consumer_settings(client), call_seconds=_LOOK_SECONDS) as lookup:

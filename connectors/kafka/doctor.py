@@ -16,7 +16,8 @@ from connectors.core.diagnostics.network import connect, look_up, split_address,
 from connectors.core.diagnostics.steps import Finding, Outcome, Steps
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
 from connectors.kafka import FORMAT
-from connectors.kafka.client.factory import KafkaLookup, check_settings
+from connectors.kafka.client.admin import KafkaLookup
+from connectors.kafka.client.factory import check_settings
 from connectors.kafka.offsets import Group, Offsets, TopicPartition, describe, read_offset
 from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options

@@ -1,10 +1,8 @@
-"""The offset that a consumer group holds of one partition, asked for and set without joining the group.
+"""Read and set offsets of consumer groups without joining them.
 
-A consumer asks, as ``list_consumer_group_offsets`` of the admin client ends the process with SIGSEGV when a broker
+A consumer reads, as ``list_consumer_group_offsets`` of the admin client ends the process with SIGSEGV when a broker
 answers that it is not, or not yet, the coordinator of the group (librdkafka, issue 5040). The admin client sets: a
 consumer's commit has no limit while a broker does not answer, nor has closing the consumer then.
-
-Commits offsets to a consumer group in the background, for tools that watch lag; the query never waits for it.
 """
 
 from __future__ import annotations
@@ -17,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import RetryPolicy, retry
+from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error
-from connectors.kafka.client.factory import KafkaLookup, client_exception, group_denied, open_consumer, sdk
+from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -35,13 +34,12 @@ __all__ = [
     "set_group_offset",
 ]
 
-
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 CALL_SECONDS: Final = 10.0
-"""The longest that one call of the client takes."""
 PATIENCE_SECONDS: Final = 120.0
-"""How long one step is tried again while its error may pass."""
+"""How long one step is repeated while its error may pass."""
 PAUSE_SECONDS: Final = 0.1
 _PATIENCE: Final = RetryPolicy(
     initial_seconds=PAUSE_SECONDS, cap_seconds=PAUSE_SECONDS, deadline_seconds=PATIENCE_SECONDS
@@ -75,74 +73,59 @@ class GroupOffset:
         self._consumer.close()
 
     def read(self) -> tuple[int, str | None]:
-        """The offset and its metadata; the offset is below 0 if there is none.
-
-        Raises:
-            ConnectorError: Kafka does not say.
-        """
+        """Return the offset and its metadata; the offset is below 0 if there is none."""
         return patiently(self._read)
 
     def _read(self) -> tuple[int, str | None]:
         try:
-            (found,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
+            (committed,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
         except client_exception() as error:
             raise self._denied() or connector_error(error.args[0], self._group) from None
-        if found.error is not None:
-            raise connector_error(found.error, self._group)
-        return found.offset, found.metadata
+        if committed.error is not None:
+            raise connector_error(committed.error, self._group)
+        return committed.offset, committed.metadata
 
     def _denied(self) -> ConnectorError | None:
-        """Why no answer will ever come, if that is known: the client goes on trying."""
-        denied = group_denied(self._consumer)  # which also calls for what is in the list
-        told = [connector_error(problem, "kafka.bootstrap.servers") for problem in self._problems]
-        return denied or next((each for each in told if isinstance(each, CredentialsError)), None)
+        """Return the error for which the client would go on trying in vain, if there is one."""
+        denied = group_denied(self._consumer)  # which also fills the list
+        errors = [connector_error(problem, "kafka.bootstrap.servers") for problem in self._problems]
+        return denied or next((error for error in errors if isinstance(error, CredentialsError)), None)
 
 
 def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:
-    """Set the offset of a group and its metadata, for partition 0 of a topic.
-
-    Raises:
-        ConnectorError: Kafka does not take it.
-    """
+    """Set the offset of a group and its metadata, for partition 0 of a topic."""
     asked = sdk().ConsumerGroupTopicPartitions(group, [sdk().TopicPartition(topic, 0, offset, metadata)])
 
     def ask() -> None:
         (future,) = admin.alter_consumer_group_offsets([asked], request_timeout=CALL_SECONDS).values()
         try:
-            (kept,) = future.result().topic_partitions
+            (partition,) = future.result().topic_partitions
         except client_exception() as error:
             raise connector_error(error.args[0], group) from None
-        if kept.error is not None:
-            raise connector_error(kept.error, group)
+        if partition.error is not None:
+            raise connector_error(partition.error, group)
 
     patiently(ask)
 
 
 def patiently(step: Callable[[], T]) -> T:
-    """What a step returns, which is tried again while its error may pass.
-
-    Raises:
-        ConnectorError: of the last time.
-    """
+    """Return what a step returns; one whose error may pass is repeated for `PATIENCE_SECONDS`."""
     return retry(step, _PATIENCE)
 
 
 def consumer_settings(settings: ClientSettings) -> ClientSettings:
-    """Settings of a producer without those that a consumer warns about."""
+    """Return the settings of a producer without those about which a consumer warns."""
     shared = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "reconnect.", "broker.", "client.", "metadata.")
     return replace(settings, plain=tuple(pair for pair in settings.plain if pair[0].startswith(shared)))
 
 
-_log = logging.getLogger(__name__)
-
-
 class GroupCommitter:
-    """Commits the newest offsets it was given; older ones that have not been sent are left out.
+    """Commits the newest offsets of a query in the background, for tools that watch lag; the query never waits for it.
 
     Args:
         settings: of the client.
         group: the consumer group.
-        pause_seconds: after which the newest offsets are tried again, where an error may pass.
+        pause_seconds: how long to wait after an error that may pass.
     """
 
     def __init__(self, settings: ClientSettings, group: str, pause_seconds: float = 10.0) -> None:
@@ -155,7 +138,7 @@ class GroupCommitter:
         self._thread: threading.Thread | None = None
 
     def commit(self, offsets: Offsets) -> None:
-        """Commit these, soon."""
+        """Commit these soon, in place of older ones that have not been sent."""
         with self._changed:
             self._waiting = offsets
             if self._thread is None:
@@ -164,7 +147,7 @@ class GroupCommitter:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """End the thread, when it has committed what it was given."""
+        """End the thread after what it has to commit."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -182,19 +165,19 @@ class GroupCommitter:
                     _log.warning("[KAFKA_GROUP_COMMIT] Offsets were not committed to %s: %s", self._group, error)
                 warned = True
                 if error.transient:
-                    self._again(offsets)
+                    self._retry_later(offsets)
         if lookup is not None:
             lookup.close()
 
     def _next(self) -> Offsets | None:
-        """What is to be committed; None when there is nothing more to come."""
+        """Return what to commit; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
             offsets, self._waiting = self._waiting, None
         return offsets
 
-    def _again(self, offsets: Offsets) -> None:
-        """Have these committed after a pause, unless newer ones come; a query that stops does not wait for it."""
+    def _retry_later(self, offsets: Offsets) -> None:
+        """Retry these after a pause, unless newer ones come; a query that stops does not wait for it."""
         with self._changed:
             newer = self._changed.wait_for(lambda: self._stopped or self._waiting is not None, self._pause_seconds)
             if not newer:

@@ -25,14 +25,14 @@ from pyspark.sql.datasource import (
 )
 
 from connectors.core.errors import OffsetError
-from connectors.kafka.client.lookup import PatientLookup
+from connectors.kafka.client.admin import RetryingLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
 from connectors.kafka.options.source import NoMatch
 from connectors.kafka.source.splits import OffsetRange, keep_words, split_ranges, start_behind_end
 from connectors.kafka.source.starting_offsets import resolve_words, unresolved
 
 if TYPE_CHECKING:
-    from connectors.kafka.client.factory import KafkaLookup
+    from connectors.kafka.client.admin import KafkaLookup
     from connectors.kafka.options.source import KafkaReadOptions
 
 __all__ = ["Bounds", "bounds_of", "plan_batch"]
@@ -167,7 +167,7 @@ def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
     Raises:
         OffsetError: the start lies behind the end, or the two name different partitions.
     """
-    lookup = PatientLookup(options)
+    lookup = RetryingLookup(options)
     try:
         return lookup.ask(lambda asked: _plan(options, bounds, asked))
     finally:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, OffsetError
 from connectors.core.offsets import is_sentinel
+from connectors.kafka.client.admin import RetryingLookup
 from connectors.kafka.client.group_offsets import GroupCommitter
-from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import (
     Offsets,
     TopicPartition,
@@ -54,7 +54,7 @@ class KafkaStream:
         self._options = options
         self._strategy = options.strategy
         self._clock = clock
-        self._lookup = PatientLookup(options)
+        self._lookup = RetryingLookup(options)
         self._watch = LatestWatch(self._ask_latest)
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._resolved: Offsets | None = None

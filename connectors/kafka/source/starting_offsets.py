@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 from connectors.core.errors import OptionError
-from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.offsets import (
     EARLIEST,
     LATEST,

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, EqualTo, Filter, GreaterThanOrEqual, In, LessThan
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.datasource import KafkaBatchReader, KafkaPartition
 from connectors.kafka.offsets import EARLIEST, LATEST
 from connectors.kafka.options.source import parse_read_options

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.offsets import SENTINEL
-from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.options.subscription import Strategy

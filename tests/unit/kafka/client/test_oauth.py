@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 import pytest
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
+from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error
-from connectors.kafka.client.factory import KafkaLookup, open_consumer, sdk
+from connectors.kafka.client.factory import open_consumer, sdk
 from connectors.kafka.client.group_offsets import GroupCommitter
 from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import TopicPartition

@@ -1,4 +1,4 @@
-"""The authentication of a JVM client: its text is read as Kafka's own JaasConfig reads it, and classes by their whole names."""
+"""Authentication of JVM clients: its text is parsed as Kafka's own JaasConfig does, classes by their whole names."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client.lookup import PatientLookup
+from connectors.kafka.client.admin import RetryingLookup
 from connectors.kafka.offsets import Offsets, TopicPartition, end_offset
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.micro_batch import KafkaStream
@@ -48,7 +48,7 @@ def stream_of(latest: Sequence[int | None], *, available_now: bool, **options: s
     raw = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribePattern": "t.*", **options}
     stream = KafkaStream(parse_read_options(raw, {}, streaming=True))
     script = Script([{} if each is None else {WHERE: each} for each in latest])
-    stream._lookup = cast("PatientLookup", script)
+    stream._lookup = cast("RetryingLookup", script)
     if available_now:
         stream.prepare_for_available_now()
     return stream, script

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Producer
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.kafka.client.factory import KafkaLookup
+from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.librdkafka import client_extension, library, new_client
 from connectors.kafka.offsets import EARLIEST, TopicPartition

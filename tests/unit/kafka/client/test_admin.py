@@ -16,12 +16,9 @@ from confluent_kafka import KafkaError, Producer
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError, SourceGoneError
 from connectors.core.offsets import SENTINEL, START_KEY
-from connectors.kafka.client import factory as client
-from connectors.kafka.client import librdkafka
-from connectors.kafka.client import lookup as lookup_module
+from connectors.kafka.client import admin, librdkafka
+from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.errors import gone
-from connectors.kafka.client.factory import KafkaLookup
-from connectors.kafka.client.lookup import PatientLookup
 from connectors.kafka.offsets import TopicPartition, resolved_start
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.options.subscription import Subscribe, SubscribePattern
@@ -89,7 +86,7 @@ def test_an_error_that_may_pass_is_asked_about_again_with_pauses(
         calls = []
         ask = asked._list_topics
         monkeypatch.setattr(asked, "_list_topics", lambda name: calls.append(name) or ask(name))
-        monkeypatch.setattr(client, "time", Clock())
+        monkeypatch.setattr(admin, "time", Clock())
         mock.fail("Metadata", [LEADER_NOT_AVAILABLE] * 5000)
         with pytest.raises(ServiceUnavailableError):
             asked.partitions(Subscribe(("t",)))
@@ -99,7 +96,7 @@ def test_an_error_that_may_pass_is_asked_about_again_with_pauses(
 @pytest.mark.parametrize(("answers", "found"), [(1, True), (20, False)])
 def test_an_unknown_topic_is_asked_for_as_often_as_the_option_says(mock: MockKafka, answers: int, found: bool) -> None:
     given = {"fetchOffset.numRetries": "2", "fetchOffset.retryIntervalMs": "10"}
-    patient = PatientLookup(options(mock, given, streaming=True))
+    patient = RetryingLookup(options(mock, given, streaming=True))
     attempts = []
 
     def question(asked: KafkaLookup) -> int:
@@ -187,7 +184,7 @@ def test_a_batch_read_keeps_partitions_that_their_leader_does_not_know_for_a_mom
 
 
 def test_a_passing_error_of_a_lookup_is_tried_again(mock: MockKafka) -> None:
-    patient = PatientLookup(options(mock, {"fetchOffset.retryIntervalMs": "10"}, streaming=True))
+    patient = RetryingLookup(options(mock, {"fetchOffset.retryIntervalMs": "10"}, streaming=True))
     where = TopicPartition("t", 0)
     assert patient.ask(lambda asked: asked.latest([where])) == {where: 0}
     for name, code in PASSING.items():
@@ -264,9 +261,9 @@ NOWHERE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "fetchOff
 def test_brokers_that_have_never_answered_are_reported_without_another_attempt(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert lookup_module._FIRST_SECONDS < 30
-    monkeypatch.setattr(lookup_module, "_FIRST_SECONDS", 2.0)
-    asked = PatientLookup(parse_read_options(NOWHERE, {}, streaming=True))
+    assert admin._FIRST_SECONDS < 30
+    monkeypatch.setattr(admin, "_FIRST_SECONDS", 2.0)
+    asked = RetryingLookup(parse_read_options(NOWHERE, {}, streaming=True))
     with pytest.raises(ServiceUnavailableError, match="Connection refused"):
         asked.ask(lambda made: made.partitions(Subscribe(("t",))))
     assert "KAFKA_OFFSETS_RETRIED" not in caplog.text
@@ -278,8 +275,8 @@ def test_brokers_that_have_answered_get_all_attempts(
     def refused(_: KafkaLookup) -> None:
         raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
 
-    monkeypatch.setattr(lookup_module, "_FIRST_SECONDS", 0.0)
-    asked = PatientLookup(parse_read_options(NOWHERE, {}, streaming=True))
+    monkeypatch.setattr(admin, "_FIRST_SECONDS", 0.0)
+    asked = RetryingLookup(parse_read_options(NOWHERE, {}, streaming=True))
     assert asked.ask(lambda _: "an answer") == "an answer"
     with pytest.raises(ServiceUnavailableError):
         asked.ask(refused)
@@ -318,7 +315,7 @@ def test_a_certificate_that_is_not_trusted_is_no_outage_and_names_the_options_fo
     given = {"kafka.bootstrap.servers": tls_server, "subscribe": "t", "kafka.security.protocol": "SSL"}
     if tls_server.startswith("127.0.0.2"):  # trusted, but for another name
         given["kafka.ssl.ca.location"] = str(certificates / "ca.pem")
-    asked = PatientLookup(parse_read_options(given, {}, streaming=True))
+    asked = RetryingLookup(parse_read_options(given, {}, streaming=True))
     with pytest.raises(CredentialsError) as caught:
         asked.ask(lambda made: made.partitions(Subscribe(("t",))))
     assert caught.value.code == "KAFKA_CERTIFICATE_UNTRUSTED"

@@ -1,0 +1,339 @@
+"""Ask Kafka about partitions, offsets and groups, for the driver.
+
+Waits end soon after the death of the process that started this one: a source process can outlive Spark's JVM while it
+is inside a call. Every error that leaves is a `ConnectorError`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.kafka.client.errors import LastWord, connector_error, error_name, gone
+from connectors.kafka.client.factory import (
+    admin_sdk,
+    client_exception,
+    group_denied,
+    is_group_denial,
+    open_admin,
+    open_consumer,
+    sdk,
+)
+from connectors.kafka.offsets import Offsets, TopicPartition, describe
+from connectors.kafka.options.subscription import Assign, Strategy, Subscribe
+
+if TYPE_CHECKING:
+    from connectors.kafka.options.client import ClientSettings
+    from connectors.kafka.options.source import KafkaReadOptions
+
+__all__ = ["KafkaLookup", "RetryingLookup"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+_SLICE_SECONDS: Final = 1.0
+"""The longest wait that cannot be left: a call of librdkafka."""
+_CALL_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.1
+_FIRST_SECONDS: Final = 25.0
+"""Brokers that have not answered once for so long are no outage that passes: most often their address is wrong."""
+_GROUP: Final = "the offsets of a group"
+
+
+def _check_parent(parent: int) -> None:
+    """Raise an error if this process has lost its parent."""
+    if os.getppid() != parent:
+        raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process that asked is gone")
+
+
+class KafkaLookup:
+    """Looks up partitions and offsets; a context manager that closes its clients.
+
+    Args:
+        settings: of the client; ``isolation.level`` says which end of a partition is meant.
+        group: the consumer group of `committed` and `commit`.
+        call_seconds: how long a call may take.
+    """
+
+    def __init__(self, settings: ClientSettings, group: str | None = None, call_seconds: float = _CALL_SECONDS) -> None:
+        levels = sdk().IsolationLevel
+        committed = settings.get("isolation.level") == "read_committed"
+        self._isolation = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
+        self._settings = settings
+        self._seconds = call_seconds
+        self._parent = os.getppid()
+        self._group_problem: ConnectorError | None = None
+        self._last_word = LastWord()
+        self._admin = open_admin(settings)
+        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._note}
+        self._consumer = open_consumer(settings, own)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+        # An admin client closes with the last reference to it. The consumer holds this object, for its errors, so that
+        # otherwise its threads would stay until the garbage collector happens to run.
+        self._admin = None
+
+    def partitions(self, strategy: Strategy) -> frozenset[TopicPartition]:
+        """Return the partitions to read, as they are now.
+
+        Raises:
+            SourceGoneError: a topic or partition that was named does not exist.
+        """
+        if isinstance(strategy, Subscribe):
+            named = [self._topics(topic) for topic in strategy.topics]
+            return frozenset(partition for topics in named for partition in _partitions(topics))
+        if isinstance(strategy, Assign):
+            topics = [self._topics(topic) for topic in sorted({wanted.topic for wanted in strategy.partitions})]
+            existing = {partition for described in topics for partition in _partitions(described)}
+            for missing in sorted(strategy.partitions - existing):
+                raise gone(str(missing))
+            return strategy.partitions
+        all_topics = self._topics(None)
+        return frozenset(_partitions({name: topic for name, topic in all_topics.items() if strategy.matches(name)}))
+
+    def brokers(self) -> dict[str, tuple[str, int]]:
+        """Return name and address of the brokers, as the cluster advertises them to clients."""
+        brokers = self._retry(self._metadata).brokers
+        return {f"broker {broker.id}": (broker.host, broker.port) for broker in brokers.values()}
+
+    def _topics(self, name: str | None) -> Mapping[str, Any]:
+        """Return the description of one topic, or of all."""
+        return self._retry(lambda: self._list_topics(name))
+
+    def _list_topics(self, name: str | None) -> Mapping[str, Any]:
+        topics: Mapping[str, Any] = self._metadata(name).topics
+        if name is not None and (problem := topics[name].error) is not None:
+            raise connector_error(problem, name)
+        return topics
+
+    def _metadata(self, name: str | None = None) -> Any:
+        self._serve()
+        try:
+            return self._consumer.list_topics(*([] if name is None else [name]), timeout=_SLICE_SECONDS)
+        except client_exception() as error:
+            raise connector_error(error.args[0], name or "") from None
+
+    def _retry(self, call: Callable[[], T]) -> T:
+        """Make a call again while its error may pass, with short pauses; the deadline is that of one call."""
+        self._begin()
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                result = call()
+            except ConnectorError as error:
+                if not error.transient:
+                    raise
+                self._check()
+                if time.monotonic() > deadline:
+                    raise self._last_word.explain(error) from None
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                self._last_word.forget()
+                return result
+
+    def _note(self, error: Any) -> None:
+        """Record an error of the connection: librdkafka goes on trying, also where no attempt can help."""
+        self._last_word.hear(error_name(error), error.str())
+
+    def _begin(self) -> None:
+        """Handle the errors of the time before a call, then begin it."""
+        self._serve()
+        self._last_word.begin()
+
+    def _serve(self) -> None:
+        """Let the clients call back, for errors and tokens."""
+        self._group_problem = group_denied(self._consumer) or self._group_problem
+        self._admin.poll(0)
+
+    def _check(self) -> None:
+        """Raise an error if there is no sense in waiting on."""
+        self._serve()  # which calls _note
+        if self._last_word.refusal is not None:
+            raise self._last_word.refusal
+        _check_parent(self._parent)
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return the offset of the first record of each partition that exists."""
+        return self._offsets(dict.fromkeys(partitions, admin_sdk().OffsetSpec.earliest()))
+
+    def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return the offset after the last record of each partition that exists, under the isolation."""
+        return self._offsets(dict.fromkeys(partitions, admin_sdk().OffsetSpec.latest()))
+
+    def at_time(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        """Return the offset of the first record as new as a time in milliseconds; -1 where there is none."""
+        spec = admin_sdk().OffsetSpec.for_timestamp
+        return self._offsets({partition: spec(time) for partition, time in times.items()})
+
+    def _offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
+        if not asked:
+            return {}
+        self._begin()
+        offsets = self._ask_offsets(asked)
+        if len(offsets) < len(asked):
+            # The client caches topics for minutes: partitions that came since need a new one.
+            self._admin = open_admin(self._settings)
+            offsets |= self._ask_offsets({each: spec for each, spec in asked.items() if each not in offsets})
+        if missing := asked.keys() - offsets.keys():
+            self._check_gone(missing)
+        return offsets
+
+    def _check_gone(self, missing: Collection[TopicPartition]) -> None:
+        """Raise an error for partitions that are listed: a leader that is new may say that there is none."""
+        # All topics: to name one could make it, where brokers do that.
+        if listed := sorted(set(missing) & set(_partitions(self._topics(None)))):
+            raise ServiceUnavailableError(
+                "KAFKA_UNAVAILABLE",
+                "Kafka lists these partitions, and does not know their offsets now",
+                describe(listed),
+                "Check the brokers; raise fetchOffset.numRetries if that takes longer to pass.",
+            )
+
+    def _ask_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
+        request = {sdk().TopicPartition(*partition): spec for partition, spec in asked.items()}
+        futures = self._admin.list_offsets(request, isolation_level=self._isolation, request_timeout=self._seconds)
+        offsets: Offsets = {}
+        for requested, future in futures.items():
+            partition = TopicPartition(requested.topic, requested.partition)
+            try:
+                offsets[partition] = self._wait(future).offset
+            except client_exception() as error:
+                problem = connector_error(error.args[0], str(partition))
+                if not isinstance(problem, SourceGoneError):
+                    raise self._last_word.explain(problem) from None
+        self._last_word.forget()
+        return offsets
+
+    def _wait(self, future: Future[T]) -> T:
+        while True:
+            try:
+                return future.result(timeout=_SLICE_SECONDS / 2)
+            except FutureTimeoutError:
+                self._check()
+
+    def read_at(self, partition: TopicPartition, offset: int) -> None:
+        """Read at an offset and drop what comes, to see whether records may be read.
+
+        Raises:
+            AccessDeniedError: they may not.
+            ServiceUnavailableError: no response came.
+        """
+        self._begin()
+        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._note}
+        consumer = open_consumer(self._settings, own)
+        try:
+            consumer.assign([sdk().TopicPartition(*partition, offset)])
+            deadline = time.monotonic() + self._seconds
+            # librdkafka looks for the coordinator of the group, which needs a right that nobody needs here.
+            while (message := consumer.poll(_SLICE_SECONDS)) is None or is_group_denial(message):
+                self._check()
+                if time.monotonic() > deadline:
+                    raise ServiceUnavailableError("KAFKA_UNAVAILABLE", "Kafka sends no records", str(partition))
+            if (error := message.error()) is not None and error.name() != "_PARTITION_EOF":
+                raise connector_error(error, str(partition))
+        finally:
+            consumer.close()
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
+        """Return the offsets that the group has committed, of the partitions that have one."""
+        asked = [sdk().TopicPartition(*partition) for partition in partitions]
+        committed = self._retry(lambda: self._ask_committed(asked))
+        return {TopicPartition(each.topic, each.partition): each.offset for each in committed if each.offset >= 0}
+
+    def _ask_committed(self, asked: list[Any]) -> list[Any]:
+        try:
+            committed: list[Any] = self._consumer.committed(asked, timeout=_SLICE_SECONDS)
+        except client_exception() as error:
+            self._serve()
+            raise self._group_problem or connector_error(error.args[0], _GROUP) from None
+        return committed
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets to the group."""
+        asked = [sdk().TopicPartition(*partition, offset) for partition, offset in offsets.items()]
+        try:
+            self._consumer.commit(offsets=asked, asynchronous=False)
+        except client_exception() as error:
+            raise connector_error(error.args[0], _GROUP) from None
+
+
+def _partitions(topics: Mapping[str, Any]) -> Iterable[TopicPartition]:
+    return (TopicPartition(name, number) for name, topic in topics.items() for number in topic.partitions)
+
+
+class RetryingLookup:
+    """Calls a `KafkaLookup` up to ``fetchOffset.numRetries`` times, each with new connections; thread-safe."""
+
+    def __init__(self, options: KafkaReadOptions) -> None:
+        self._options = options
+        self._lookup: KafkaLookup | None = None
+        self._lock = threading.RLock()
+        self._parent = os.getppid()
+        self._give_up_at: float | None = None
+        self._has_worked = False
+
+    def ask(self, call: Callable[[KafkaLookup], T]) -> T:
+        """Return what a call returns.
+
+        Raises:
+            ConnectorError: the last error of all attempts, or the first that another attempt cannot help.
+        """
+        left = self._options.offset_retries
+        while True:
+            left -= 1
+            try:
+                with self._lock:
+                    result = call(self._open())
+            except (ServiceUnavailableError, SourceGoneError) as error:  # a topic may be about to be made
+                self.close()
+                over = self._give_up_at is not None and time.monotonic() >= self._give_up_at
+                if left <= 0 or over or error.code == "KAFKA_CALLER_GONE":
+                    raise
+                _log.warning("[KAFKA_OFFSETS_RETRIED] %s Trying again, %d attempts left.", error, left)
+                self.pause()
+            else:
+                self._give_up_at, self._has_worked = None, True
+                return result
+
+    def _open(self) -> KafkaLookup:
+        if self._lookup is None:
+            seconds = _CALL_SECONDS
+            if not self._has_worked:
+                now = time.monotonic()
+                self._give_up_at = self._give_up_at or now + _FIRST_SECONDS
+                seconds = max(1.0, self._give_up_at - now)
+            self._lookup = KafkaLookup(self._options.client, self._options.group_to_start_from, seconds)
+        return self._lookup
+
+    def pause(self) -> None:
+        """Wait for ``fetchOffset.retryIntervalMs``.
+
+        Raises:
+            ServiceUnavailableError: this process has lost its parent.
+        """
+        end = time.monotonic() + self._options.offset_retry_ms / 1000
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _SLICE_SECONDS / 2))
+            _check_parent(self._parent)
+
+    def close(self) -> None:
+        """Close the connections; the next call makes new ones."""
+        with self._lock:
+            if self._lookup is not None:
+                self._lookup.close()
+            self._lookup = None
