@@ -1,4 +1,4 @@
-"""What errors of librdkafka mean to a user; by their names, so that nothing of the client is imported here."""
+"""Translate errors of librdkafka, by their names: so nothing of the client is imported here."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
+from connectors.kafka import FORMAT
 from connectors.kafka.options.jaas import NO_KERBEROS
 
 __all__ = [
+    "AUTHENTICATION",
     "ENDED",
-    "LOG_IN",
     "LastWord",
     "connector_error",
     "error_name",
@@ -32,34 +33,34 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 ENDED: Final = frozenset({"_FATAL", "_PURGE_INFLIGHT", "_PURGE_QUEUE"})
-"""What librdkafka says of calls and records when a producer has ended; why it has, it says elsewhere, and once."""
+"""The errors of calls and records when a producer has ended; the reason comes elsewhere, and once."""
 _GONE: Final = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID", "_NOENT"}
 )
-LOG_IN: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
+AUTHENTICATION: Final = frozenset({"SASL_AUTHENTICATION_FAILED", "_AUTHENTICATION", "_SSL"})
 _OF_TLS: Final = frozenset({"_SSL", "_TRANSPORT"})
-"""An answer to a certificate comes in the handshake, or after it as the end of the connection (TLS 1.3)."""
+"""A certificate is refused in the handshake, or after it as the end of the connection (TLS 1.3)."""
 _NOT_RENEWED: Final = "Failed to acquire SASL OAUTHBEARER token"
 _MAY_PASS: Final = re.compile(
-    r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may live on
-    r"|handshake failed: Local: (?:Broker transport failure|Timed out)"  # the connection broke off in the log-in
-    # A token endpoint that fails; what it answers is told, and not with which status. The old token may live on.
+    r"callback raised exception$"  # what the client makes of any error of a tokenProvider; the old token may be valid
+    r"|handshake failed: Local: (?:Broker transport failure|Timed out)"  # the connection broke in the authentication
+    # A token endpoint that fails; the text has its response, and not the status. The old token may be valid.
     rf"|{_NOT_RENEWED}(?!.*(?:invalid_client|invalid_grant|invalid_request|invalid_scope"
     r"|unauthorized_client|unsupported_grant_type|access_denied|40[013] (?:Bad Request|Unauthorized|Forbidden)))",
     re.DOTALL,
 )
-"""What the client says in the name of a log-in that nobody has refused."""
+"""Errors of an authentication that nobody has refused."""
 _CERTIFICATE_REFUSED: Final = re.compile(r"SSL alert number (?:4[2-689]|116)\b")
-"""The answers of TLS to a certificate: bad, unsupported, revoked, expired, unknown, of an unknown authority, without
+"""The alerts of TLS for a certificate: bad, unsupported, revoked, expired, unknown, of an unknown authority, without
 access, missing."""
 _UNTRUSTED: Final = re.compile(r"certificate verify failed|certificate could not be verified|SSL certificate problem")
 """What OpenSSL says of a broker's certificate, and curl of that of a token endpoint."""
 _OLD_TOKEN: Final = re.compile(r'"invalid_token"|OAUTHBEARER mechanism handshake failed')
-"""What is said of a token that is over, too. The client asks for a new one for up to a minute."""
+"""What an expired token gives, too. The client asks for a new one for up to a minute."""
 _FRESH_SECONDS: Final = 300.0
 _DAMAGED: Final = frozenset({"_BAD_MSG", "_BAD_COMPRESSION"})
 _FENCED: Final = frozenset({"_FENCED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"})
-_LATER: Final = frozenset(
+_UNAVAILABLE: Final = frozenset(
     {
         "_ALL_BROKERS_DOWN",
         "_MSG_TIMED_OUT",
@@ -90,64 +91,59 @@ _LATER: Final = frozenset(
 
 
 class LastWord:
-    """What the client has said of its connections lately: why there is none, which calls and records do not say.
+    """The last error of a client's connections, for calls and records whose own errors do not say why there is none.
 
     Attributes:
-        refusal: the log-in that was refused since the last question began, if the client has worked before; else since
-            it was made. Not that with an old token, which a new one may follow.
+        refusal: a refused authentication since the last call began, if the client has worked before; else since the
+            client was made. Not that with an old token, which a new one may follow.
     """
 
     def __init__(self) -> None:
         self.refusal: CredentialsError | None = None
         self._last: ConnectorError | None = None
         self._text = ""
-        self._said_at = 0.0
+        self._heard_at = 0.0
         self._has_worked = False
         self._has_warned = False
 
     def hear(self, name: str, text: str) -> None:
-        """Keep what the client says, if it is of a connection.
-
-        Args:
-            name: librdkafka's name of the error.
-            text: the same in words.
-        """
+        """Record an error of the client, if it is one of a connection."""
         problem = named_error(name, text, "kafka.bootstrap.servers", retriable=False)
         if isinstance(problem, CredentialsError):
             if not self._has_worked or _OLD_TOKEN.search(text) is None:
                 self.refusal = problem
             elif self._last is not None and self._text.startswith(_NOT_RENEWED):
-                return  # because of that
+                return  # a consequence
         elif name == "_ALL_BROKERS_DOWN":
             self._warn()
             return
         elif not isinstance(problem, ServiceUnavailableError):
             return
-        self._last, self._text, self._said_at = problem, text, time.monotonic()
+        self._last, self._text, self._heard_at = problem, text, time.monotonic()
 
     def _warn(self) -> None:
-        """Say once what keeps a client from its first connection: its calls wait for minutes before they fail."""
+        """Log once what keeps a client from its first connection: its calls wait for minutes before they fail."""
         if self._last is not None and not self._has_worked and not self._has_warned:
             self._has_warned = True
             _log.warning("[KAFKA_BROKERS_DOWN] No broker can be reached, and the client goes on trying. %s", self._last)
 
     def begin(self) -> None:
-        """A question begins: a log-in that was refused before may be accepted by now, as with a token that was renewed.
+        """Begin a call: an authentication that was refused may succeed now, as with a renewed token.
 
-        One that no log-in was accepted before still is reason enough to give up at once.
+        A client that was never accepted still has reason enough to give up at once.
         """
         if self._has_worked:
             self.refusal = None
 
     def forget(self) -> None:
-        """The client works: whatever it has said is over."""
+        """Forget all errors, as the client works."""
         self._has_worked = True
         self.refusal = self._last = None
 
     def explain(self, problem: ConnectorError) -> ConnectorError:
-        """An error with it, if that is what the error is about; or the log-in that was refused, if that came last."""
-        lately = time.monotonic() - self._said_at < _FRESH_SECONDS
-        if self._last is None or not lately or not isinstance(problem, ServiceUnavailableError):
+        """Return an error with its cause: the text of the last one, or a refused authentication in its place."""
+        fresh = time.monotonic() - self._heard_at < _FRESH_SECONDS
+        if self._last is None or not fresh or not isinstance(problem, ServiceUnavailableError):
             return problem
         if isinstance(self._last, CredentialsError):
             return self._last
@@ -156,37 +152,32 @@ class LastWord:
 
 
 def record_place(topic: str, partition: int | None) -> str:
-    """Where a record was to go; it may have had no partition yet."""
+    """Return where a record was to go; it may have had no partition yet."""
     return topic if partition is None or partition < 0 else f"{topic}-{partition}"
 
 
 def error_name(error: Any) -> str:
-    """The name of an error of librdkafka, such as ``_TIMED_OUT``."""
+    """Return the name of a ``KafkaError``, such as ``_TIMED_OUT``."""
     return str(error.name())
 
 
 def connector_error(error: Any, where: str) -> ConnectorError:
-    """Our error for one of librdkafka.
-
-    Args:
-        error: a ``KafkaError``.
-        where: what it is about.
-    """
+    """Return our error for a ``KafkaError``."""
     return named_error(error_name(error), str(error.str()), where, retriable=error.retriable())
 
 
 def named_error(name: str, text: str, where: str, *, retriable: bool) -> ConnectorError:
-    """Our error for one of librdkafka, by its name.
+    """Return our error for one of librdkafka.
 
     Args:
         name: librdkafka's name of it.
-        text: the same in words.
-        where: what it is about.
+        text: librdkafka's text of it.
+        where: the topic, partition or option it is about.
         retriable: whether librdkafka says that it may pass.
     """
     if name in _GONE:
         return gone(where)
-    if (refused := _log_in_refused(name, text, where)) is not None:
+    if (refused := _refused_authentication(name, text, where)) is not None:
         return refused
     if name.endswith("AUTHORIZATION_FAILED"):
         return AccessDeniedError(
@@ -197,50 +188,65 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
             "Describe on its transactional ids and Read on groups of these names; startingOffsets=group and "
             "commitOffsetsToGroup need Read on that group.",
         )
-    if name in _FENCED or name in ENDED:
-        return _ended(name, where)
-    if name in _LATER or name in LOG_IN or retriable:
+    if name not in _FENCED | ENDED and (name in _UNAVAILABLE | AUTHENTICATION or retriable):
         return ServiceUnavailableError(
             "KAFKA_UNAVAILABLE",
             f"Kafka does not answer: {text}",
             where,
             "Check kafka.bootstrap.servers, kafka.security.protocol and brokers.",
         )
-    return _refused(name, text, where)
+    return _final_error(name, text, where)
 
 
-def _log_in_refused(name: str, text: str, where: str) -> CredentialsError | None:
-    """The error for a log-in or a certificate that was refused; None for everything else."""
+def _refused_authentication(name: str, text: str, where: str) -> CredentialsError | None:
+    """Return the error for refused credentials or an untrusted certificate; None for everything else."""
     if name in _OF_TLS and _CERTIFICATE_REFUSED.search(text):
         return CredentialsError(
             "KAFKA_LOG_IN",
-            f"Kafka does not accept the certificate of this client, or wants one: {text}",
+            f"Kafka does not accept the certificate of this client, or requires one: {text}",
             where,
             "Give a certificate that the brokers accept, and its key: kafka.ssl.keystore.*, or "
             "kafka.ssl.certificate.location and kafka.ssl.key.location.",
         )
-    if name in _OF_TLS | LOG_IN and _UNTRUSTED.search(text):
+    if name in _OF_TLS | AUTHENTICATION and _UNTRUSTED.search(text):
         return CredentialsError(
             "KAFKA_CERTIFICATE_UNTRUSTED",
             f"The certificate of a server cannot be verified: {text}",
             where,
             "Give the certificate of the authority that signed it: kafka.ssl.ca.location, or "
             "kafka.ssl.truststore.location with kafka.ssl.truststore.type=PEM, or kafka.ssl.truststore.certificates; "
-            "kafka.https.ca.location for a token endpoint. If the authority is known, use the host name that the "
-            "certificate has, and see that it has not expired.",
+            "kafka.https.ca.location for a token endpoint. If that is right, use the host name that the certificate "
+            "has, and check that it has not expired.",
         )
-    if name not in LOG_IN or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
+    if name not in AUTHENTICATION or (name == "_AUTHENTICATION" and _MAY_PASS.search(text)):
         return None
     return CredentialsError(
-        "KAFKA_LOG_IN", f"Kafka did not accept the log-in: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
+        "KAFKA_LOG_IN", f"Kafka refused the authentication: {text}", where, "Correct kafka.sasl.* and kafka.ssl.*."
     )
 
 
-def _refused(name: str, text: str, where: str) -> ConnectorError:
+def _final_error(name: str, text: str, where: str) -> ConnectorError:
+    """Return the error that another attempt of the same call cannot help."""
+    if name in _FENCED:
+        return ConnectorError(
+            "KAFKA_FENCED",
+            "Another attempt of this task has taken over its transactions",
+            where,
+            "That is right after a retry; if it repeats, check whether the query runs twice, or spark.speculation is "
+            "on.",
+        )
+    if name in ENDED:
+        return ConnectorError(
+            "KAFKA_PRODUCER_FAILED",
+            "The client has ended the producer, and does not say why",
+            where,
+            "Spark repeats the task. If that does not help, see the brokers' logs: most often another producer with "
+            "the same transactional id has taken over.",
+        )
     if name in _DAMAGED:
         return ConnectorError(
             "KAFKA_RECORDS_DAMAGED",
-            f"What the broker sends is not what was written: {text}",
+            f"The broker sends other bytes than were written: {text}",
             where,
             "A disk or the network has changed bytes. Let another replica lead this partition, or read around these "
             "offsets; kafka.check.crcs=false takes records unchecked.",
@@ -265,49 +271,24 @@ def _refused(name: str, text: str, where: str) -> ConnectorError:
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
 
-def _ended(name: str, where: str) -> ConnectorError:
-    if name in _FENCED:
-        return ConnectorError(
-            "KAFKA_FENCED",
-            "Another attempt of this task has taken over its transactions",
-            where,
-            "That is right after a retry; if it goes on, see whether the query runs twice, or spark.speculation is on.",
-        )
-    return ConnectorError(
-        "KAFKA_PRODUCER_FAILED",
-        "The client has ended the producer, and does not say why",
-        where,
-        "Spark tries the task again. If that does not help, see the brokers' logs: most often another producer with "
-        "the same transactional id has taken over.",
-    )
-
-
 def gone(where: str) -> SourceGoneError:
-    """The error for a topic or partition that is not there."""
+    """Return the error for a topic or partition that does not exist."""
     return SourceGoneError(
         "KAFKA_UNKNOWN_TOPIC_OR_PARTITION",
         "This topic or partition does not exist",
         where,
-        "Make it, or correct the option that names it.",
+        "Create it, or correct the option that names it.",
     )
 
 
-def setting_refused(error: Any) -> OptionError:
-    """The error for a client that could not be made.
+def setting_refused(text: str) -> OptionError:
+    """Return the error for a setting that librdkafka refuses.
 
     Args:
-        error: a ``KafkaError``. Its text names the setting, and its value only where that is one of a closed set.
+        text: of librdkafka; it names the setting, and its value only where that is one of a closed set.
     """
-    if "No provider for SASL mechanism GSSAPI" in error.str():
-        return OptionError(
-            "KAFKA_SETTING",
-            "The log-in is by Kerberos: GSSAPI is given as kafka.sasl.mechanism, or none, for which GSSAPI stands",
-            "kafka_py",
-            NO_KERBEROS,
-        )
-    return OptionError(
-        "KAFKA_SETTING",
-        f"The client refuses a setting: {error.str()}",
-        "kafka_py",
-        "Options that begin with kafka. are settings of librdkafka.",
-    )
+    if "No provider for SASL mechanism GSSAPI" in text:
+        what = "The mechanism is GSSAPI, which is Kerberos; it is also the default of kafka.sasl.mechanism"
+        return OptionError("KAFKA_SETTING", what, FORMAT, NO_KERBEROS)
+    what, action = f"The client refuses a setting: {text}", "Options that begin with kafka. are settings of librdkafka."
+    return OptionError("KAFKA_SETTING", what, FORMAT, action)

@@ -99,7 +99,8 @@ def _open(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, used: d
     try:
         client = kind({**used, "logger": LOGGER} | ({} if token is None else {"oauth_cb": token}))
     except client_exception() as error:
-        raise (setting_refused if token is None else token.problem)(error.args[0]) from None
+        problem = error.args[0]
+        raise (setting_refused(problem.str()) if token is None else token.problem(problem)) from None
     if token is not None:
         token.serve_first(client)
     return client

@@ -1,11 +1,10 @@
-"""The public functions of librdkafka, called directly: those of the library that confluent-kafka is linked with.
+"""Call the public functions of librdkafka directly: those of the library that confluent-kafka is linked with.
 
-Messages go back to librdkafka: thousands by one call where the client has such a call, else one by one.
-
-The call is made for lists of messages that share consumers fetch, and there is no function to make such a list of other
-messages. It is a number and as many pointers, in memory of `malloc`. That is not public, so it is done for exactly the
-versions with which it was checked, and only if the two public functions that read a list find in one what was put
-there. It saves a tenth of the time of a read: measured for records of 200 B, 80 of 260 ns of a task's processor time.
+Messages are destroyed by thousands in one call, which librdkafka has for the lists that share consumers fetch. It has
+no function to make such a list: that is a number and as many pointers, in memory of `malloc`. The layout is not public,
+so we make lists for exactly the versions with which this was checked, and only if the two public functions that read a
+list return what was put there; else messages are destroyed one by one. Lists save a tenth of the time of a read:
+measured for records of 200 B, 80 of 260 ns of a task's processor time.
 """
 
 from __future__ import annotations
@@ -21,19 +20,22 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from connectors.core.errors import OptionError
+from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
+
+if TYPE_CHECKING:
+    from connectors.core.errors import OptionError
 
 __all__ = [
     "LOGGER",
     "client_extension",
-    "give_back",
-    "gives_back_lists",
+    "destroy_messages",
+    "destroys_lists",
     "library",
     "new_client",
     "partition_at",
@@ -44,19 +46,19 @@ __all__ = [
 
 _REPEAT_SECONDS: Final = 30.0
 _MOST_LINES: Final = 1000
-_WHEN: Final = re.compile(r" \(after \d+ms in state \w+\)")
+_DURATION: Final = re.compile(r" \(after \d+ms in state \w+\)")
 
 
 class _Repeated(logging.Filter):
-    """Drops a line that was just logged: a client that reaches no broker says the same 20 times a second."""
+    """Drops a line that was just logged: a client that reaches no broker repeats it 20 times a second."""
 
     def __init__(self) -> None:
         super().__init__()
         self._logged: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line is news."""
-        line, now = _WHEN.sub("", record.getMessage()), time.monotonic()
+        """Return whether the line is new."""
+        line, now = _DURATION.sub("", record.getMessage()), time.monotonic()
         if now - self._logged.get(line, -math.inf) < _REPEAT_SECONDS:
             return False
         if len(self._logged) >= _MOST_LINES:
@@ -108,7 +110,7 @@ _FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_destroy", None, (_POINTER,)),
     ("rd_kafka_version", _INT, ()),
 )
-# Short, so the interpreter's lock is kept.
+# Short, so these calls do not release the interpreter's lock.
 _SHORT_FUNCTIONS: Final[tuple[tuple[str, Any, tuple[Any, ...]], ...]] = (
     ("rd_kafka_outq_len", _INT, (_POINTER,)),
     ("rd_kafka_message_destroy", None, (_POINTER,)),
@@ -146,54 +148,46 @@ class _Partitions(ctypes.Structure):
 
 
 def partition_at(partitions: int) -> _Partition:
-    """The first partition of a list of librdkafka; there as long as the list is."""
+    """Return the first partition of a list of librdkafka; it lives as long as the list."""
     first: _Partition = _Partitions.from_address(partitions).elements[0]
     return first
 
 
 def client_extension() -> Path:
-    """Return the path of the extension module of confluent-kafka; Linux maps the same librdkafka for both.
+    """Return the path of the extension module of confluent-kafka, without importing it.
 
-    A handle of it finds the functions of the library that it is linked with, wherever that is. It is not imported here.
+    A handle of it has the functions of the librdkafka that it is linked with, which Linux maps once for both.
 
     Raises:
         FileNotFoundError: there is none.
     """
     package = importlib.util.find_spec("confluent_kafka")
     folders = None if package is None else package.submodule_search_locations
-    found = None if folders is None else importlib.machinery.PathFinder.find_spec("cimpl", [*folders])
-    if found is None or not found.has_location or found.origin is None:
+    module = None if folders is None else importlib.machinery.PathFinder.find_spec("cimpl", [*folders])
+    if module is None or not module.has_location or module.origin is None:
         raise FileNotFoundError("confluent_kafka.cimpl")
-    return Path(found.origin)
+    return Path(module.origin)
 
 
 @cache
 def library() -> Any:
-    """The functions of librdkafka, with their types."""
+    """Return the functions of librdkafka, with their types."""
     path = str(client_extension())
-    functions = ctypes.CDLL(path)
-    for name, result, arguments in _FUNCTIONS:
-        function = getattr(functions, name)
-        function.restype, function.argtypes = result, arguments
-    for name, result, arguments in _NEW_FUNCTIONS:
-        function = getattr(functions, name, None)
-        if function is not None:
-            function.restype, function.argtypes = result, arguments
-        else:
-            setattr(functions, name, None)
-    short = ctypes.PyDLL(path)
-    for name, result, arguments in _SHORT_FUNCTIONS:
-        function = getattr(short, name)
-        function.restype, function.argtypes = result, arguments
-        setattr(functions, name, function)
+    functions, short = ctypes.CDLL(path), ctypes.PyDLL(path)
+    for table, handle in ((_FUNCTIONS, functions), (_NEW_FUNCTIONS, functions), (_SHORT_FUNCTIONS, short)):
+        for name, result, arguments in table:
+            function = getattr(handle, name, None) if table is _NEW_FUNCTIONS else getattr(handle, name)
+            if function is not None:
+                function.restype, function.argtypes = result, arguments
+            setattr(functions, name, function)
     return functions
 
 
-def problem_callback(hear: Callable[[str, str], None]) -> Any:
-    """What C calls for an error of the client, which gives its name and its text to a function of Python.
+_PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
-    Whoever makes a client with it keeps it as long as that.
-    """
+
+def problem_callback(hear: Callable[[str, str], None]) -> Any:
+    """Return what C calls for an error of a client: it passes name and text on. It must live as long as the client."""
 
     def called(_client: int, error: int, text: bytes, _opaque: int) -> None:
         hear(library().rd_kafka_err2name(error).decode(), text.decode(errors="replace"))
@@ -201,13 +195,10 @@ def problem_callback(hear: Callable[[str, str], None]) -> Any:
     return _PROBLEM(called)
 
 
-_PROBLEM: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-
-
 def _log(client: int, level: int, facility: bytes, text: bytes) -> None:
     """Log a line as confluent-kafka does; called from the thread that polls the client."""
     name = library().rd_kafka_name(client)
-    line = (each.decode(errors="replace") for each in (facility, name, text))
+    line = (part.decode(errors="replace") for part in (facility, name, text))
     LOGGER.log(_LEVELS[min(max(level, 0), len(_LEVELS) - 1)], "%s [%s] %s", *line)
 
 
@@ -220,109 +211,99 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
     Args:
         kind: 0 for a producer, 1 for a consumer.
         settings: of librdkafka, all of them.
-        report: called for what a producer could not write.
+        report: called for records that a producer could not write.
         problem: called for errors of the client and its connections.
 
     Raises:
         OptionError: librdkafka refuses a setting.
     """
     functions = library()
-    text = ctypes.create_string_buffer(_TEXT_BYTES)
     configuration = functions.rd_kafka_conf_new()
     # Lines wait in a queue, so that no thread of librdkafka waits for Python's lock.
     for name, value in {**settings, "log.queue": "true"}.items():
         refuse_nul(f"kafka.{name}", name, value)
-        if functions.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
-            raise _refused(text.value.decode(errors="replace"))
+        if (refusal := _set(configuration, name, value)) is not None:
+            raise refusal
     if report is not None:
         functions.rd_kafka_conf_set_dr_msg_cb(configuration, ctypes.cast(report, ctypes.c_void_p))
     if problem is not None:
         functions.rd_kafka_conf_set_error_cb(configuration, ctypes.cast(problem, ctypes.c_void_p))
     functions.rd_kafka_conf_set_log_cb(configuration, ctypes.cast(_LOG, ctypes.c_void_p))
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
     client = functions.rd_kafka_new(kind, configuration, text, _TEXT_BYTES)
     if not client:
-        raise _refused(text.value.decode(errors="replace"))
+        raise setting_refused(text.value.decode(errors="replace"))
     functions.rd_kafka_set_log_queue(client, None)
     return int(client)
 
 
-def unknown_settings(settings: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Ask librdkafka which settings it refuses, each for itself; makes no client.
+def _set(configuration: int, name: str, value: str) -> OptionError | None:
+    """Set one setting; return the error if librdkafka refuses it."""
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    if library().rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
+        return setting_refused(text.value.decode(errors="replace"))
+    return None
 
-    Returns:
-        What is wrong with each of them, and what to do; nothing where librdkafka cannot be called directly.
+
+def unknown_settings(settings: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what is wrong with the settings that librdkafka refuses one by one, and what to do; makes no client.
+
+    The list is empty where librdkafka cannot be called directly.
     """
     try:
-        functions = library()
+        configuration = library().rd_kafka_conf_new()
     except (OSError, AttributeError):
         return []
-    text, found = ctypes.create_string_buffer(_TEXT_BYTES), []
-    configuration = functions.rd_kafka_conf_new()
-    for name, value in settings.items():
-        if functions.rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
-            problem = _refused(text.value.decode(errors="replace"))
-            found.append((problem.what, problem.action))
-    functions.rd_kafka_conf_destroy(configuration)
-    return found
-
-
-def _refused(text: str) -> OptionError:
-    return OptionError(
-        "KAFKA_SETTING",
-        f"The client refuses a setting: {text}",
-        "kafka_py",
-        "Options that begin with kafka. are settings of librdkafka.",
-    )
+    refusals = [_set(configuration, name, value) for name, value in settings.items()]
+    library().rd_kafka_conf_destroy(configuration)
+    return [(refusal.what, refusal.action) for refusal in refusals if refusal is not None]
 
 
 _CHECKED: Final = frozenset({0x021000FF})
-"""The versions of librdkafka with which this was checked, as it writes them; any other gets them one by one."""
+"""The versions of librdkafka with which lists were checked, as it writes them."""
+_SAMPLE: Final = np.array([8, 1 << 40, 24], np.uint64)
+"""No addresses: nobody reads what is there."""
 
-_TRIED: Final = np.array([8, 1 << 40, 24], np.uint64)
-"""No addresses: nobody looks at what stands there."""
 
-
-def give_back(pointers: npt.NDArray[np.uint64]) -> None:
-    """Give messages back to the client that they are from; none may be looked at any more."""
+def destroy_messages(pointers: npt.NDArray[np.uint64]) -> None:
+    """Return the memory of messages to the client that they are from."""
     if len(pointers) == 0:
         return
-    if gives_back_lists():
+    if destroys_lists():
         library().rd_kafka_messages_destroy(_list_of(pointers))
     else:
         deque(map(library().rd_kafka_message_destroy, pointers.tolist()), maxlen=0)
 
 
 @cache
-def gives_back_lists() -> bool:
-    """Whether the client takes back a list of messages, and reads one that is made here as it is meant."""
+def destroys_lists() -> bool:
+    """Return whether the client can destroy a list of messages, and reads one that is made here as it is meant."""
     functions = library()
-    if functions.rd_kafka_version() not in _CHECKED:
+    if functions.rd_kafka_version() not in _CHECKED or functions.rd_kafka_messages_destroy is None:
         return False
-    if functions.rd_kafka_messages_destroy is None:
-        return False
-    made = _list_of(_TRIED)
+    sample = _list_of(_SAMPLE)
     try:
-        if functions.rd_kafka_messages_count(made) != len(_TRIED):
+        if functions.rd_kafka_messages_count(sample) != len(_SAMPLE):
             return False
-        found = [functions.rd_kafka_messages_get(made, each) for each in range(len(_TRIED))]
-        return bool(found == _TRIED.tolist())
+        pointers = [functions.rd_kafka_messages_get(sample, index) for index in range(len(_SAMPLE))]
+        return bool(pointers == _SAMPLE.tolist())
     finally:
-        _libc().free(made)
+        _libc().free(sample)
 
 
 def _list_of(pointers: npt.NDArray[np.uint64]) -> int:
-    """A list of messages; the client frees it with them."""
-    words = np.concatenate((np.array([len(pointers)], np.uint64), pointers))
-    made = _libc().malloc(words.nbytes)
-    if not made:
-        raise MemoryError(f"no {words.nbytes} bytes for a list of messages")
-    ctypes.memmove(made, words.ctypes.data, words.nbytes)
-    return int(made)
+    """Make a list of messages; the client frees it with them."""
+    content = np.concatenate((np.array([len(pointers)], np.uint64), pointers))
+    address = _libc().malloc(content.nbytes)
+    if not address:
+        raise MemoryError(f"no {content.nbytes} bytes for a list of messages")
+    ctypes.memmove(address, content.ctypes.data, content.nbytes)
+    return int(address)
 
 
 @cache
 def _libc() -> Any:
-    """The `malloc` and `free` of this process, which are the client's too."""
+    """Return `malloc` and `free` of this process, which are the client's too."""
     functions = ctypes.PyDLL(None)
     functions.malloc.restype, functions.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     functions.free.restype, functions.free.argtypes = None, (ctypes.c_void_p,)

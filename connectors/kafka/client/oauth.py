@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
-from connectors.kafka.client.errors import LOG_IN, error_name, setting_refused
+from connectors.kafka.client.errors import AUTHENTICATION, error_name, setting_refused
 from connectors.kafka.offsets import refuse_nul
 
 __all__ = ["TokenCallback"]
@@ -91,8 +91,8 @@ class TokenCallback:
         Args:
             error: a ``KafkaError``.
         """
-        if error_name(error) not in LOG_IN:
-            return setting_refused(error)
+        if error_name(error) not in AUTHENTICATION:
+            return setting_refused(error.str())
         if self._failure is not None:
             return self._failed(self._failure)
         if not self._called:

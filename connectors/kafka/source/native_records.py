@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import LastWord, named_error
-from connectors.kafka.client.librdkafka import give_back, library, new_client, partition_at, problem_callback
+from connectors.kafka.client.librdkafka import destroy_messages, library, new_client, partition_at, problem_callback
 from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
 from connectors.kafka.source.records import (
     SCHEMA,
@@ -209,7 +209,7 @@ class NativeRecords(Fetched):
 
     def free(self) -> None:
         """Give them back to the client; none may be looked at any more."""
-        give_back(self._pointers)
+        destroy_messages(self._pointers)
         self._pointers = self._pointers[:0]
 
 

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connectors.core.errors import ServiceUnavailableError
-from connectors.kafka.client import librdkafka as give_back
+from connectors.kafka.client import librdkafka
 from connectors.kafka.client.fast_path import native_reason
-from connectors.kafka.client.librdkafka import gives_back_lists
+from connectors.kafka.client.librdkafka import destroys_lists
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink import writer as produce
 from connectors.kafka.sink.rows import Columns
@@ -302,7 +302,7 @@ def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
 
 @needs_native
 def test_records_go_back_by_one_call_where_the_client_has_it() -> None:
-    assert gives_back_lists() == (confluent_kafka.libversion()[0] == "2.16.0")
+    assert destroys_lists() == (confluent_kafka.libversion()[0] == "2.16.0")
 
 
 class OtherLists:
@@ -340,8 +340,8 @@ class OtherLists:
 def test_a_list_that_the_client_reads_in_another_way_is_never_given_back(
     monkeypatch: pytest.MonkeyPatch, version: int, count: int, shift: int, taken: bool
 ) -> None:
-    monkeypatch.setattr(give_back, "library", lambda: OtherLists(version, count, shift))
-    assert gives_back_lists.__wrapped__() == taken
+    monkeypatch.setattr(librdkafka, "library", lambda: OtherLists(version, count, shift))
+    assert destroys_lists.__wrapped__() == taken
 
 
 @needs_native
@@ -349,9 +349,9 @@ def test_a_list_that_the_client_reads_in_another_way_is_never_given_back(
 def test_an_abandoned_read_gives_its_records_back(
     mock: MockKafka, monkeypatch: pytest.MonkeyPatch, lists: bool
 ) -> None:
-    if lists and not gives_back_lists():
+    if lists and not destroys_lists():
         pytest.skip("this client takes no lists")
-    monkeypatch.setattr(give_back, "gives_back_lists", lambda: lists)
+    monkeypatch.setattr(librdkafka, "destroys_lists", lambda: lists)
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(25_000):
         producer.produce("t", b"%d" % number, partition=0)
