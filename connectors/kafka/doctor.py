@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,77 +24,66 @@ from connectors.kafka.source.starting_offsets import resolve
 
 __all__ = ["diagnose"]
 
-
 _PORT: Final = 9092
 _CALL_SECONDS: Final = 8.0
+_SHOWN_TOPICS: Final = 5
 
 
 def diagnose(
     raw: Mapping[str, str], environ: Mapping[str, str], checkpoint: Path | None, steps: Steps
 ) -> Iterator[Finding]:
-    """Look at options, network, log-in, topics, positions and consumer group; reads at most one record."""
+    """Check options, network, authentication, topics, positions and group; reads at most one record a topic."""
     parsed: list[KafkaReadOptions] = []
-    yield steps.step("options", lambda: _options(raw, environ, parsed))
+
+    def parse() -> str:
+        options = parse_read_options(raw, environ, streaming=True)
+        check_settings(options.client)
+        parsed.append(options)
+        return f"servers {options.bootstrap_servers}"
+
+    yield steps.step("options", parse)
     if not parsed:
         return
-    options = parsed[0]
-    yield from _network(options.client, steps)
-    opened: list[KafkaLookup] = []
-    try:
-        yield steps.step("log-in", lambda: _log_in(options, opened))
+    yield from _network(parsed[0].client, steps)
+    with ExitStack() as clients:
+        opened: list[_Cluster] = []
+        yield steps.step("log-in", lambda: _authenticate(parsed[0], clients, opened))
         if opened:
-            yield steps.step("advertised", lambda: _advertised(opened[0]))
-            yield from _topics(options, opened[0], steps, checkpoint)
-    finally:
-        for lookup in opened:
-            lookup.close()
-
-
-def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[KafkaReadOptions]) -> str:
-    options = parse_read_options(raw, environ, streaming=True)
-    check_settings(options.client)
-    parsed.append(options)
-    return f"servers {options.bootstrap_servers}"
+            yield steps.step("advertised", lambda: _advertised(opened[0].lookup))
+            yield from opened[0].check(steps, checkpoint)
 
 
 # --- the network ---------------------------------------------------------------------------------------------------
 
 
 def _network(settings: ClientSettings, steps: Steps) -> Iterator[Finding]:
-    """Name, TCP and TLS of the servers to begin with; one that is well is enough."""
-    servers = [
-        split_address(each.strip().rpartition("://")[2], _PORT)
-        for each in (settings.get("bootstrap.servers") or "").split(",")
-        if each.strip()
-    ]
-    reached = list(servers)
+    """Check name, TCP and TLS of the servers in the options; one that answers is enough."""
+    reached = [split_address(address, _PORT) for address in (settings.get("bootstrap.servers") or "").split(",")]
 
-    def each_server(check: str, look: Callable[[str, int], str]) -> Finding:
-        return steps.step(check, lambda: _enough(check, reached, look))
+    def check_servers(check: str, probe: Callable[[str, int], str]) -> Finding:
+        return steps.step(check, lambda: _any_server(check, reached, probe))
 
-    yield each_server("name", lambda host, port: f"{host} is {look_up(host, port)}")
-    yield each_server("tcp", connect)
+    yield check_servers("name", lambda host, port: f"{host} is {look_up(host, port)}")
+    yield check_servers("tcp", connect)
     if (settings.get("security.protocol") or "").upper().endswith("SSL"):
         yield steps.step("certificates", lambda: _certificate_files(settings))
         if not steps.failed:
-            yield each_server("tls", lambda host, port: _tls(settings, host, port))
+            yield check_servers("tls", lambda host, port: _tls(settings, host, port))
 
 
-def _enough(check: str, reached: list[tuple[str, int]], look: Callable[[str, int], str]) -> str | Finding:
-    """Look at each server, and keep those that are well; raises the first error if none is."""
+def _any_server(check: str, reached: list[tuple[str, int]], probe: Callable[[str, int], str]) -> str | Finding:
+    """Probe the servers and drop those that fail; raise the first error if all do."""
     errors: list[ConnectorError] = []
-    seen: list[str] = []
+    results: list[str] = []
     for host, port in list(reached):
         try:
-            seen.append(look(host, port))
+            results.append(probe(host, port))
         except ConnectorError as error:
             errors.append(error)
             reached.remove((host, port))
-    if not seen:
+    if not results:
         raise errors[0]
-    if errors:
-        return Finding.from_error(FORMAT, check, errors[0], Outcome.WARNING)
-    return "; ".join(seen)
+    return Finding.from_error(FORMAT, check, errors[0], Outcome.WARNING) if errors else "; ".join(results)
 
 
 def _certificate_files(settings: ClientSettings) -> str:
@@ -104,8 +92,7 @@ def _certificate_files(settings: ClientSettings) -> str:
         if path is None or path == "probe":
             continue
         try:
-            with Path(path).open("rb"):
-                pass
+            Path(path).open("rb").close()
         except OSError as error:
             raise CredentialsError(
                 "KAFKA_CERTIFICATE_UNREADABLE",
@@ -117,19 +104,19 @@ def _certificate_files(settings: ClientSettings) -> str:
 
 
 def _tls(settings: ClientSettings, host: str, port: int) -> str:
-    """Agree upon TLS with a server; a certificate in PKCS12, which the standard library cannot read, is not tried."""
+    """Negotiate TLS with a server, without a certificate in PKCS12, which the standard library cannot read."""
     in_store = settings.get("ssl.keystore.location") is not None
     try:
-        seen = tls_handshake(host, port, _tls_context(settings))
+        result = tls_handshake(host, port, _tls_context(settings))
     except CredentialsError as error:
         if not in_store or error.code != "TLS_CLIENT_CERTIFICATE":
             raise
-        seen = f"{host} speaks TLS and wants a certificate of the client"
-    return f"{seen}; the one in PKCS12 is not tried here, the log-in does that" if in_store else seen
+        result = f"{host} speaks TLS and requires a certificate of the client"
+    return f"{result}; the one in PKCS12 is not tried here, but by the log-in" if in_store else result
 
 
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """The client's settings of TLS, as far as the standard library can follow them."""
+    """Return the client's settings of TLS, as far as the standard library has them."""
     context = ssl.create_default_context()
     if not is_true(settings.get("enable.ssl.certificate.verification") or "true"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -137,15 +124,14 @@ def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
         context.check_hostname = False
     try:
         if (authority := settings.get("ssl.ca.location")) is not None:
-            place = Path(authority)
-            context.load_verify_locations(*([None, authority] if place.is_dir() else [authority]))
+            context.load_verify_locations(**{"capath" if Path(authority).is_dir() else "cafile": authority})
         if (text := settings.get("ssl.ca.pem")) is not None:
             context.load_verify_locations(cadata=text)
         _load_client_certificate(context, settings)
     except (ssl.SSLError, OSError):
         raise CredentialsError(
             "KAFKA_CERTIFICATE_UNREADABLE",
-            "A certificate or key is no PEM, does not fit the other, or its password is wrong",
+            "A certificate or key is not PEM, does not match the other, or its password is wrong",
             settings.get("ssl.certificate.location") or settings.get("ssl.ca.location") or "kafka.ssl.*",
             "Correct kafka.ssl.*; openssl x509 -in FILE -noout -text shows a certificate.",
         ) from None
@@ -165,10 +151,10 @@ def _load_client_certificate(context: ssl.SSLContext, settings: ClientSettings) 
 
 
 def _private_file(files: ExitStack, text: str | None) -> str | None:
-    """A file with a text, which ``files`` removes; only its owner can read it. The standard library wants a file."""
+    """Return a file with a text that only its owner can read, and that ``files`` removes."""
     if text is None:
         return None
-    file = files.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # noqa: SIM115 - it is closed by these
+    file = files.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # noqa: SIM115 - files closes it
     file.write(text)
     file.flush()
     return file.name
@@ -177,22 +163,18 @@ def _private_file(files: ExitStack, text: str | None) -> str | None:
 # --- the cluster ---------------------------------------------------------------------------------------------------
 
 
-def _log_in(options: KafkaReadOptions, opened: list[KafkaLookup]) -> str:
-    # What librdkafka logs by itself would stand between the lines of the doctor.
+def _authenticate(options: KafkaReadOptions, clients: ExitStack, opened: list[_Cluster]) -> str:
+    # Lines of librdkafka would stand between those of the doctor.
     quiet = replace(options.client, plain=(("log_level", "0"), *options.client.plain))
-    lookup = KafkaLookup(quiet, options.group_to_start_from, _CALL_SECONDS)
-    try:
-        brokers = lookup.brokers()
-    except BaseException:
-        lookup.close()
-        raise
-    opened.append(lookup)
-    how = options.client.get("security.protocol") or "plaintext"
-    return f"accepted ({how}), {len(brokers)} broker{'' if len(brokers) == 1 else 's'}"
+    lookup = clients.enter_context(KafkaLookup(quiet, options.group_to_start_from, _CALL_SECONDS))
+    brokers = lookup.brokers()
+    opened.append(_Cluster(options, lookup))
+    protocol = options.client.get("security.protocol") or "plaintext"
+    return f"accepted ({protocol}), {len(brokers)} broker{'' if len(brokers) == 1 else 's'}"
 
 
 def _advertised(lookup: KafkaLookup) -> str:
-    """A client is sent on to the addresses that brokers advertise: with containers, often ones of another network."""
+    """Connect to the addresses that brokers advertise to clients: with containers, often ones of another network."""
     brokers = lookup.brokers()
     for name, (host, port) in brokers.items():
         try:
@@ -203,110 +185,104 @@ def _advertised(lookup: KafkaLookup) -> str:
                 "KAFKA_ADVERTISED_UNREACHABLE",
                 f"{name} sends clients to {host}:{port}, which this machine does not reach: {error.what}",
                 f"{host}:{port}",
-                "Correct advertised.listeners of that broker; or make the name known here and on the executors.",
+                "Correct advertised.listeners of that broker; or make the name resolve here and on the executors.",
             ) from None
     return "; ".join(f"{host}:{port}" for host, port in brokers.values())
 
 
-def _topics(options: KafkaReadOptions, lookup: KafkaLookup, steps: Steps, checkpoint: Path | None) -> Iterator[Finding]:
-    """The topics, whether they may be read, and whether what the query begins with is still there."""
-    partitions: set[TopicPartition] = set()
-    kept: list[tuple[Offsets, Offsets]] = []
-    yield steps.step("resource", lambda: _resource(options, lookup, partitions))
-    if not partitions:
-        return
-    yield steps.step("retention", lambda: _retention(lookup, partitions, kept))
-    yield steps.step("permission", lambda: _permission(lookup, kept[0]))
-    if not steps.failed:
-        yield steps.step("starting position", lambda: _starting(options, lookup, partitions, kept[0]))
-        if options.group_to_start_from is not None:
-            yield steps.step("consumer group", lambda: _group(options, lookup, partitions, kept[0]))
+class _Cluster:
+    """The topics of the options: whether they may be read, and whether what a query begins with is still there."""
+
+    def __init__(self, options: KafkaReadOptions, lookup: KafkaLookup) -> None:
+        self.lookup = lookup
+        self._options = options
+        self._partitions: frozenset[TopicPartition] = frozenset()
+        self._earliest: Offsets = {}
+        self._latest: Offsets = {}
+
+    def check(self, steps: Steps, checkpoint: Path | None) -> Iterator[Finding]:
+        """Take the steps that need the cluster."""
+        yield steps.step("resource", self._resource)
+        if not self._partitions:
+            return
+        yield steps.step("retention", self._retention)
+        yield steps.step("permission", self._permission)
+        if steps.failed:
+            return
+        yield steps.step("starting position", self._starting)
+        if self._options.group_to_start_from is not None:
+            yield steps.step("consumer group", self._group)
         if checkpoint is not None:
-            yield steps.step(
-                "checkpoint", lambda: look_at_checkpoint(checkpoint, partial(_checkpoint, checkpoint, kept[0]))
+            yield steps.step("checkpoint", lambda: self._checkpoint(checkpoint))
+
+    def _resource(self) -> str | Finding:
+        if self._options.strategy is not None:
+            self._partitions = self.lookup.partitions(self._options.strategy)
+        if not self._partitions:
+            return Finding.warning(
+                FORMAT,
+                "resource",
+                f"no topic matches {self._options.subscribe_pattern!r} now",
+                "Correct subscribePattern; or create the topics.",
+                "KAFKA_NO_TOPIC",
             )
+        topics = sorted({partition.topic for partition in self._partitions})
+        shown = ", ".join(topics[:_SHOWN_TOPICS]) + (", ..." if len(topics) > _SHOWN_TOPICS else "")
+        return f"{len(self._partitions)} partitions of {shown}"
 
+    def _retention(self) -> str:
+        self._earliest, self._latest = self.lookup.earliest(self._partitions), self.lookup.latest(self._partitions)
+        retained = sum(self._latest[each] - self._earliest[each] for each in self._latest if each in self._earliest)
+        return f"{retained:,} offsets are retained now"
 
-def _resource(options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[TopicPartition]) -> str | Finding:
-    if options.strategy is not None:
-        partitions.update(lookup.partitions(options.strategy))
-    if not partitions:
-        return Finding.warning(
-            FORMAT,
-            "resource",
-            f"no topic matches {options.subscribe_pattern!r} now",
-            "Correct subscribePattern; or make the topics.",
-            "KAFKA_NO_TOPIC",
-        )
-    topics = sorted({each.topic for each in partitions})
-    shown = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")  # noqa: PLR2004 - enough to recognise them
-    return f"{len(partitions)} partitions of {shown}"
+    def _permission(self) -> str:
+        for topic in sorted({partition.topic for partition in self._latest}):
+            first = min(partition for partition in self._latest if partition.topic == topic)
+            end = self._latest[first]
+            self.lookup.read_at(first, min(end, max(self._earliest.get(first, 0), end - 1)))
+        return "records may be read"
 
+    def _starting(self) -> str:
+        from_latest = self._options.starting_no_match.value == "latest"
+        position = self._options.starting(streaming=True)
+        start = resolve(position, self._partitions, self.lookup, "start", latest_if_none=from_latest)
+        self._check_retained(start, "startingOffsets", "Begin at earliest, or at an offset that is retained.")
+        return f"a new query begins {self._behind(start):,} offsets before the end"
 
-def _retention(lookup: KafkaLookup, partitions: set[TopicPartition], kept: list[tuple[Offsets, Offsets]]) -> str:
-    earliest, latest = lookup.earliest(partitions), lookup.latest(partitions)
-    kept.append((earliest, latest))
-    records = sum(latest[each] - earliest[each] for each in latest if each in earliest)
-    return f"{records:,} offsets are kept now"
+    def _group(self) -> str | Finding:
+        group = self._options.group_to_start_from
+        committed = self.lookup.committed(self._partitions)
+        without = self._partitions - set(committed)
+        if isinstance(self._options.start, Group) and without:
+            return Finding.warning(
+                FORMAT,
+                "consumer group",
+                f"{group} has committed nothing for {describe(without)}; these begin at earliest",
+                "Correct the name of the group, if it should have.",
+                "KAFKA_GROUP_EMPTY",
+            )
+        return f"{group} is {self._behind(committed):,} offsets behind in {len(committed)} partitions"
 
+    def _behind(self, offsets: Offsets) -> int:
+        return sum(max(0, self._latest[each] - offset) for each, offset in offsets.items() if each in self._latest)
 
-def _permission(lookup: KafkaLookup, kept: tuple[Offsets, Offsets]) -> str:
-    earliest, latest = kept
-    for topic in sorted({each.topic for each in latest}):
-        first = min(each for each in latest if each.topic == topic)
-        lookup.read_at(first, min(latest[first], max(earliest.get(first, 0), latest[first] - 1)))
-    return "records may be read"
+    def _checkpoint(self, checkpoint: Path) -> str:
+        def check(newest: list[Mapping[str, Any]]) -> str:
+            offsets = [read_offset(offset) for offset in newest if "spool" not in offset]
+            own = [positions for positions in offsets if set(positions) & set(self._latest)]
+            for positions in own:
+                action = "See failOnDataLoss; or begin with a new checkpoint."
+                self._check_retained(positions, f"checkpoint {checkpoint}", action)
+            return "it goes on at offsets that are retained" if own else f"{checkpoint} has no offset of these topics"
 
+        return look_at_checkpoint(checkpoint, check)
 
-def _starting(
-    options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[TopicPartition], kept: tuple[Offsets, Offsets]
-) -> str:
-    """A new query would begin here."""
-    position = options.starting(streaming=True)
-    from_latest = options.starting_no_match.value == "latest"
-    start = resolve(position, partitions, lookup, "start", latest_if_none=from_latest)
-    _check_kept(start, kept, "startingOffsets", "Begin at earliest, or at an offset that is kept.")
-    waiting = sum(max(0, kept[1][each] - offset) for each, offset in start.items() if each in kept[1])
-    return f"a new query begins {waiting:,} offsets before the end"
-
-
-def _group(
-    options: KafkaReadOptions, lookup: KafkaLookup, partitions: set[TopicPartition], kept: tuple[Offsets, Offsets]
-) -> str | Finding:
-    group = options.group_to_start_from
-    committed = lookup.committed(partitions)
-    without = partitions - set(committed)
-    if isinstance(options.start, Group) and without:
-        return Finding.warning(
-            FORMAT,
-            "consumer group",
-            f"{group} has committed nothing for {describe(without)}; these begin at earliest",
-            "Correct the name of the group, if it should have.",
-            "KAFKA_GROUP_EMPTY",
-        )
-    behind = sum(max(0, kept[1][each] - offset) for each, offset in committed.items() if each in kept[1])
-    return f"{group} is {behind:,} offsets behind in {len(committed)} partitions"
-
-
-def _checkpoint(checkpoint: Path, kept: tuple[Offsets, Offsets], newest: list[Mapping[str, Any]]) -> str:
-    offsets = [read_offset(each) for each in newest if "spool" not in each]
-    mine = [each for each in offsets if set(each) & set(kept[1])]
-    for each in mine:
-        _check_kept(each, kept, f"checkpoint {checkpoint}", "See failOnDataLoss; or begin with a new checkpoint.")
-    return "it goes on at offsets that are kept" if mine else f"{checkpoint} holds no offset of these topics yet"
-
-
-def _check_kept(start: Mapping[TopicPartition, int], kept: tuple[Offsets, Offsets], where: str, mend: str) -> None:
-    """Refuse a start that retention has taken, or that is behind the end.
-
-    Raises:
-        DataLossError: it is so.
-    """
-    earliest, latest = kept
-    for each, offset in sorted(start.items()):
-        if each in earliest and offset < earliest[each]:
-            what = f"{each} would begin at {offset}, and the oldest that is kept is {earliest[each]}"
-            raise DataLossError("KAFKA_START_AGED_OUT", what, where, mend)
-        if each in latest and offset > latest[each]:
-            what = f"{each} would begin at {offset}, and it ends at {latest[each]}: was it made anew?"
-            raise DataLossError("KAFKA_START_BEYOND_END", what, where, mend)
+    def _check_retained(self, start: Offsets, where: str, action: str) -> None:
+        """Refuse a start before the first record, which retention has deleted, or after the end."""
+        for partition, offset in sorted(start.items()):
+            if offset < (first := self._earliest.get(partition, offset)):
+                what = f"{partition} would begin at {offset}, and the oldest offset that is retained is {first}"
+                raise DataLossError("KAFKA_START_AGED_OUT", what, where, action)
+            if offset > (end := self._latest.get(partition, offset)):
+                what = f"{partition} would begin at {offset}, and it ends at {end}: was it recreated?"
+                raise DataLossError("KAFKA_START_BEYOND_END", what, where, action)
