@@ -191,35 +191,35 @@ class ClientSettings:
         return {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
 
 
-def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
+def reader_settings(options: KafkaClientOptions, user: Mapping[str, str]) -> ClientSettings:
     """Return the settings of the source's clients.
 
     Raises:
         OptionError: a setting is missing, refused, or belongs to the source alone.
     """
-    refused = unsupported(NOT_FOR_SOURCES, given)
-    isolation = given.get("isolation.level", "read_uncommitted").lower()
+    refused = unsupported(NOT_FOR_SOURCES, user)
+    isolation = user.get("isolation.level", "read_uncommitted").lower()
     if isolation not in {"read_uncommitted", "read_committed"}:
         advice = "Give read_uncommitted or read_committed."
         refused.append((f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}", advice))
         isolation = "read_uncommitted"
     # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
     dropped = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level", *NOT_FOR_SOURCES}
-    used = {name: value for name, value in given.items() if name not in dropped}
+    used = {name: value for name, value in user.items() if name not in dropped}
     # librdkafka's own defaults are read_committed, and no check for damage; those of the JVM client are not.
     own = {"check.crcs": "true", **used, "isolation.level": isolation}
-    return client_settings(options, given, own, refused, IGNORED_BY_SOURCES, "consumer")
+    return client_settings(options, user, own, refused, IGNORED_BY_SOURCES, "consumer")
 
 
-def unsupported(table: Mapping[str, str], given: Mapping[str, str]) -> list[Refusal]:
-    """Return the refusals of the settings that a table holds, in the words of Spark's own source and sink."""
-    names = (name for name in table if name in given)
+def unsupported(table: Mapping[str, str], user: Mapping[str, str]) -> list[Refusal]:
+    """Return the refusals of the settings that a table holds, with the texts of Spark's own source and sink."""
+    names = (name for name in table if name in user)
     return [(f"Kafka option '{name}' {table[name]}", f"Leave kafka.{name} out.") for name in names]
 
 
 def client_settings(
     options: KafkaClientOptions,
-    given: Mapping[str, str],
+    user: Mapping[str, str],
     changed: Mapping[str, str],
     refused: Iterable[Refusal],
     ignored: Mapping[str, str],
@@ -229,7 +229,7 @@ def client_settings(
 
     Args:
         options: with the servers and the secrets.
-        given: settings of the user, without ``kafka.``.
+        user: settings of the user, without ``kafka.``.
         changed: the same with the changes and the defaults of the source or the sink.
         refused: what is wrong with other settings.
         ignored: settings of the source or sink that have no meaning here, and why.
@@ -245,7 +245,7 @@ def client_settings(
             FORMAT,
             "Give host:port of a broker.",
         )
-    _check_names(options.bootstrap_servers, given)
+    _check_names(options.bootstrap_servers, user)
     plain = {"bootstrap.servers": _broker_addresses(options.bootstrap_servers)}
     secret = _secrets(options)
     used = _without_ignored(changed, {**IGNORED, **ignored})
@@ -263,7 +263,7 @@ def client_settings(
             continue
         plain[renamed] = "0" if name in BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
     if plain.get("ssl.endpoint.identification.algorithm") == "":
-        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
+        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client has it
     _refuse(problems, plain)
     plain |= _stores(used) | _longest_pause(plain)
     plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
@@ -279,8 +279,8 @@ def client_settings(
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
 
 
-def _check_names(servers: str, given: Mapping[str, str]) -> None:
-    values = {"bootstrap.servers": servers, **given}
+def _check_names(servers: str, user: Mapping[str, str]) -> None:
+    values = {"bootstrap.servers": servers, **user}
     for name, other in OTHER_NAMES.items():
         if name in values and other in values and values[name].strip() != values[other].strip():
             why = "they are two names of one setting and have different values"
@@ -306,12 +306,12 @@ def _secrets(options: KafkaClientOptions) -> dict[str, Secret]:
     return {name: value for name, value in secrets.items() if value is not None}
 
 
-def _without_ignored(given: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
+def _without_ignored(settings: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
     """Leave out the settings that have no meaning here, with one warning that lists them."""
-    left_out = {name for name in given if name in ignored or name.startswith("metrics.")}
+    left_out = {name for name in settings if name in ignored or name.startswith("metrics.")}
     if left_out:
         _warn("; ".join(f"kafka.{name}: {ignored.get(name, NO_METRICS)}" for name in sorted(left_out)))
-    return {name: value for name, value in given.items() if name not in left_out}
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 @cache
@@ -365,7 +365,7 @@ def _address(text: str) -> str:
         shown = "an address" if "@" in text else repr(text[:_SHORT])
         raise illegal(
             f"The option kafka.bootstrap.servers cannot hold {shown}",
-            "Give host:port of each broker, with commas between them.",
+            "Give host:port of the brokers, with commas between them.",
         )
     host = f"[{host}]" if ":" in host else host
     return host if port is None else f"{host}:{port}"
@@ -408,12 +408,12 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
         )
 
 
-def _stores(given: Mapping[str, str]) -> dict[str, str]:
+def _stores(used: Mapping[str, str]) -> dict[str, str]:
     """Return key and trust stores of a JVM client as OpenSSL takes them."""
     stores: dict[str, str] = {}
     for store, (command, wanted) in _CONVERT.items():
-        location = given.get(f"ssl.{store}store.location")
-        kind = given.get(f"ssl.{store}store.type", "JKS").upper()
+        location = used.get(f"ssl.{store}store.location")
+        kind = used.get(f"ssl.{store}store.type", "JKS").upper()
         if location is None:
             continue
         if kind == "PEM" and store == "trust":
