@@ -23,17 +23,15 @@ from connectors.kafka.offsets import illegal
 from connectors.kafka.options.client import (
     ClientSettings,
     KafkaClientOptions,
+    Refusal,
     client_settings,
     is_true,
     nearest_value,
     split_client_options,
-    unsupported,
     whole_number,
 )
 from connectors.kafka.options.jvm_compat import (
-    IGNORED_BY_SINKS,
     LINGER_SETTINGS,
-    NOT_FOR_SINKS,
     PARTITIONERS,
     PRODUCER_DEFAULTS,
     TIMEOUT_SETTINGS,
@@ -237,11 +235,11 @@ def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> C
     Raises:
         OptionError: a setting is refused, or belongs to the sink alone.
     """
-    refused = unsupported(NOT_FOR_SINKS, user)
-    if "transactional.id" in user:
+    refused: list[Refusal] = []
+    changed = dict(user)
+    if changed.pop("transactional.id", None) is not None:
         advice = "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like."
         refused.append(("Kafka option 'transactional.id' is not supported", advice))
-    changed = {name: value for name, value in user.items() if name not in {*NOT_FOR_SINKS, "transactional.id"}}
     _choose_partitioner(changed)
     _choose_compression_level(changed)
     if "buffer.memory" in changed:
@@ -254,7 +252,7 @@ def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> C
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
     elif not any(name in changed for name in TIMEOUT_SETTINGS):
         defaults[TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
-    return client_settings(options, user, {**defaults, **changed}, refused, IGNORED_BY_SINKS, "producer")
+    return client_settings(options, user, {**defaults, **changed}, refused, "producer")
 
 
 def _idempotent(user: Mapping[str, str]) -> bool:
