@@ -140,14 +140,14 @@ def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
 
 def _load_client_certificate(context: ssl.SSLContext, settings: ClientSettings) -> None:
     """Load the client's certificate and key, from files or from the options themselves."""
-    given = settings.revealed()
+    revealed = settings.revealed()
     with ExitStack() as files:
         certificate, key = (
-            given.get(f"ssl.{name}.location") or _private_file(files, given.get(f"ssl.{name}.pem"))
+            revealed.get(f"ssl.{name}.location") or _private_file(files, revealed.get(f"ssl.{name}.pem"))
             for name in ("certificate", "key")
         )
         if certificate is not None:
-            context.load_cert_chain(certificate, key, given.get("ssl.key.password", ""))
+            context.load_cert_chain(certificate, key, revealed.get("ssl.key.password", ""))
 
 
 def _private_file(files: ExitStack, text: str | None) -> str | None:

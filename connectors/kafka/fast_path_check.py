@@ -1,8 +1,9 @@
-"""The check behind `connectors.kafka.client.fast_path`: write and read records on the fast path, on a mock cluster."""
+"""The program that `connectors.kafka.client.fast_path` runs: it imports the source and the sink, which import that."""
 
 from __future__ import annotations
 
 import ctypes
+import resource
 from typing import Final
 
 import numpy as np
@@ -23,14 +24,12 @@ _VALUES: Final = (b"", None, b"short", b"x" * 12, b"y" * 13, bytes(range(256)) *
 
 
 def check_fast_path() -> None:
-    """Write records to a mock cluster of librdkafka and read them again, both on the fast path.
+    """Write records to a mock cluster of librdkafka and read them, both on the fast path.
 
     Raises:
-        ValueError: other records came back.
+        ValueError: it has read other records.
         ConnectorError: librdkafka refused something.
     """
-    import resource  # noqa: PLC0415 - not everywhere there
-
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     functions = library()
     mock = new_client(0, {"test.mock.num.brokers": "1", "log_level": "0"})
@@ -50,11 +49,11 @@ def check_fast_path() -> None:
     sink.finish()
     sink.discard()
     own = {"group.id": "check", "enable.auto.commit": "false", "fetch.wait.max.ms": "5"}
-    source, where = NativeSource({**settings.revealed(), **own}), TopicPartition(_TOPIC, 0)
-    source.assign(where, 0)
-    found = source.fetch(rows, _READ_SECONDS)
-    read = found.batch([found], where, headers=True).to_pydict()
-    found.free()
+    source, partition = NativeSource({**settings.revealed(), **own}), TopicPartition(_TOPIC, 0)
+    source.assign(partition, 0)
+    fetched = source.fetch(rows, _READ_SECONDS)
+    read = fetched.batch([fetched], partition, headers=True).to_pydict()
+    fetched.free()
     source.close()
     functions.rd_kafka_destroy(mock)
     if {name: read[name] for name in columns} != columns or read["offset"] != [*range(rows)]:

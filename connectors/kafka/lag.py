@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from connectors.core.errors import OffsetError
-from connectors.kafka.offsets import read_offset
+from connectors.kafka.offsets import Offsets, read_offset
 
 __all__ = ["LagSummary", "offsets_behind", "source_lag", "summarize"]
 
@@ -29,63 +29,49 @@ class LagSummary:
 
 
 def offsets_behind(progress: Any) -> list[dict[str, dict[int, int]]]:
-    """The offsets that each source of a query has not read yet, by topic and partition.
+    """Return the offsets that each source of a query has not read yet, by topic and partition.
 
     Args:
-        progress: a ``StreamingQueryProgress``, what ``query.lastProgress`` gives, or its JSON as a text or an object.
+        progress: a ``StreamingQueryProgress``, as ``query.lastProgress`` has it, or its JSON as a text or an object.
 
     Returns:
         One for each source, in their order; empty for one that is not of Kafka or has reported nothing yet.
     """
     value: Any = progress if isinstance(progress, str | Mapping) else progress.json
     content = json.loads(value) if isinstance(value, str) else value
-    return [_behind(each.get("endOffset"), each.get("latestOffset")) for each in content["sources"]]
-
-
-def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int]] | None:
-    """The next offset to read, and the one behind the newest, by partition; None if the offsets are not of Kafka.
-
-    Args:
-        end: the end offset that a progress report gives for a source.
-        latest: the latest offset that it gives.
-    """
-    try:
-        reached = read_offset(_plain(end))
-    except OffsetError:
-        return None
-    if not reached:
-        return None
-    try:
-        newest = read_offset(_plain(latest))
-    except OffsetError:
-        newest = {}
-    return {str(where): (offset, max(offset, newest.get(where, offset))) for where, offset in sorted(reached.items())}
+    return [_behind(source.get("endOffset"), source.get("latestOffset")) for source in content["sources"]]
 
 
 def _behind(end: Any, latest: Any) -> dict[str, dict[int, int]]:
+    reached, newest = _positions(end), _positions(latest)
+    behind: dict[str, dict[int, int]] = {}
+    for partition, offset in sorted(newest.items()):
+        if partition in reached:
+            behind.setdefault(partition.topic, {})[partition.partition] = max(0, offset - reached[partition])
+    return behind
+
+
+def _positions(offset: Any) -> Offsets:
+    """Return the positions of an offset, which events hold as an object or as text; none if it is not of Kafka."""
     try:
-        reached, newest = read_offset(_plain(end)), read_offset(_plain(latest))
+        return read_offset(offset if isinstance(offset, str | Mapping) else {})
     except OffsetError:
         return {}
-    found: dict[str, dict[int, int]] = {}
-    for where, offset in sorted(newest.items()):
-        if where in reached:
-            found.setdefault(where.topic, {})[where.partition] = max(0, offset - reached[where])
-    return found
 
 
-def _plain(offset: Any) -> Mapping[str, Any]:
-    """An offset as an object; events hold it as an object or as text."""
-    try:
-        value = json.loads(offset) if isinstance(offset, str) else offset
-    except ValueError:  # classic sessions give the text "None" for a source that reports nothing
-        value = None
-    return value if isinstance(value, Mapping) else {"v": None}
+def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int]] | None:
+    """Return the next offset to read and the one after the newest, by partition; None for offsets not of Kafka.
+
+    Args:
+        end: the end offset that a progress report has of a source.
+        latest: the latest offset that it has.
+    """
+    reached, newest = _positions(end), _positions(latest)
+    lag = {str(each): (offset, max(offset, newest.get(each, offset))) for each, offset in sorted(reached.items())}
+    return lag or None
 
 
 def summarize(behind: Mapping[str, Mapping[int, int]]) -> LagSummary | None:
-    """The smallest, largest and average lag of a source's partitions; None if it has none."""
+    """Return the smallest, largest and average lag of a source's partitions; None if it has none."""
     values = [lag for partitions in behind.values() for lag in partitions.values()]
-    if not values:
-        return None
-    return LagSummary(min(values), max(values), sum(values) / len(values))
+    return LagSummary(min(values), max(values), sum(values) / len(values)) if values else None

@@ -15,26 +15,28 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["HEADERS_TYPE", "SOURCE_SCHEMA", "source_schema"]
+__all__ = ["HEADERS_TYPE", "source_schema"]
 
 HEADERS_TYPE: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-"""Headers, as the source gives them and the sink takes them."""
-
-SOURCE_SCHEMA: Final = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-    ]
-)
-"""Without headers. ``timestampType`` is -1 for none, 0 for the producer's time, 1 for the broker's."""
 
 
 def source_schema(*, headers: bool) -> StructType:
-    """The schema of the source; with ``includeHeaders`` a last column has the headers."""
-    fields = [*SOURCE_SCHEMA.fields, *([StructField("headers", HEADERS_TYPE)] if headers else [])]
-    return StructType(fields)
+    """Return the schema of the source; with ``includeHeaders`` the last column has the headers.
+
+    ``timestampType`` is -1 for none, 0 for the producer's time, 1 for the broker's.
+    """
+    columns = {
+        "key": BinaryType(),
+        "value": BinaryType(),
+        "topic": StringType(),
+        "partition": IntegerType(),
+        "offset": LongType(),
+        "timestamp": TimestampType(),
+        "timestampType": IntegerType(),
+    }
+    return StructType(
+        [
+            StructField(name, kind)
+            for name, kind in {**columns, **({"headers": HEADERS_TYPE} if headers else {})}.items()
+        ]
+    )

@@ -39,7 +39,8 @@ LOG_IN = {
 STEADY = {"broker.session.timeout.ms": "60000"}
 """Settings of a broker that leads its partitions on after a stall; one that is killed takes so long to return."""
 
-_numbers = itertools.count()
+_numbers = itertools.count(1000)
+"""Of one length, so that names sort in the order in which they were made."""
 
 
 class KafkaRig:

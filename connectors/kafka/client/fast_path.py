@@ -1,9 +1,9 @@
-"""Decide whether records go to and from librdkafka directly: a process of its own tries that first.
+"""Decide whether records pass between Arrow and librdkafka directly: another process tries that first.
 
-The fast path hands addresses to librdkafka and to Arrow. A version of either that behaves differently could end a
+The fast path passes addresses to librdkafka and to Arrow. A version of either that behaves differently could end a
 worker; here it ends the process of the check (`connectors.kafka.fast_path_check`), and the worker takes the plain path.
-The check takes about a second, so a passed one is noted for all processes of this user on this machine, by the
-versions and files that it holds for.
+The check takes about a second, so its success is stored for all processes of this user on this machine, by the versions
+and files that it holds for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def native_reason() -> str:
     if fast_path_is_off():
         return f"{NO_FAST_PATH} is set"
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        return "only Linux on x86-64 is tried"
+        return "it is checked on Linux on x86-64 only"
     try:
         verdict = verdict_file(_versions())
     except (OSError, AttributeError) as error:
@@ -54,45 +54,36 @@ def native_reason() -> str:
         try:
             verdict.touch(0o600)
         except OSError as error:
-            _log.debug("The verdict cannot be noted: %s", error)
+            _log.debug("The result of the check cannot be stored: %s", error)
     return reason
 
 
 def _versions() -> str:
-    """Return everything that a verdict holds for.
+    """Return everything that a result holds for.
 
     Raises:
         OSError, AttributeError: this librdkafka lacks what the fast path calls.
     """
-    ours = Path(__file__).parents[1].glob("s*/native_*.py")  # the two modules that hand over addresses
+    ours = Path(__file__).parents[1].glob("s*/native_*.py")  # the two modules that pass addresses
     files = (client_extension(), Path(pa.lib.__file__), *sorted(ours))
     states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.exists()]
     return repr((sys.version, np.__version__, pa.__version__, library().rd_kafka_version(), states))
 
 
 def verdict_file(versions: str) -> Path | None:
-    """Return the file whose existence says that a check has passed; None without a folder that only this user can use.
-
-    Args:
-        versions: everything that the verdict holds for.
-    """
+    """Return the file that exists if the check passed for these versions; None without a folder of this user alone."""
     folder = Path(tempfile.gettempdir()) / f"pyspark-stream-connectors-{os.geteuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        state = folder.lstat()
     except OSError:
         return None
-    private = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    private = stat.S_ISDIR(state.st_mode) and state.st_uid == os.geteuid() and not state.st_mode & 0o077
     return folder / f"kafka-{hashlib.sha256(versions.encode()).hexdigest()[:32]}" if private else None
 
 
 def run_check(command: list[str], seconds: float = _CHECK_SECONDS) -> str:
-    """Run a check in a process of its own; return why it failed, empty if it passed.
-
-    Args:
-        command: the program.
-        seconds: how long it may take.
-    """
+    """Run a check in another process; return why it failed, empty if it passed."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         ended = subprocess.run(command, env=environment, capture_output=True, timeout=seconds, check=False)

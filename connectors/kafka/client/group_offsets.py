@@ -59,7 +59,7 @@ class GroupOffset:
     def __init__(self, settings: ClientSettings, group: str, topic: str, *, stable: bool = False) -> None:
         self._group = group
         self._topic = topic
-        # A list, and not a method: the client holds it, and would close only when the garbage collector looks.
+        # A list, and not a method: the client holds it, and would close only when the garbage collector runs.
         self._problems: list[Any] = []
         # Stable offsets are those without an open transaction, which is waited for.
         level = "read_committed" if stable else "read_uncommitted"
@@ -154,31 +154,24 @@ class GroupCommitter:
 
     def _run(self) -> None:
         lookup: KafkaLookup | None = None
+        failed: Offsets | None = None
         warned = False
-        while (offsets := self._next()) is not None:
+        while (offsets := self._next(failed)) is not None:
             try:
                 lookup = lookup or KafkaLookup(self._settings, self._group)
                 lookup.commit(offsets)
-                warned = False
+                failed, warned = None, False
             except ConnectorError as error:
                 if not warned:
                     _log.warning("[KAFKA_GROUP_COMMIT] Offsets were not committed to %s: %s", self._group, error)
-                warned = True
-                if error.transient:
-                    self._retry_later(offsets)
+                failed, warned = offsets if error.transient else None, True
         if lookup is not None:
             lookup.close()
 
-    def _next(self) -> Offsets | None:
-        """Return what to commit; None at the end."""
+    def _next(self, failed: Offsets | None) -> Offsets | None:
+        """Wait for offsets to commit, or for a pause before those that failed; return None at the end."""
+        pause = None if failed is None else self._pause_seconds
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._waiting is not None)
+            in_time = self._changed.wait_for(lambda: self._stopped or self._waiting is not None, pause)
             offsets, self._waiting = self._waiting, None
-        return offsets
-
-    def _retry_later(self, offsets: Offsets) -> None:
-        """Retry these after a pause, unless newer ones come; a query that stops does not wait for it."""
-        with self._changed:
-            newer = self._changed.wait_for(lambda: self._stopped or self._waiting is not None, self._pause_seconds)
-            if not newer:
-                self._waiting = offsets
+        return offsets if in_time else failed

@@ -1,4 +1,4 @@
-"""Tokens of SASL OAUTHBEARER from a class of the user's, such as one that signs for MSK IAM."""
+"""Get tokens of SASL OAUTHBEARER from a class of the user's, such as one that signs for MSK IAM."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _log = logging.getLogger(__name__)
 
 _POLLS: Final = 500
 _POLL_SECONDS: Final = 0.01
-_MOST_LETTERS: Final = 500
-_NOT_PASSING: Final = (
+_SHORT: Final = 500
+_PERMANENT: Final = (
     AttributeError,
     FileNotFoundError,
     ImportError,
@@ -27,7 +27,7 @@ _NOT_PASSING: Final = (
     PermissionError,
     TypeError,
 )
-"""What a provider raises that is wrong in itself; all else may be the network, and passes."""
+"""What a provider raises that is wrong in itself; everything else may be the network, and may pass."""
 _SECRET: Final = re.compile(
     r"""((?:secret|passw\w*|token|assertion|signature|credential|\bkey)["']?\s*[=:]\s*["']?)[^\s"'&,;)}]+"""
     r"""|(\b(?:bearer|basic)\s+)[\w.~+/=-]{8,}|\beyJ[\w-]+\.[\w.-]+""",
@@ -39,58 +39,53 @@ class TokenCallback:
     """What librdkafka calls when it needs a token.
 
     Args:
-        path: ``module:Class``; the class is made here, without arguments.
+        path: ``module:Class``; it is instantiated here, without arguments.
 
     Raises:
         OptionError: there is no such class.
-        CredentialsError: it cannot be made.
-        ServiceUnavailableError: it cannot be made now.
+        CredentialsError, ServiceUnavailableError: its constructor failed; the second may pass.
     """
 
     def __init__(self, path: str) -> None:
         self._where = f"tokenProvider={path}"
         module, _, name = path.partition(":")
         try:
-            kind = getattr(importlib.import_module(module), name)
+            provider = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise OptionError(
                 "KAFKA_TOKEN_PROVIDER",
-                f"The class {path} cannot be made: {error}",
+                f"The class {path} cannot be imported: {error}",
                 "tokenProvider",
                 "Give module:Class; the module must be importable on the driver and on the executors.",
             ) from None
         try:
-            self._provider = kind()
-        except Exception as error:  # noqa: BLE001 - a class of the user's may raise anything; it is told
+            self._provider = provider()
+        except Exception as error:  # noqa: BLE001 - a class of the user's may raise anything
             raise self._failed(error) from None
         self._called = False
-        self._given = False
+        self._succeeded = False
         self._failure: Exception | None = None
 
     def __call__(self, _config: str) -> tuple[Any, ...]:
-        """A token, when it expires, the principal, and extensions."""
+        """Return a token, when it expires, the principal, and extensions."""
         self._called = True
         try:
             token, expires, *rest = self._provider.token()
             principal = rest[0] if rest else ""
             extensions = rest[1] if len(rest) > 1 else {}
             refuse_nul("the token, the principal or an extension", token, principal, *extensions, *extensions.values())
-            found = token, float(expires), principal, extensions
+            result = token, float(expires), principal, extensions
         except Exception as error:
             # The client only learns that there was an error, and asks again in ten seconds.
             self._failure = error
-            if self._given:
-                _log.warning("%s The old token is used while it lives.", self._failed(error))
+            if self._succeeded:
+                _log.warning("%s The old token is used until it expires.", self._failed(error))
             raise
-        self._given, self._failure = True, None
-        return found
+        self._succeeded, self._failure = True, None
+        return result
 
     def problem(self, error: Any) -> ConnectorError:
-        """Our error for a client that could not be made.
-
-        Args:
-            error: a ``KafkaError``.
-        """
+        """Return our error for the ``KafkaError`` of a client that could not be made."""
         if error_name(error) not in AUTHENTICATION:
             return setting_refused(error.str())
         if self._failure is not None:
@@ -102,32 +97,33 @@ class TokenCallback:
                 self._where,
                 "Give kafka.sasl.mechanism=OAUTHBEARER, and SASL_SSL or SASL_PLAINTEXT as kafka.security.protocol.",
             )
-        if self._given:
+        if self._succeeded:
             return CredentialsError(
                 "KAFKA_TOKEN_UNUSABLE",
-                "The token is over already, or it or its extensions are not in the form of RFC 7628",
+                "The token has expired, or it or its extensions do not have the form of RFC 7628",
                 self._where,
                 "Give the token, when it expires in seconds since 1970, and if needed the principal and a dictionary.",
             )
         return ServiceUnavailableError(
-            "KAFKA_TOKEN_FAILED", "There was no token for ten seconds", self._where, "See what the class waits for."
+            "KAFKA_TOKEN_FAILED",
+            "There was no token for ten seconds",
+            self._where,
+            "Find out what the class waits for.",
         )
 
     def _failed(self, error: Exception) -> ConnectorError:
-        """Our error for one of the provider."""
-        text = _SECRET.sub(lambda found: f"{found[1] or found[2] or ''}...", str(error))[:_MOST_LETTERS]
-        kind = CredentialsError if isinstance(error, _NOT_PASSING) else ServiceUnavailableError
+        """Return our error for one of the provider."""
+        text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
+        kind = CredentialsError if isinstance(error, _PERMANENT) else ServiceUnavailableError
         return kind(
             "KAFKA_TOKEN_FAILED",
             f"There is no token: {type(error).__name__}: {text}",
             self._where,
-            "See whether the class can reach what gives it tokens, and may ask it.",
+            "Check that the class can reach the service that gives tokens, and is allowed to ask it.",
         )
 
     def serve_first(self, client: Any) -> None:
-        """Let a new client call, so that its first request need not wait: it asks for a token as soon as it is made.
-
-        Newer clients wait themselves.
+        """Let a new client ask for its first token, so that its first request need not wait; newer clients do this.
 
         Raises:
             ConnectorError: there was no token.

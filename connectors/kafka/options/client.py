@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Final, Literal
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, declared_options, option
@@ -26,10 +26,12 @@ from connectors.kafka.options.jvm_compat import (
     BUFFERS,
     COUNTS,
     IGNORED,
+    IGNORED_BY_SINKS,
     IGNORED_BY_SOURCES,
     LINGER_SETTINGS,
     LOADS_CODE,
     NO_METRICS,
+    NOT_FOR_SINKS,
     NOT_FOR_SOURCES,
     OTHER_NAMES,
     RANGES,
@@ -48,7 +50,6 @@ __all__ = [
     "nearest_value",
     "reader_settings",
     "split_client_options",
-    "unsupported",
     "whole_number",
 ]
 
@@ -78,6 +79,8 @@ _CONVERT: Final = {
     "trust": ("keytool -list -rfc -keystore FILE > FILE.pem", "PEM"),
 }
 """By the store of the JVM: how to convert it, and to which type."""
+_OF_ROLE: Final = {"consumer": (NOT_FOR_SOURCES, IGNORED_BY_SOURCES), "producer": (NOT_FOR_SINKS, IGNORED_BY_SINKS)}
+"""The settings that source or sink refuse, and those they ignore."""
 _STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for what in ("type", "location"))
 
 
@@ -191,49 +194,42 @@ class ClientSettings:
         return {**dict(self.plain), **{name: value.reveal() for name, value in self.secret}}
 
 
-def reader_settings(options: KafkaClientOptions, given: Mapping[str, str]) -> ClientSettings:
+def reader_settings(options: KafkaClientOptions, user: Mapping[str, str]) -> ClientSettings:
     """Return the settings of the source's clients.
 
     Raises:
         OptionError: a setting is missing, refused, or belongs to the source alone.
     """
-    refused = unsupported(NOT_FOR_SOURCES, given)
-    isolation = given.get("isolation.level", "read_uncommitted").lower()
+    refused: list[Refusal] = []
+    isolation = user.get("isolation.level", "read_uncommitted").lower()
     if isolation not in {"read_uncommitted", "read_committed"}:
         advice = "Give read_uncommitted or read_committed."
         refused.append((f"The option kafka.isolation.level cannot be {isolation[:_SHORT]!r}", advice))
         isolation = "read_uncommitted"
     # No group is joined; librdkafka would hold the first one against kafka.max.poll.interval.ms.
-    dropped = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level", *NOT_FOR_SOURCES}
-    used = {name: value for name, value in given.items() if name not in dropped}
+    dropped = {"session.timeout.ms", "heartbeat.interval.ms", "isolation.level"}
+    used = {name: value for name, value in user.items() if name not in dropped}
     # librdkafka's own defaults are read_committed, and no check for damage; those of the JVM client are not.
-    own = {"check.crcs": "true", **used, "isolation.level": isolation}
-    return client_settings(options, given, own, refused, IGNORED_BY_SOURCES, "consumer")
-
-
-def unsupported(table: Mapping[str, str], given: Mapping[str, str]) -> list[Refusal]:
-    """Return the refusals of the settings that a table holds, in the words of Spark's own source and sink."""
-    names = (name for name in table if name in given)
-    return [(f"Kafka option '{name}' {table[name]}", f"Leave kafka.{name} out.") for name in names]
+    return client_settings(
+        options, user, {"check.crcs": "true", **used, "isolation.level": isolation}, refused, "consumer"
+    )
 
 
 def client_settings(
     options: KafkaClientOptions,
-    given: Mapping[str, str],
+    user: Mapping[str, str],
     changed: Mapping[str, str],
-    refused: Iterable[Refusal],
-    ignored: Mapping[str, str],
-    role: str,
+    refused: list[Refusal],
+    role: Literal["consumer", "producer"],
 ) -> ClientSettings:
     """Translate what source and sink have in common: servers, authentication and encryption.
 
     Args:
         options: with the servers and the secrets.
-        given: settings of the user, without ``kafka.``.
+        user: settings of the user, without ``kafka.``.
         changed: the same with the changes and the defaults of the source or the sink.
         refused: what is wrong with other settings.
-        ignored: settings of the source or sink that have no meaning here, and why.
-        role: ``consumer`` or ``producer``.
+        role: which clients the settings are for.
 
     Raises:
         OptionError: no server is given, one setting has two values, or settings are refused; it names all of these.
@@ -245,26 +241,15 @@ def client_settings(
             FORMAT,
             "Give host:port of a broker.",
         )
-    _check_names(options.bootstrap_servers, given)
-    plain = {"bootstrap.servers": _broker_addresses(options.bootstrap_servers)}
+    _check_names(options.bootstrap_servers, user)
+    servers = _broker_addresses(options.bootstrap_servers)
+    unsupported, ignored = _OF_ROLE[role]
+    texts = {name: f"Kafka option '{name}' {why}" for name, why in unsupported.items() if name in user}
+    refused = [(text, f"Leave kafka.{name} out.") for name, text in texts.items()] + refused
+    used = _without_ignored({name: changed[name] for name in changed if name not in texts}, {**IGNORED, **ignored})
+    plain = {"bootstrap.servers": servers} | _translate(used, refused)
+    _refuse(refused, plain)
     secret = _secrets(options)
-    used = _without_ignored(changed, {**IGNORED, **ignored})
-    problems = [*refused]
-    for name, value in used.items():
-        if name in _STORES:
-            continue
-        if name in REFUSED or (name == "ssl.providers" and "/" in value):
-            problems.append((f"The option kafka.{name} is not supported", REFUSED.get(name, LOADS_CODE)))
-            continue
-        renamed = RENAMED.get(name, name)
-        if _is_number(renamed) and whole_number(value) is None:
-            advice = "Give a whole number without a unit."
-            problems.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
-            continue
-        plain[renamed] = "0" if name in BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
-    if plain.get("ssl.endpoint.identification.algorithm") == "":
-        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client says it
-    _refuse(problems, plain)
     plain |= _stores(used) | _longest_pause(plain)
     plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:
@@ -279,21 +264,40 @@ def client_settings(
     return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
 
 
-def _check_names(servers: str, given: Mapping[str, str]) -> None:
-    values = {"bootstrap.servers": servers, **given}
+def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str]:
+    """Return settings, but those of stores, as librdkafka takes them; add what it must not have to ``refused``."""
+    plain: dict[str, str] = {}
+    for name, value in used.items():
+        renamed = RENAMED.get(name, name)
+        if name in _STORES:
+            continue
+        if name in REFUSED or (name == "ssl.providers" and "/" in value):
+            refused.append((f"The option kafka.{name} is not supported", REFUSED.get(name, LOADS_CODE)))
+        elif _is_number(renamed) and whole_number(value) is None:
+            advice = "Give a whole number without a unit."
+            refused.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
+        else:
+            plain[renamed] = "0" if name in BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
+    if plain.get("ssl.endpoint.identification.algorithm") == "":
+        plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client has it
+    return plain
+
+
+def _check_names(servers: str, user: Mapping[str, str]) -> None:
+    values = {"bootstrap.servers": servers, **user}
     for name, other in OTHER_NAMES.items():
         if name in values and other in values and values[name].strip() != values[other].strip():
             why = "they are two names of one setting and have different values"
             raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
 
 
-def _refuse(problems: list[Refusal], plain: Mapping[str, str]) -> None:
+def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
     """Raise one error for all settings that are refused, by the pack or by librdkafka."""
     translated = {"sasl.login.callback.handler.class", "sasl.jaas.config"}
     unknown = unknown_settings({name: value for name, value in plain.items() if name not in translated})
-    if problems or unknown:
-        code = "OPTION_ILLEGAL" if problems else "KAFKA_SETTING"
-        whats, actions = (dict.fromkeys(texts) for texts in zip(*problems, *unknown, strict=True))
+    if refused or unknown:
+        code = "OPTION_ILLEGAL" if refused else "KAFKA_SETTING"
+        whats, actions = (dict.fromkeys(texts) for texts in zip(*refused, *unknown, strict=True))
         raise OptionError(code, "; ".join(whats), FORMAT, " ".join(actions))
 
 
@@ -306,12 +310,12 @@ def _secrets(options: KafkaClientOptions) -> dict[str, Secret]:
     return {name: value for name, value in secrets.items() if value is not None}
 
 
-def _without_ignored(given: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
+def _without_ignored(settings: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
     """Leave out the settings that have no meaning here, with one warning that lists them."""
-    left_out = {name for name in given if name in ignored or name.startswith("metrics.")}
+    left_out = {name for name in settings if name in ignored or name.startswith("metrics.")}
     if left_out:
         _warn("; ".join(f"kafka.{name}: {ignored.get(name, NO_METRICS)}" for name in sorted(left_out)))
-    return {name: value for name, value in given.items() if name not in left_out}
+    return {name: value for name, value in settings.items() if name not in left_out}
 
 
 @cache
@@ -365,7 +369,7 @@ def _address(text: str) -> str:
         shown = "an address" if "@" in text else repr(text[:_SHORT])
         raise illegal(
             f"The option kafka.bootstrap.servers cannot hold {shown}",
-            "Give host:port of each broker, with commas between them.",
+            "Give host:port of the brokers, with commas between them.",
         )
     host = f"[{host}]" if ":" in host else host
     return host if port is None else f"{host}:{port}"
@@ -408,12 +412,12 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
         )
 
 
-def _stores(given: Mapping[str, str]) -> dict[str, str]:
+def _stores(used: Mapping[str, str]) -> dict[str, str]:
     """Return key and trust stores of a JVM client as OpenSSL takes them."""
     stores: dict[str, str] = {}
     for store, (command, wanted) in _CONVERT.items():
-        location = given.get(f"ssl.{store}store.location")
-        kind = given.get(f"ssl.{store}store.type", "JKS").upper()
+        location = used.get(f"ssl.{store}store.location")
+        kind = used.get(f"ssl.{store}store.type", "JKS").upper()
         if location is None:
             continue
         if kind == "PEM" and store == "trust":

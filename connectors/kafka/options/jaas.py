@@ -118,12 +118,12 @@ def check_token_endpoint(plain: Mapping[str, str]) -> None:
         )
 
 
-def _is_class(given: str, *names: str) -> bool:
+def _is_class(name: str, *classes: str) -> bool:
     """Return whether a class is one of these: by its last part, or its whole name, also inside of another package.
 
     Jars that bring Kafka along move it, as ``kafkashaded.org.apache.kafka`` on Databricks.
     """
-    return any(given in {name, name.rpartition(".")[2]} or given.endswith(f".{name}") for name in names)
+    return any(name in {full, full.rpartition(".")[2]} or name.endswith(f".{full}") for full in classes)
 
 
 def _login_module(text: str) -> tuple[str, dict[str, str]]:

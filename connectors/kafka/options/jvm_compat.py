@@ -1,4 +1,4 @@
-"""Settings of the JVM client that librdkafka names or judges in another way, as tables; names are without ``kafka.``.
+"""Settings of the JVM client that librdkafka names or handles otherwise, as tables; names are without ``kafka.``.
 
 Ranges of librdkafka are those of its CONFIGURATION.md, of the JVM client those of ``ProducerConfig`` and
 ``ConsumerConfig``.
@@ -27,13 +27,13 @@ NOT_FOR_SOURCES: Final = {
     "enable.auto.commit": "is not supported",
     "interceptor.classes": "is not supported",
 }
-"""Settings that a source refuses, in the words of Spark's own source."""
+"""Settings that a source refuses, with the texts of Spark's own source."""
 NOT_FOR_SINKS: Final = {
     "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
     "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
     "interceptor.classes": "is not supported",
 }
-"""Settings that a sink refuses, in the words of Spark's own sink."""
+"""Settings that a sink refuses, with the texts of Spark's own sink."""
 
 IGNORED_BY_SOURCES: Final = dict.fromkeys(
     (

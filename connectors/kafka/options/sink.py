@@ -23,17 +23,15 @@ from connectors.kafka.offsets import illegal
 from connectors.kafka.options.client import (
     ClientSettings,
     KafkaClientOptions,
+    Refusal,
     client_settings,
     is_true,
     nearest_value,
     split_client_options,
-    unsupported,
     whole_number,
 )
 from connectors.kafka.options.jvm_compat import (
-    IGNORED_BY_SINKS,
     LINGER_SETTINGS,
-    NOT_FOR_SINKS,
     PARTITIONERS,
     PRODUCER_DEFAULTS,
     TIMEOUT_SETTINGS,
@@ -101,7 +99,7 @@ _GUARANTEE: Final = dataclasses.replace(_CHOICE, parse=lambda text: _CHOICE.pars
 
 def _parse_printable(text: str) -> str:
     parsed = STRING.parse(text)
-    # Of a group in a transaction the client takes no others, and says so in every task only.
+    # The client refuses others for a group in a transaction, and only in the tasks.
     if not (parsed.isascii() and parsed.isprintable()):
         raise ValueError("it holds a character that is not printable ASCII")
     return parsed
@@ -135,8 +133,8 @@ class KafkaWriteOptions(KafkaClientOptions):
     missing_marker: MissingMarker = option(
         "onMissingMarker",
         choice(MissingMarker),
-        "For exactly_once: the marker of an earlier batch is gone, as after a week of rest or with its topic. fail "
-        "stops the query; write goes on, and may write one batch twice.",
+        "For exactly_once: the marker of an earlier batch is gone, as after a week without a batch or with its topic. "
+        "fail stops the query; write continues, and may write one batch twice.",
         default="fail",
     )
     transactional_id_prefix: str = option(
@@ -156,7 +154,7 @@ class KafkaWriteOptions(KafkaClientOptions):
         "dedupHeaders",
         BOOLEAN,
         "Each record of a stream gets the headers spark.query, spark.batch, spark.partition and spark.row, by which a "
-        "consumer can drop what came twice, if rows come in the same order when a batch is repeated.",
+        "consumer can drop duplicates, if rows come in the same order when a batch is repeated.",
         default="false",
     )
     include_headers: bool = option(
@@ -203,8 +201,8 @@ def _check_exactly_once(
 ) -> None:
     if not streaming:
         raise illegal(
-            "deliveryGuarantee=exactly_once is for streams: a batch write has no number that a repeated one could be "
-            "told by",
+            "deliveryGuarantee=exactly_once is for streams: a batch write has no number by which a repeated one could "
+            "be recognized",
             "Leave deliveryGuarantee out.",
         )
     if engine.get("asyncprogresstrackingenabled", "false").lower() == "true":
@@ -227,21 +225,21 @@ def _check_exactly_once(
         raise illegal(f"deliveryGuarantee=exactly_once needs an idempotent producer. {why}", f"Leave kafka.{name} out.")
 
 
-def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> ClientSettings:
+def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> ClientSettings:
     """Return the settings of the sink's producers.
 
     Args:
         options: with what is needed to reach Kafka.
-        given: settings of the user, without ``kafka.``.
+        user: settings of the user, without ``kafka.``.
 
     Raises:
         OptionError: a setting is refused, or belongs to the sink alone.
     """
-    refused = unsupported(NOT_FOR_SINKS, given)
-    if "transactional.id" in given:
+    refused: list[Refusal] = []
+    changed = dict(user)
+    if changed.pop("transactional.id", None) is not None:
         advice = "Give deliveryGuarantee=exactly_once, and transactionalIdPrefix if you like."
         refused.append(("Kafka option 'transactional.id' is not supported", advice))
-    changed = {name: value for name, value in given.items() if name not in {*NOT_FOR_SINKS, "transactional.id"}}
     _choose_partitioner(changed)
     _choose_compression_level(changed)
     if "buffer.memory" in changed:
@@ -249,16 +247,16 @@ def _producer_settings(options: KafkaWriteOptions, given: Mapping[str, str]) -> 
     if "max.request.size" in changed:
         changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     _fit_records_to_queue(changed)
-    defaults = {**PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(given) else "false"}
+    defaults = {**PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
     if options.exactly_once:
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
     elif not any(name in changed for name in TIMEOUT_SETTINGS):
         defaults[TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
-    return client_settings(options, given, {**defaults, **changed}, refused, IGNORED_BY_SINKS, "producer")
+    return client_settings(options, user, {**defaults, **changed}, refused, "producer")
 
 
-def _idempotent(given: Mapping[str, str]) -> bool:
-    """Return whether the producer is idempotent: by default, unless a setting that was given rules it out.
+def _idempotent(user: Mapping[str, str]) -> bool:
+    """Return whether the producer is idempotent: by default, unless another setting rules it out.
 
     The rules of the JVM's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` (KIP-679), as Kafka 3.9 has them,
     which is the client of Spark's own sink: Kafka 4 refuses more than five requests in flight.
@@ -266,23 +264,23 @@ def _idempotent(given: Mapping[str, str]) -> bool:
     Raises:
         OptionError: idempotence was asked for, and a setting rules it out.
     """
-    if not is_true(given.get("enable.idempotence", "true")):
+    if not is_true(user.get("enable.idempotence", "true")):
         return False
-    against = _against_idempotence(given)
+    against = _against_idempotence(user)
     if against is None:
         return True
     name, why = against
-    if "enable.idempotence" in given:
+    if "enable.idempotence" in user:
         raise illegal(why, f"Leave kafka.{name} out, or give kafka.enable.idempotence=false.")
-    _warn(name, given[name])
+    _warn(name, user[name])
     return False
 
 
-def _against_idempotence(given: Mapping[str, str]) -> tuple[str, str] | None:
+def _against_idempotence(user: Mapping[str, str]) -> tuple[str, str] | None:
     """Return the first setting that an idempotent producer cannot have, and why."""
     for names, allowed, why in _IDEMPOTENCE_NEEDS:
         for name in names:
-            if name in given and not allowed(given[name]):
+            if name in user and not allowed(user[name]):
                 return name, why
     return None
 
@@ -296,16 +294,16 @@ def _warn(name: str, value: str) -> None:
 def _choose_partitioner(changed: dict[str, str]) -> None:
     """Replace the JVM client's settings of partitioners by those of librdkafka."""
     keyless = changed.pop("partitioner.ignore.keys", "false").strip().lower() == "true"
-    given = changed.pop("partitioner.class", None)
-    if given is None:
+    chosen = changed.pop("partitioner.class", None)
+    if chosen is None:
         if keyless:
             changed.setdefault("partitioner", "random")
         return
-    match = _PARTITIONER.fullmatch(given.strip())
+    match = _PARTITIONER.fullmatch(chosen.strip())
     name = match[1] if match else ""
     if name not in PARTITIONERS:
         raise illegal(
-            f"The partitioner {given[:_SHORT]} is a class of the JVM",
+            f"The partitioner {chosen[:_SHORT]} is a class of the JVM",
             "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
         )
     changed.setdefault("partitioner", PARTITIONERS[name])

@@ -53,7 +53,7 @@ class NoMatch(StrEnum):
 
 
 def _positive(name: str) -> Kind[int]:
-    """Return a kind for whole numbers above zero, refused in the words of Spark's own source."""
+    """Return a kind for whole numbers above zero, refused with the text of Spark's own source."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
@@ -88,8 +88,7 @@ class KafkaReadOptions(KafkaClientOptions):
     subscribe_pattern: str | None = option(
         "subscribePattern",
         TEXT,
-        "A regular expression: topics in whose name it is found are read, also those made later. ^orders$ is one "
-        "topic.",
+        "A regular expression: reads the topics whose names it matches anywhere, also new ones. ^orders$ is one topic.",
         default=None,
     )
     assign: str | None = option(
@@ -98,7 +97,7 @@ class KafkaReadOptions(KafkaClientOptions):
     starting_timestamp: str | None = option(
         "startingTimestamp",
         TEXT,
-        "Where a new query begins, in each partition: at the first record as new as this, in milliseconds since 1970. "
+        "Where a new query begins: in each partition at the first record as new as this, in milliseconds since 1970. "
         "Wins over startingOffsetsByTimestamp and startingOffsets.",
         default=None,
     )
@@ -192,8 +191,8 @@ class KafkaReadOptions(KafkaClientOptions):
     offset_retries: int = option(
         "fetchOffset.numRetries",
         INTEGER,
-        "How often offsets are looked up before the query fails; also for a topic that is not there. Brokers that have "
-        "never answered are given up after 25 seconds.",
+        "How often offsets are looked up before the query fails; also for a topic that does not exist. The query gives "
+        "up after 25 seconds on brokers that have never answered.",
         default="3",
         minimum="1",
         maximum="1000",
@@ -259,9 +258,9 @@ def parse_read_options(
         _check_stream(options)
     elif streaming is False:
         check_batch_positions(start, end)
-        given = {name.lower() for name in own}
+        names = {name.lower() for name in own}
         for name in _OF_STREAMS:
-            if name.lower() in given and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
+            if name.lower() in names and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
                 _warn(f"{name} option ignored in batch queries")
     strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     settings = reader_settings(options, client)

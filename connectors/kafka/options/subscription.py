@@ -52,10 +52,10 @@ def parse_strategy(subscribe: str | None, pattern: str | None, assign: str | Non
     Raises:
         OptionError: none is given, more than one is, or the one is illegal.
     """
-    given = [text for text in (subscribe, pattern, assign) if text is not None]
-    if not given:
+    texts = [text for text in (subscribe, pattern, assign) if text is not None]
+    if not texts:
         raise illegal(f"One of the following options must be specified for Kafka source: {_NAMES}", "Give one of them.")
-    if len(given) > 1:
+    if len(texts) > 1:
         raise illegal(
             f"Only one of the following options can be specified for Kafka source: {_NAMES}", "Leave the others out."
         )
@@ -63,7 +63,7 @@ def parse_strategy(subscribe: str | None, pattern: str | None, assign: str | Non
         return _parse_pattern(pattern)
     if assign is not None:
         return _parse_assign(assign)
-    topics = tuple(dict.fromkeys(name.strip() for name in given[0].split(",") if name.strip()))
+    topics = tuple(dict.fromkeys(name.strip() for name in texts[0].split(",") if name.strip()))
     if not topics:
         raise illegal(
             f"No topics to subscribe to as specified value for option 'subscribe' is '{subscribe}'", "Name a topic."

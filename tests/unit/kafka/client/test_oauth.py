@@ -89,7 +89,7 @@ def test_a_token_that_the_client_does_not_take_is_no_error_of_a_setting() -> Non
     callback("")
     problem = callback.problem(without_token())
     assert isinstance(problem, CredentialsError)
-    assert str(problem).startswith("[KAFKA_TOKEN_UNUSABLE] The token is over already")
+    assert str(problem).startswith("[KAFKA_TOKEN_UNUSABLE] The token has expired")
 
 
 def test_a_provider_that_nobody_asks_is_an_error_of_the_options() -> None:
