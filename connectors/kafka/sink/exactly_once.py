@@ -49,17 +49,17 @@ def query_run() -> str:
     return str(run or "")
 
 
-def check_layout(how: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
+def check_layout(settings: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
     """Check, before Spark logs a batch, that no partition beyond its present number wrote it too, or still can.
 
     Raises:
         DataLossError: an earlier run of this batch had more partitions, and one of these was written.
     """
-    names = how.names(query)
-    markers = Markers(how.client, names)
+    names = settings.names(query)
+    markers = Markers(settings.client, names)
 
     def fence(partition: int) -> None:
-        with TransactionalSink(how.client, names.of(partition)) as sink:
+        with TransactionalSink(settings.client, names.of(partition)) as sink:
             sink.fence()
 
     finished = markers.finished()
@@ -146,14 +146,14 @@ class _TaskWrite:
     """One attempt of a task."""
 
     def __init__(
-        self, how: ExactlyOnce, task: StreamTask, query_run: str, transaction: TransactionalSink, consumer: Any
+        self, settings: ExactlyOnce, task: StreamTask, query_run: str, transaction: TransactionalSink, consumer: Any
     ) -> None:
-        self._how = how
+        self._settings = settings
         self._task = task
         self._query_run = query_run
         self._transaction = transaction
         self._consumer = consumer
-        self._names = how.names(task.query)
+        self._names = settings.names(task.query)
         self._id = self._names.of(task.partition)
         self._first_batch = _first_batches.get((self._names, query_run), lambda: task.batch)
 
@@ -167,11 +167,11 @@ class _TaskWrite:
         return self._commit(batches, self._check_marker(marker))
 
     def _read_marker(self) -> Marker | None:
-        topic = self._how.marker_topic
-        (answer,) = self._transaction.call(lambda: _committed(self._consumer, topic), read_only=True)
-        if answer.error is not None:
-            raise connector_error(answer.error, f"topic {topic}")
-        marker = Marker.read(answer.offset, answer.metadata, self._id)
+        topic = self._settings.marker_topic
+        (response,) = self._transaction.call(lambda: _committed(self._consumer, topic), read_only=True)
+        if response.error is not None:
+            raise connector_error(response.error, f"topic {topic}")
+        marker = Marker.read(response.offset, response.metadata, self._id)
         if marker is None:
             # Without the topic, the commit of the group's offset would fail, after all rows were sent.
             listed = self._transaction.call(
@@ -186,7 +186,7 @@ class _TaskWrite:
         task, least = self._task, self._task.partition + 1
         if marker is not None and self._query_run and self._first_batch < task.batch:
             return max(marker.width, least)
-        finished = Markers(self._how.client, self._names).finished()
+        finished = Markers(self._settings.client, self._names).finished()
         self._check_finished(finished, marker)
         if marker is not None:
             return max(marker.width, least)
@@ -206,7 +206,7 @@ class _TaskWrite:
         deleted = task.partition < finished.partitions
         if deleted and marker is None and task.batch > 0:
             return  # `_check_missing` has the error for it
-        if deleted and not self._how.fail_if_missing:
+        if deleted and not self._settings.fail_if_missing:
             _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
             return
         raise DataLossError(
@@ -230,7 +230,7 @@ class _TaskWrite:
             f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so it "
             "cannot tell whether this batch was written already"
         )
-        if self._how.fail_if_missing:
+        if self._settings.fail_if_missing:
             raise OffsetError(
                 "KAFKA_MARKER_MISSING",
                 what,
@@ -249,7 +249,7 @@ class _TaskWrite:
             raise self._behind(f"the marker says that batch {marker.batch} was", self._id)
         digest = Digest()
         for batch in batches:
-            for record in records(batch, self._how.columns):
+            for record in records(batch, self._settings.columns):
                 digest.add(record)
         if (digest.rows, digest.text) != (marker.rows, marker.digest):
             raise DataLossError(
@@ -273,18 +273,18 @@ class _TaskWrite:
         )
 
     def _commit(self, batches: Iterable[pa.RecordBatch], width: int) -> Written:
-        how, task, transaction, digest = self._how, self._task, self._transaction, Digest()
+        settings, task, transaction, digest = self._settings, self._task, self._transaction, Digest()
         numbers = count()
         for batch in batches:
             if batch.num_rows:
                 transaction.begin()
-                rows: Iterator[Record] = _counted(records(batch, how.columns), digest)
-                transaction.sink.send(with_dedup_headers(rows, task, numbers) if how.dedup_headers else rows)
+                rows: Iterator[Record] = _counted(records(batch, settings.columns), digest)
+                transaction.sink.send(with_dedup_headers(rows, task, numbers) if settings.dedup_headers else rows)
         transaction.begin()
         transaction.sink.finish()
         failpoint("kafka.rows_sent")
-        marker = Marker(task.batch, digest.rows, digest.text, width, how.run)
-        offset = sdk().TopicPartition(how.marker_topic, 0, task.batch + 1, marker.metadata())
+        marker = Marker(task.batch, digest.rows, digest.text, width, settings.run)
+        offset = sdk().TopicPartition(settings.marker_topic, 0, task.batch + 1, marker.metadata())
         transaction.add_offset(offset, self._consumer.consumer_group_metadata())
         failpoint("kafka.marked")
         transaction.commit()

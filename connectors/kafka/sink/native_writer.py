@@ -146,7 +146,7 @@ class NativeSink:
         error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value
         if error and self._error is None:
             place = record_place(self._library.rd_kafka_topic_name(topic).decode(), _number_at(message + 16))
-            self._error = self._last_word.explain(self._named(error, place))
+            self._error = self._last_word.explain(self._connector_error(error, place))
 
     def _note(self, name: str, text: str) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
@@ -160,7 +160,7 @@ class NativeSink:
             if isinstance(self._error, CredentialsError):
                 self._error = None
 
-    def _named(self, error: int, where: str) -> ConnectorError:
+    def _connector_error(self, error: int, where: str) -> ConnectorError:
         name = self._library.rd_kafka_err2name(error).decode()
         return named_error(name, self._library.rd_kafka_err2str(error).decode(), where, retriable=False)
 
@@ -181,7 +181,7 @@ class NativeSink:
         value = binary_column(batch, "value")
         key = binary_column(batch, "key") if columns.key else None
         for column, word in ((value, _VALUE_WORD), (key, _KEY_WORD)):
-            messages[:, word], messages[:, word + 1] = (0, 0) if column is None else _places(column)
+            messages[:, word], messages[:, word + 1] = (0, 0) if column is None else _addresses(column)
         self._held += [value] if key is None else [value, key]
         partitions = np.full(batch.num_rows, _ANY_PARTITION, np.int64)
         if columns.partition:
@@ -203,7 +203,7 @@ class NativeSink:
                 (messages[:, word] & 0xFFFFFFFF).astype(np.uint32).astype(np.int32) for word in (0, _PARTITION_WORD)
             )
             first = int(np.flatnonzero(errors)[0])
-            raise self._named(int(errors[first]), record_place(topic, int(partitions[first])))
+            raise self._connector_error(int(errors[first]), record_place(topic, int(partitions[first])))
 
     def _wait_for_room(self, topic: str, row_bytes: int) -> None:
         """Wait while the client has so much in its queue that more would only wait there."""
@@ -237,7 +237,7 @@ class NativeSink:
         if partition < self._partitions.get(topic, 0):
             return
         count = self._ask_partitions(topic)
-        # Without an answer, records wait for one as long as kafka.delivery.timeout.ms allows.
+        # Without a response, records wait for one as long as kafka.delivery.timeout.ms allows.
         if count is not None and partition >= count:
             raise gone(f"{topic}-{partition}")
 
@@ -248,19 +248,19 @@ class NativeSink:
         return self._partitions.setdefault(topic, 0)
 
     def _ask_partitions(self, topic: str) -> int | None:
-        """Ask how many partitions a topic has, and have the client learn it; return None without an answer."""
-        handle, answer = self._topic(topic), ctypes.c_void_p()
+        """Ask how many partitions a topic has, and have the client learn it; return None without a response."""
+        handle, response = self._topic(topic), ctypes.c_void_p()
         give_up_at = time.monotonic() + _METADATA_SECONDS
-        while error := self._library.rd_kafka_metadata(self._client, 0, handle, ctypes.byref(answer), _SLICE_MS):
+        while error := self._library.rd_kafka_metadata(self._client, 0, handle, ctypes.byref(response), _SLICE_MS):
             self._check()
             if error not in {_TIMED_OUT, _TRANSPORT} or time.monotonic() > give_up_at:
                 return None
-        place = answer.value or 0
+        place = response.value or 0
         # rd_kafka_metadata_t: number of brokers, brokers, number of topics, topics; rd_kafka_metadata_topic_t: name,
         # number of partitions, partitions, error.
         topics = ctypes.c_void_p.from_address(place + 24).value if _number_at(place + 16) else None
         count = None if topics is None or _number_at(topics + 24) else _number_at(topics + 8)
-        self._library.rd_kafka_metadata_destroy(answer)
+        self._library.rd_kafka_metadata_destroy(response)
         if count is not None:
             self._partitions[topic] = count
         return count
@@ -309,13 +309,13 @@ def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa
     return [(name, batch.filter(pc.equal(batch.column("topic"), name))) for name in names]
 
 
-def _places(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _addresses(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return the addresses of the values of a binary column, 0 for null, and their lengths."""
     _, offsets, data = column.buffers()
     ends = np.frombuffer(offsets, np.int32, len(column) + 1, column.offset * 4).astype(np.int64)
     lengths = np.diff(ends)
-    places = ends[:-1] + (data.address if data is not None and data.size else ctypes.addressof(_EMPTY))
+    addresses = ends[:-1] + (data.address if data is not None and data.size else ctypes.addressof(_EMPTY))
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
-        places[missing], lengths[missing] = 0, 0
-    return places, lengths
+        addresses[missing], lengths[missing] = 0, 0
+    return addresses, lengths

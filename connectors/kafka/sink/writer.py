@@ -109,10 +109,10 @@ class RecordSink:
         if error_name(problem) != "_UNKNOWN_PARTITION":
             return False
         try:
-            answer = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
+            response = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
         except client_exception() as error:
             raise self.refusal(error.args[0], f"{topic}-{partition}") from None
-        return answer.error is None and partition in answer.partitions
+        return response.error is None and partition in response.partitions
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
         """Return our error for a ``KafkaError`` of a call.

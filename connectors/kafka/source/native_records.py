@@ -298,8 +298,8 @@ class NativeSource:
         milliseconds = min(int(seconds * 1000), _MOST_MS)
         with self._list_of(partition, sentinel) as partitions:
             error = self._library.rd_kafka_offsets_for_times(self._client, partitions, milliseconds)
-            answer = partition_at(partitions)
-            error, offset = error or answer.error, answer.offset
+            response = partition_at(partitions)
+            error, offset = error or response.error, response.offset
         if error:
             event = self._event(error, -1, partition)
             raise named_error(event.name, event.text, str(partition), retriable=False)

@@ -21,7 +21,7 @@ _WHAT: Final = (
 )
 _RETRY_SECONDS: Final = 0.1
 _GONE_SECONDS: Final = 1.0
-"""A new leader may deny for so long that the partition exists; counted from its first such answer."""
+"""A new leader may deny for so long that the partition exists; counted from its first such response."""
 _WATERMARK_SECONDS: Final = 10.0
 _MOST_RETRIES: Final = 3
 """How often in a range an offset that exists is fetched again after the client reported it as missing."""

@@ -251,19 +251,19 @@ class PlainSource:
 
     def position(self, partition: TopicPartition) -> int:
         """Return the offset after the last record or end of a transaction that was fetched or skipped, else below 0."""
-        (answer,) = self._consumer.position([sdk().TopicPartition(partition.topic, partition.partition)])
-        return int(answer.offset)
+        (response,) = self._consumer.position([sdk().TopicPartition(partition.topic, partition.partition)])
+        return int(response.offset)
 
     def offset_of(self, partition: TopicPartition, sentinel: int, seconds: float) -> int:
         """Ask once for the offset of `EARLIEST`, or of `LATEST` under the isolation level."""
         request = sdk().TopicPartition(partition.topic, partition.partition, sentinel)  # in the place of a time
         try:
-            (answer,) = self._consumer.offsets_for_times([request], timeout=min(seconds, _MOST_SECONDS))
+            (response,) = self._consumer.offsets_for_times([request], timeout=min(seconds, _MOST_SECONDS))
         except client_exception() as error:
             raise connector_error(error.args[0], str(partition)) from None
-        if answer.error is not None:
-            raise connector_error(answer.error, str(partition))
-        return int(answer.offset)
+        if response.error is not None:
+            raise connector_error(response.error, str(partition))
+        return int(response.offset)
 
     def close(self) -> None:
         """Close the connections."""
