@@ -312,13 +312,11 @@ def resolved_start(end: Mapping[str, Any] | str) -> Streams:
 
 
 def _written(streams: Mapping[str, StreamState]) -> Offset:
-    return {
-        arn: {
-            "created": stream.created_ms,
-            "shards": {shard: _written_shard(state) for shard, state in stream.shards.items()},
-        }
-        for arn, stream in streams.items()
-    }
+    written = {}
+    for arn, stream in streams.items():
+        shards = {shard: _written_shard(state) for shard, state in stream.shards.items()}
+        written[arn] = {"created": stream.created_ms, "shards": shards}
+    return written
 
 
 def _written_shard(state: ShardState) -> Offset:

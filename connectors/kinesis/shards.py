@@ -188,9 +188,9 @@ def with_unread(state: StreamState, listing: Listing) -> StreamState:
     """
 
     def is_unread(shard: str, one: ShardState) -> bool:
-        parents = listing.shards[shard].parents
+        parents = set(listing.shards[shard].parents)
         is_new = one.position == TRIM and one.complete_ms is None
-        return is_new and any(each in state.shards for each in parents) and not any(map(listing.shards.get, parents))
+        return is_new and not parents.isdisjoint(state.shards) and parents.isdisjoint(listing.shards)
 
     unread = [shard for shard, one in states_of(state, listing).items() if is_unread(shard, one)]
     return replace(state, shards={**state.shards, **dict.fromkeys(unread, ShardState(TRIM, clean_ms=0))})
@@ -201,8 +201,7 @@ def is_whole(shard: str, position: Position, listing: Listing) -> bool:
 
     So its start by time may lie longer ago than the retention; see `with_unread`.
     """
-    listed = listing.shards.get(shard)
-    parents = () if listed is None else listed.parents
+    parents = listing.shards[shard].parents if shard in listing.shards else ()
     return position.kind in {Kind.TRIM, Kind.TIME} and any(parent in listing.shards for parent in parents)
 
 

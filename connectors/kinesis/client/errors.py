@@ -152,8 +152,8 @@ def client_error(operation: str, where: str, error: BaseException) -> ConnectorE
     if kinds & _NETWORK:
         return ServiceUnavailableError("KINESIS_UNAVAILABLE", what, where, "Check the network, endpointUrl and region.")
     if name == "NoRegionError":
-        what = "No region is known"
-        return OptionError("KINESIS_NO_REGION", what, "region", "Give the option region, or set AWS_REGION.")
+        action = "Give the option region, or set AWS_REGION."
+        return OptionError("KINESIS_NO_REGION", "No region is known", "region", action)
     if name == "InvalidRegionError":
         return OptionError("OPTION_ILLEGAL", what, "region", "Give the option region, such as eu-west-1.")
     if name == "ParamValidationError":

@@ -298,8 +298,9 @@ async def _connect(scheme: str, authority: str, certificates: str | None) -> _Co
             loop = asyncio.get_running_loop()
             transport, connection = await loop.create_connection(_Connection, parts.hostname or "", port, ssl=context)
     except ssl.SSLCertVerificationError as error:
-        what = f"SubscribeToShard failed: the certificate is not accepted: {error.verify_message}"
-        raise certificate_error(what, authority) from None
+        raise certificate_error(
+            f"SubscribeToShard failed: the certificate is not accepted: {error.verify_message}", authority
+        ) from None
     except (OSError, TimeoutError) as error:
         raise _cut(f"there is no connection to {authority}: {str(error) or 'no response in time'}") from None
     tls = transport.get_extra_info("ssl_object")

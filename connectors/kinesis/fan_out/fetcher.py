@@ -107,8 +107,8 @@ class KinesisFetch:
         order = run[0].order
         records = [record for delivery in run for record in delivery.records]
         stream = order.key[0].rpartition("/")[2]
-        found = aggregates(records) if self._deaggregate else None
-        opened = None if found is None else list(found)
+        opening = aggregates(records) if self._deaggregate else None
+        opened = None if opening is None else list(opening)
         parts = list(zip(records, opened or repeat(None), strict=False))
         cached = CachedRange(
             key=order.key,

@@ -86,16 +86,15 @@ class SpoolIndex:
     def make(self) -> None:
         """Make the folder, where it is gone; the errors are those of `open`."""
         self._store.make_root()
-        what = ""
         with contextlib.suppress(SpoolDamagedError):
             identity = read_identity(self._store)
             if identity is not None:
-                what = f"The folder is the spool of {identity.connector}, which holds what is nowhere else"
-        if not what and (self._store.list("ledger") or self._store.list("epochs")):
-            what = "The folder holds parts of a spool of another connector"
-        if what:
-            action = "Give the query a spoolLocation of its own."
-            raise SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root, action)
+                raise self._other(f"The folder is the spool of {identity.connector}, which holds what is nowhere else")
+        if self._store.list("ledger") or self._store.list("epochs"):
+            raise self._other("The folder holds parts of a spool of another connector")
+
+    def _other(self, what: str) -> SpoolError:
+        return SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root, "Give the query a spoolLocation of its own.")
 
     def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
         """Read all new segments of a fetcher; return the shards that they hold something of.

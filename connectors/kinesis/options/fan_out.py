@@ -191,9 +191,9 @@ def check_no_fan_out(raw: Mapping[str, str | None], *, asked: bool) -> None:
     Raises:
         OptionError: there is one, and polling is the default.
     """
-    given = {key.lower() for key, value in raw.items() if value is not None}
+    present = {key.lower() for key, value in raw.items() if value is not None}
     options = declared_options(FanOutOptions).values()
-    ignored = [name for declared in options for name in (declared.name, *declared.aliases) if name.lower() in given]
+    ignored = [name for declared in options for name in (declared.name, *declared.aliases) if name.lower() in present]
     if ignored and asked:
         _warn_ignored(", ".join(ignored))
     elif ignored:

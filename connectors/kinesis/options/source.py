@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -267,20 +268,26 @@ def _streams(options: KinesisReadOptions) -> tuple[str, ...]:
         raise OptionError("OPTION_MISSING", "Neither streamName nor streamARN is given", FORMAT, "Give one of them.")
     if options.stream_name is not None and options.stream_arn is not None:
         raise OptionError("OPTION_CONFLICT", "Both streamName and streamARN are given", FORMAT, "Give one of them.")
-    name, pattern, action = "streamName", NAME, "Give names, separated by commas."
-    if options.stream_arn is not None:
-        name, pattern, action = "streamARN", STREAM_ARN, "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
-    streams = [stream.strip() for stream in (options.stream_name or options.stream_arn or "").split(",")]
+    if options.stream_name is not None:
+        return _split("streamName", options.stream_name, NAME, "Give names, separated by commas.")
+    arn_form = "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
+    streams = _split("streamARN", options.stream_arn or "", STREAM_ARN, arn_form)
+    regions = {match[1] for stream in streams if (match := STREAM_ARN.fullmatch(stream))}
+    if len(regions) > 1:
+        what = f"The option streamARN has streams of several regions: {', '.join(sorted(regions))}"
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Make one query for each region, or a union.")
+    return streams
+
+
+def _split(name: str, text: str, pattern: re.Pattern[str], action: str) -> tuple[str, ...]:
+    """Return the streams that an option holds, each once."""
+    streams = tuple(stream.strip() for stream in text.split(","))
     for stream in streams:
         if not pattern.fullmatch(stream):
             raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot hold {stream!r}", FORMAT, action)
     if len(set(streams)) < len(streams):
         raise OptionError("OPTION_ILLEGAL", f"The option {name} names a stream twice", FORMAT, "Name it once.")
-    regions = {match[1] for stream in streams if (match := STREAM_ARN.fullmatch(stream))}
-    if len(regions) > 1:
-        what = f"The option streamARN has streams of several regions: {', '.join(sorted(regions))}"
-        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Make one query for each region, or a union.")
-    return tuple(streams)
+    return streams
 
 
 def _check_streams(positions: ShardPositions, streams: tuple[str, ...], option_name: str) -> None:

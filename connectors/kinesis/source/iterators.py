@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page, Record
 
 __all__ = [
-    "FEW_PAGES",
     "ShardPages",
     "check_trimmed",
     "check_vanished",
@@ -29,7 +28,7 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-FEW_PAGES: Final = 1000
+_FEW_PAGES: Final = 1000
 """Of a shard that takes records again after a week; an empty page passes over some time."""
 
 
@@ -51,7 +50,7 @@ class ShardPages:
     in_turn: Callable[[Callable[[], Page]], Page] = _at_once
 
     def read(
-        self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = FEW_PAGES
+        self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = _FEW_PAGES
     ) -> Iterator[Page]:
         """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
 
@@ -59,7 +58,7 @@ class ShardPages:
         """
         iterator: str | None = None
 
-        def page() -> Page:
+        def fetch() -> Page:
             nonlocal iterator
             is_new = iterator is None
             if iterator is None:
@@ -73,14 +72,14 @@ class ShardPages:
                 if is_new:
                     raise
                 # It lives five minutes; a sink that takes longer for a page is no failure that ``numRetries`` counts.
-                return page()
+                return fetch()
 
         for _ in count() if most is None else range(most):
-            found = self.in_turn(page)
-            iterator = found.following
-            if found.records:
-                position, was_read = after(found.records[-1].number), True
-            yield found
+            page = self.in_turn(fetch)
+            iterator = page.following
+            if page.records:
+                position, was_read = after(page.records[-1].number), True
+            yield page
             if iterator is None:
                 return
 
