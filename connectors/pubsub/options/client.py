@@ -36,12 +36,10 @@ _TLS_PORT: Final = 443
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How the service is reached; decided by `decide_transport`.
+    """How the service is reached, at ``host:port``; decided by `decide_transport`.
 
-    Attributes:
-        target: ``host:port``.
-        secure: True for TLS with credentials; False for plaintext, over which no credentials are ever sent.
-        local: the target is this machine or an emulator.
+    `secure` means TLS with credentials; over plaintext no credentials are ever sent. `local` means this machine or an
+    emulator.
     """
 
     target: str

@@ -150,13 +150,9 @@ class RowStamp:
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows:
-    """Rows as messages.
+    """Rows as messages: of each row the bytes that it adds to a ``PublishRequest``, and its number.
 
-    Attributes:
-        messages: of each row the bytes that it adds to a ``PublishRequest``.
-        topics: the full path of the topic of each row; None when all have the same.
-        ordering_keys: strings without nulls; None when no row can have one.
-        numbers: the number of each row in its partition.
+    Topics are full paths, or None when all rows have the same; ordering keys are None when no row can have one.
     """
 
     messages: pa.Array

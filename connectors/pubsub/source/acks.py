@@ -37,13 +37,9 @@ _CLOSING_PAUSE_SECONDS: Final = 0.1
 
 
 class AckSender:
-    """Sends acks in threads of its own.
+    """Sends acks in threads of its own; `send` is `PubSubClient.acknowledge` for one subscription.
 
-    Args:
-        subscription: full path.
-        send: sends an encoded request, with a timeout in seconds, as `PubSubClient.acknowledge` does.
-        fault: gets unexpected errors; that request is dropped, and the threads go on, so that no caller waits for
-            ever.
+    After an unexpected error, which `fault` gets, the threads go on, so that no caller waits for ever.
     """
 
     def __init__(

@@ -60,16 +60,11 @@ class Received:
 
 
 class Deadlines:
-    """Extends the deadlines of what is held, and nacks what is given up.
+    """Extends the deadlines of what is held, by 10 to 600 seconds, and nacks what is given up.
 
-    Args:
-        subscription: full path.
-        deadline_seconds: 10 to 600; the deadline of the streams, and of each extension.
-        send: sends an encoded request, with a timeout in seconds, as `PubSubClient.modify_ack_deadline` does.
-        decoder: finds the ack ids of responses; used by this object only.
-        ordered: send nacks one after the other, because the subscription has message ordering.
-        fault: gets unexpected errors; the thread goes on, so that nobody waits for its nacks for ever.
-        clock: seconds of the service's time, from any beginning.
+    `send` is `PubSubClient.modify_ack_deadline` for one subscription; no other thread uses the decoder, which finds
+    the ack ids of responses. `ordered` sends nacks one after the other. After an unexpected error, which `fault` gets,
+    the thread goes on, so that nobody waits for its nacks for ever.
     """
 
     def __init__(

@@ -69,12 +69,9 @@ _COMPARE_EVERY: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessages:
-    """Messages in the order of the responses.
+    """Messages in the order of the responses: rows of `ROWS_SCHEMA`, their ack ids, and their sizes.
 
-    Attributes:
-        rows: of the schema `ROWS_SCHEMA`.
-        ack_ids: strings, one a row.
-        sizes: bytes of each row: payload, keys and values of the attributes, ordering key.
+    The size is the bytes of payload, keys and values of the attributes, and ordering key.
     """
 
     rows: pa.RecordBatch

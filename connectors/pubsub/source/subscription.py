@@ -192,15 +192,9 @@ def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> Subscri
 class SubscriptionMonitor:
     """Reads the subscription when a stream was opened, and now and then: a deleted topic shows only there.
 
-    Args:
-        read: reads the subscription.
-        health: says when a stream needs a response of any kind; hears of responses.
-        context: hears why nothing more will come.
-        every_seconds: how often the first fetcher reads it without a reason.
-        quiet_seconds: how long nothing has to come from a subscription without a topic before it counts as empty: as
-            long as a fetcher that died may have held messages.
-        response_awaited: whether some stream is open whose health is unknown.
-        reading: whether all streams are open, and there is room for what they bring.
+    Only the first fetcher reads it `every_seconds`. A subscription without a topic counts as empty when nothing came
+    for `quiet_seconds`: as long as a fetcher that died may have held messages. `response_awaited` says whether some
+    stream is open whose health is unknown, `reading` whether all are open and there is room for what they bring.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ def test_a_subscription_that_is_absent_is_told_and_is_not_made(rig: PubSubRig) -
     assert bad(look(rig)) == {"resource": "PUBSUB_SUBSCRIPTION_NOT_FOUND"}
     findings = look(rig, topicId=TOPIC)
     assert bad(findings) == {}
-    assert "will be made" in findings["resource"].found
+    assert "will be created" in findings["resource"].found
     assert bad(look(rig)) == {"resource": "PUBSUB_SUBSCRIPTION_NOT_FOUND"}
     assert bad(look(rig, topicId=TOPIC + "-2")) == {"resource": "PUBSUB_TOPIC_DELETED"}
 
