@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from connectors.core.errors import ConnectorError
-
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -36,22 +34,9 @@ def register(spark: SparkSession) -> None:
         ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark has no admission control for
             Python stream readers, which came with 4.2.
     """
-    _require_spark(spark.version)
     from connectors.core.formats import data_sources  # noqa: PLC0415 - so that an import alone stays cheap
     from connectors.session import prepare_session  # noqa: PLC0415 - as above
 
     prepare_session(spark)
     for source in data_sources():
         spark.dataSource.register(source)
-
-
-def _require_spark(version: str) -> None:
-    """Refuse a Spark older than 4.2, before its missing names fail as an ImportError."""
-    major, minor = (int(part) for part in version.split(".")[:2])
-    if (major, minor) < (4, 2):
-        raise ConnectorError(
-            "SPARK_TOO_OLD",
-            f"Spark {version} is too old",
-            "register",
-            "Use Spark 4.2 or newer: older ones cannot limit what a Python stream reader takes in a batch.",
-        )

@@ -15,6 +15,7 @@ from weakref import WeakSet
 
 from pyspark.errors import PySparkException
 
+from connectors.core.errors import ConnectorError
 from connectors.core.extras import not_installed
 from connectors.core.formats import CONNECTORS
 from connectors.core.options.declaration import secret_options
@@ -35,7 +36,12 @@ _prepared: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def prepare_session(spark: SparkSession) -> None:
-    """Hide secret options in plans, choose or check the workers' Python, and warn of what endangers writes."""
+    """Hide secret options in plans, choose or check the workers' Python, and warn of what endangers writes.
+
+    Raises:
+        ConnectorError: with the code ``SPARK_TOO_OLD``.
+    """
+    _require_spark(spark.version)
     _hide_secrets(spark)
     _check_python(spark)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
@@ -43,6 +49,18 @@ def prepare_session(spark: SparkSession) -> None:
         _log.warning(
             "[KAFKA_SPECULATION] spark.speculation is on: with deliveryGuarantee=exactly_once, attempts of one task of "
             "kafka_py fence each other. The rows are right, but the attempts can take turns for long; switch it off."
+        )
+
+
+def _require_spark(version: str) -> None:
+    """Refuse a Spark older than 4.2, before its missing names fail as an ImportError."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) < (4, 2):
+        raise ConnectorError(
+            "SPARK_TOO_OLD",
+            f"Spark {version} is too old",
+            "register",
+            "Use Spark 4.2 or newer: older ones cannot limit what a Python stream reader takes in a batch.",
         )
 
 
