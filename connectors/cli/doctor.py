@@ -46,7 +46,7 @@ def doctor(
     checkpoint: Annotated[Path | None, typer.Option(help="The query's checkpoint, to hold against the source.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
-    """Find what keeps a stream from running: Python, Java, Spark, network, log-in, resource, spool.
+    """Find what keeps a stream from running: Python, Java, Spark, network, authentication, resource, spool.
 
     Changes nothing and takes no message. Ends with 0 if nothing failed (there may be warnings), with 1 if something
     did, with 2 if the command line is wrong.

@@ -103,7 +103,9 @@ def _fetch(url: str) -> str:
     """
     if "@" in url:
         # Not shown: it may be a password.
-        raise OptionError("OBSERVE_URL", "A URL with a log-in is not supported", "watch URL", "Leave it out.")
+        raise OptionError(
+            "OBSERVE_URL", "A URL with a user or a password is not supported", "watch URL", "Leave it out."
+        )
     try:
         asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above

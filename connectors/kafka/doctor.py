@@ -47,7 +47,7 @@ def diagnose(
     yield from _network(parsed[0].client, steps)
     with ExitStack() as clients:
         opened: list[_Cluster] = []
-        yield steps.step("log-in", lambda: _authenticate(parsed[0], clients, opened))
+        yield steps.step("authentication", lambda: _authenticate(parsed[0], clients, opened))
         if opened:
             yield steps.step("advertised", lambda: _advertised(opened[0].lookup))
             yield from opened[0].check(steps, checkpoint)
@@ -112,7 +112,7 @@ def _tls(settings: ClientSettings, host: str, port: int) -> str:
         if not in_store or error.code != "TLS_CLIENT_CERTIFICATE":
             raise
         result = f"{host} speaks TLS and requires a certificate of the client"
-    return f"{result}; the one in PKCS12 is not tried here, but by the log-in" if in_store else result
+    return f"{result}; the one in PKCS12 is not tried here, but by the authentication" if in_store else result
 
 
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:

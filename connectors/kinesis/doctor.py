@@ -51,7 +51,7 @@ def diagnose(
     yield steps.step("credentials", lambda: f"found ({client.credentials()}{role})")
     yield from _network(client, steps)
     listings: list[Listing] = []
-    yield steps.step("log-in", lambda: _log_in(client, options))
+    yield steps.step("authentication", lambda: _authenticate(client, options))
     yield steps.step("resource", lambda: _resource(client, options))
     yield steps.step("permission", lambda: _permission(client, options, listings))
     if options.consumers:
@@ -108,7 +108,7 @@ def _clock(host: str, port: int) -> str | Finding:
     return shown
 
 
-def _log_in(client: KinesisClient, options: KinesisReadOptions) -> str:
+def _authenticate(client: KinesisClient, options: KinesisReadOptions) -> str:
     """Ask for a stream: any response, also that it may not be seen, means that the keys are accepted."""
     with suppress(AccessDeniedError, SourceGoneError):
         patiently(partial(client.describe, options.streams[0]), options)

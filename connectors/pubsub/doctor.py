@@ -73,7 +73,9 @@ def _clock(host: str, port: int) -> str | Finding:
     difference = f"{abs(ahead):,.0f} s {'ahead of' if ahead > 0 else 'behind'} the service"
     fix = "Set this machine's clock by NTP: timedatectl set-ntp true"
     if abs(ahead) > _CLOCK_REFUSED:
-        return Finding.failure(FORMAT, "clock", f"{difference}: log-ins will be refused", fix, "CLOCK_WRONG")
+        return Finding.failure(
+            FORMAT, "clock", f"{difference}: the service will refuse to authenticate this machine", fix, "CLOCK_WRONG"
+        )
     if abs(ahead) > _CLOCK_ODD:
         return _warning("clock", difference, fix, "CLOCK_WRONG")
     return difference
@@ -99,7 +101,7 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
         return "accepted" if transport.secure else "none is needed without TLS"
 
     try:
-        yield steps.step("log-in", authenticate)
+        yield steps.step("authentication", authenticate)
         yield steps.step("resource", lambda: _resource(clients[0], options, infos))
         if infos:
             yield steps.step("type", lambda: _type(options, infos[0]))

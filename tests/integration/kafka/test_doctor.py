@@ -42,7 +42,16 @@ def test_a_topic_that_is_well_has_no_complaint(kafka: KafkaRig) -> None:
     kafka.send(topic, range(5))
     findings = look(kafka.options(topic))
     assert bad(findings) == {}
-    expected = {"name", "tcp", "log-in", "advertised", "resource", "retention", "permission", "starting position"}
+    expected = {
+        "name",
+        "tcp",
+        "authentication",
+        "advertised",
+        "resource",
+        "retention",
+        "permission",
+        "starting position",
+    }
     assert set(findings) >= expected
     assert "5 offsets before the end" in findings["starting position"].found
 
@@ -55,7 +64,7 @@ def test_an_illegal_option_and_an_illegal_setting_are_told(kafka: KafkaRig) -> N
 def test_an_unknown_host_and_a_closed_port_are_told(kafka: KafkaRig) -> None:
     findings = look(kafka.options("t", kafka__bootstrap__servers="nowhere.invalid:9092"))
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
-    assert findings["log-in"].outcome is Outcome.SKIPPED
+    assert findings["authentication"].outcome is Outcome.SKIPPED
     closed = kafka.options("t", kafka__bootstrap__servers=f"127.0.0.1:{free_port()}")
     assert bad(look(closed)) == {"tcp": "TCP_NO_CONNECTION"}
 
@@ -107,7 +116,7 @@ def certificate(kafka: KafkaRig, name: str = "client") -> dict[str, str]:
 
 def test_a_certificate_in_the_options_themselves_is_tried(kafka: KafkaRig) -> None:
     findings = look(by_tls(kafka) | certificate(kafka))
-    assert (findings["tls"].outcome, findings["log-in"].outcome) == (Outcome.OK, Outcome.OK)
+    assert (findings["tls"].outcome, findings["authentication"].outcome) == (Outcome.OK, Outcome.OK)
 
 
 def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: KafkaRig, tmp_path: Path) -> None:
@@ -123,7 +132,7 @@ def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: K
         by_tls(kafka, kafka__ssl__keystore__type="PKCS12", kafka__ssl__keystore__location=str(store))
         | {"kafka.ssl.keystore.password": "store-canary-5"}
     )
-    assert (findings["tls"].outcome, findings["log-in"].outcome) == (Outcome.OK, Outcome.OK)
+    assert (findings["tls"].outcome, findings["authentication"].outcome) == (Outcome.OK, Outcome.OK)
     assert "PKCS12 is not tried here" in findings["tls"].found
     assert "store-canary-5" not in str(findings)
 
@@ -133,8 +142,8 @@ def test_a_certificate_that_only_the_log_in_tries_and_the_broker_refuses_is_told
 ) -> None:
     monkeypatch.setattr(diagnosis, "_tls", lambda *_: "not tried")
     findings = look(by_tls(kafka))
-    assert bad(findings) == {"log-in": "KAFKA_LOG_IN"}
-    assert "kafka.ssl.keystore" in findings["log-in"].fix
+    assert bad(findings) == {"authentication": "KAFKA_LOG_IN"}
+    assert "kafka.ssl.keystore" in findings["authentication"].fix
 
 
 @pytest.mark.parametrize("word", ["false", "f", "0", "False"])
@@ -147,7 +156,7 @@ def test_a_server_that_need_not_be_verified_is_not(kafka: KafkaRig, word: str) -
 def test_a_wrong_password_is_told_without_it(kafka: KafkaRig) -> None:
     options = {**kafka.options("t", kafka__bootstrap__servers=kafka.broker.sasl_endpoint), **LOG_IN}
     findings = look({**options, "kafka.sasl.password": "canary-77"})
-    assert bad(findings) == {"log-in": "KAFKA_LOG_IN"}
+    assert bad(findings) == {"authentication": "KAFKA_LOG_IN"}
     assert "canary-77" not in str(findings)
 
 

@@ -66,7 +66,17 @@ def test_a_stream_that_is_well_has_no_complaint_and_loses_no_record(kinesis: Kin
     values = kinesis.put(5)
     findings = look(kinesis)
     assert bad(findings) == {}
-    expected = {"credentials", "endpoint", "name", "tcp", "log-in", "resource", "permission", "shards", "retention"}
+    expected = {
+        "credentials",
+        "endpoint",
+        "name",
+        "tcp",
+        "authentication",
+        "resource",
+        "permission",
+        "shards",
+        "retention",
+    }
     assert set(findings) >= expected | {"starting position"}
     assert "2 open shards, 0 closed" in findings["shards"].found
     assert "ACTIVE" in findings["resource"].found
@@ -82,7 +92,7 @@ def test_absent_credentials_an_unknown_profile_and_an_unknown_region_are_told(ki
     none = {"awsAccessKey": None, "awsSecretKey": None}
     findings = look(kinesis, **none)
     assert bad(findings) == {"credentials": "KINESIS_CREDENTIALS"}
-    assert findings["log-in"].outcome is Outcome.SKIPPED
+    assert findings["authentication"].outcome is Outcome.SKIPPED
     assert bad(look(kinesis, **none, profile="nobody")) == {"credentials": "KINESIS_CREDENTIALS"}
     assert bad(look(kinesis, endpointUrl=None)) == {"endpoint": "KINESIS_NO_REGION"}
 
@@ -90,7 +100,7 @@ def test_absent_credentials_an_unknown_profile_and_an_unknown_region_are_told(ki
 @pytest.mark.parametrize("kind", ["ExpiredTokenException", "UnrecognizedClientException", "InvalidSignatureException"])
 def test_credentials_that_are_refused_or_have_expired_are_told(kinesis: KinesisRig, kind: str) -> None:
     kinesis.server.fail(None, kind, None, message=f"The security token {SECRET[:3]} is no good")
-    assert bad(look(kinesis)) == {"log-in": "KINESIS_CREDENTIALS"}
+    assert bad(look(kinesis)) == {"authentication": "KINESIS_CREDENTIALS"}
 
 
 def test_a_role_that_may_not_be_assumed_is_told(kinesis: KinesisRig) -> None:
@@ -101,7 +111,7 @@ def test_a_role_that_may_not_be_assumed_is_told(kinesis: KinesisRig) -> None:
 def test_an_unknown_host_a_closed_port_and_a_port_without_tls_are_told(kinesis: KinesisRig) -> None:
     findings = look(kinesis, endpointUrl="https://nowhere.invalid:4567")
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
-    assert findings["log-in"].outcome is Outcome.SKIPPED
+    assert findings["authentication"].outcome is Outcome.SKIPPED
     assert bad(look(kinesis, endpointUrl=f"http://127.0.0.1:{free_port()}")) == {"tcp": "TCP_NO_CONNECTION"}
     assert bad(look(kinesis, endpointUrl=kinesis.server.url.replace("http:", "https:"))) == {"tls": "TLS_NOT_SPOKEN"}
 

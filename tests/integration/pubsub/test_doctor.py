@@ -40,7 +40,7 @@ def test_a_subscription_that_is_well_has_no_complaint_and_loses_no_message(rig: 
     rig.publish(3)
     findings = look(rig)
     assert bad(findings) == {}
-    assert set(findings) >= {"name", "tcp", "log-in", "resource", "permission", "type", "deadline", "retention"}
+    assert set(findings) >= {"name", "tcp", "authentication", "resource", "permission", "type", "deadline", "retention"}
     assert len(rig.server.backlog_ids(SUBSCRIPTION)) == 3
     assert not rig.spool.exists()
 
@@ -55,7 +55,7 @@ def test_an_unknown_host_is_told_and_the_steps_behind_it_are_skipped(rig: PubSub
     findings = look(rig, endpoint="https://nowhere.invalid")
     assert bad(findings) == {"name": "NAME_UNKNOWN"}
     skipped = {name for name, each in findings.items() if each.outcome is Outcome.SKIPPED}
-    assert skipped >= {"tcp", "tls", "log-in", "resource", "permission"}
+    assert skipped >= {"tcp", "tls", "authentication", "resource", "permission"}
     assert findings["writable"].outcome is Outcome.OK, "the spool is looked at all the same"
 
 
@@ -69,12 +69,12 @@ def test_tls_to_a_port_without_it_is_told(rig: PubSubRig) -> None:
 
 def test_credentials_that_are_refused_are_told(rig: PubSubRig) -> None:
     rig.server.fail("GetSubscription", "UNAUTHENTICATED", times=None)
-    assert bad(look(rig)) == {"log-in": "PUBSUB_UNAUTHENTICATED"}
+    assert bad(look(rig)) == {"authentication": "PUBSUB_UNAUTHENTICATED"}
 
 
 def test_a_service_that_does_not_answer_is_told(rig: PubSubRig) -> None:
     rig.server.fail("GetSubscription", "UNAVAILABLE", times=None)
-    assert bad(look(rig)) == {"log-in": "PUBSUB_UNAVAILABLE"}
+    assert bad(look(rig)) == {"authentication": "PUBSUB_UNAVAILABLE"}
 
 
 def test_a_missing_role_to_take_messages_is_told(rig: PubSubRig) -> None:
@@ -162,7 +162,7 @@ def test_a_clock_that_is_off_is_told(
     assert findings["tls"].outcome is Outcome.OK
     assert (findings["clock"].code, findings["clock"].outcome) == (code, outcome)
     if outcome is not Outcome.FAILURE:
-        assert findings["log-in"].code == "CREDENTIALS_UNREADABLE"
+        assert findings["authentication"].code == "CREDENTIALS_UNREADABLE"
     assert "canary-55" not in str(findings)
 
 

@@ -12,7 +12,7 @@ RECEIVED = "ssl://127.0.0.1:9093/bootstrap: Receive failed: error:0A000412:SSL r
 
 @pytest.mark.parametrize("name", ["_TRANSPORT", "_SSL"])
 @pytest.mark.parametrize("alert", [42, 43, 44, 45, 46, 48, 49, 116])
-def test_a_refused_certificate_is_a_refused_log_in_and_names_its_options(name: str, alert: int) -> None:
+def test_a_refused_certificate_is_a_refused_authentication_and_names_its_options(name: str, alert: int) -> None:
     text = RECEIVED.format(f"bad certificate: SSL alert number {alert} (after 0ms in state APIVERSION_QUERY)")
     problem = named_error(name, text, "kafka.bootstrap.servers", retriable=True)
     assert isinstance(problem, CredentialsError)
@@ -100,7 +100,7 @@ def test_a_server_that_is_away_after_a_refused_log_in_is_what_is_told() -> None:
 OLD_TOKEN = ("SASL_AUTHENTICATION_FAILED", 'SASL authentication error: {"status":"invalid_token"} (after 304ms)')
 
 
-def test_an_old_token_of_a_client_that_has_worked_is_a_refused_log_in_only_if_no_new_one_comes() -> None:
+def test_an_old_token_of_a_client_that_has_worked_is_a_refused_authentication_only_if_no_new_one_comes() -> None:
     word = LastWord()
     word.forget()
     word.hear(*OLD_TOKEN)
@@ -116,7 +116,7 @@ def test_an_old_token_is_no_news_after_there_was_no_new_one() -> None:
     assert "said last: Failed to acquire SASL OAUTHBEARER token" in str(word.explain(UNAVAILABLE))
 
 
-def test_a_token_that_was_never_accepted_is_a_refused_log_in() -> None:
+def test_a_token_that_was_never_accepted_is_a_refused_authentication() -> None:
     word = LastWord()
     word.hear(*OLD_TOKEN)
     assert word.refusal is not None

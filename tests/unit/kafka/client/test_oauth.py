@@ -150,7 +150,7 @@ def test_the_text_of_a_provider_shows_no_secret(text: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_token_that_cannot_be_renewed_is_no_refused_log_in(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_token_that_cannot_be_renewed_is_no_refused_authentication(caplog: pytest.LogCaptureFixture) -> None:
     Tokens.seconds = 5.0  # it must still live when the client takes it, and is renewed when 4 are over
     told: list[Any] = []
     consumer = open_consumer(settings(), {"group.id": "g", "error_cb": told.append})
