@@ -342,6 +342,28 @@ def _hits(pattern: re.Pattern[str], tree: Path) -> list[str]:
     return [f"{path.relative_to(tree)}: {hit[0]}" for path, text in text_files(tree) for hit in pattern.finditer(text)]
 
 
+# Words of earlier drafts for which the field has its own: duplicates are dropped, messages are nacked, streams are
+# recreated, clients authenticate, problems are fixed.
+NOT_OUR_WORDS = re.compile(
+    r"struck[ _]out|\bstr(?:ike|ikes|iking)[ _]out|\b(?:made|comes?|begins?|began|starts?|created|opened) anew"
+    r"|\bmend(?:s|ed|ing)?\b|\blog-ins?\b|\bg(?:ive|ives|iving|ave|iven)[ _]back\b|\bthe way on\b"
+    r"|\bis there once\b|\bupkeep\b|\bwhat was told\b|\ban earlier life\b|\bnot tried\b",
+    re.IGNORECASE,
+)
+
+
+def plain_words(tree: Path) -> list[str]:
+    """The code, the docs, the README and the changelog use the field's words, also across the end of a line."""
+    violations: list[str] = []
+    for path, text in text_files(tree):
+        name = path.relative_to(tree)
+        is_ours = name.parts[0] in {"connectors", "docs"} and name.suffix in {".py", ".md", ".txt"}
+        if is_ours or str(name) in {"README.md", "CHANGELOG.md", "CONTRIBUTING.md"}:
+            one_line = re.sub(r"\s+(?:#\s+)?", " ", text)
+            violations += [f"{name}: {hit[0]}" for hit in NOT_OUR_WORDS.finditer(one_line)]
+    return violations
+
+
 def no_machine_paths(tree: Path) -> list[str]:
     """No path of one machine in any file."""
     return _hits(MACHINE_PATH, tree)
@@ -363,6 +385,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
     command_line_only_in_cli,
     nothing_swallowed,
     no_mocks,
+    plain_words,
     no_machine_paths,
     no_registry_hosts,
 )

@@ -252,7 +252,7 @@ def _counts(found: Inspection) -> list[tuple[str, str]]:
     oldest = counts.oldest_unread
     return [
         ("delivered", f"{counts.delivered:,}"),
-        *((f"dropped: {reason}", f"{count:,}") for reason, count in counts.struck_out.items()),
+        *((f"dropped: {reason}", f"{count:,}") for reason, count in counts.dropped.items()),
         ("oldest position", f"{counts.oldest:,}"),
         ("committed position", f"{counts.committed:,}"),
         ("end position", f"{counts.rows:,}"),

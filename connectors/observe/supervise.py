@@ -91,7 +91,7 @@ def supervise(
         The query that has ended.
 
     Raises:
-        PySparkException: what a restart does not mend, with a note that says why; or
+        PySparkException: what a restart cannot fix, with a note that says why; or
         ConnectorError: with the code ``SUPERVISE_GAVE_UP``, after `max_restarts`.
     """
     backoff = Backoff(policy)

@@ -132,7 +132,7 @@ def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[Subs
 def _permission(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
     """Check whether messages may be pulled, with an ack id that no message has, so that nothing happens."""
     if not infos:
-        return Finding(FORMAT, "permission", Outcome.SKIPPED, "not tried, because the subscription was not seen")
+        return Finding(FORMAT, "permission", Outcome.SKIPPED, "not checked, because the subscription was not seen")
     [request] = modify_ack_deadline_requests(options.subscription, pa.array([_NO_ACK_ID]), 10)
     try:
         client.modify_ack_deadline(options.subscription, request, timeout_seconds=_CALL_SECONDS)

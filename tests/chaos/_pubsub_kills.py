@@ -303,7 +303,7 @@ class KillTrial:
                 "messages": len(self._published),
                 "kills": len(plan.moments),
                 "deliveries": spool.delivered,
-                "duplicates_struck_out": spool.duplicates,
+                "duplicates_dropped": spool.duplicates,
                 **asdict(findings),
                 "left_behind": len(self._left_behind),
             },

@@ -26,8 +26,8 @@ class SpoolStats:
         sources: full names of its subscriptions.
         starts: how many times a writer has started.
         delivered: messages fetched and admitted, with duplicates.
-        duplicates: duplicates dropped; also in `struck_out`.
-        struck_out: what was delivered and is in no batch, by reason: ``duplicate``, ``quarantined`` (its segment was
+        duplicates: duplicates dropped; also in `dropped`.
+        dropped: what was delivered and is in no batch, by reason: ``duplicate``, ``quarantined`` (its segment was
             damaged or missing) and ``skipped`` (a checkpoint went on above it).
         rows: rows kept: the position after the last one.
         committed: the highest position that Spark has committed.
@@ -51,7 +51,7 @@ class SpoolStats:
     starts: int
     delivered: int
     duplicates: int
-    struck_out: dict[str, int]
+    dropped: dict[str, int]
     rows: int
     committed: int
     oldest: int
@@ -140,7 +140,7 @@ def stats_of(survey: Survey) -> SpoolStats:
         starts=len(state.starts),
         delivered=state.counters.get("delivered", 0),
         duplicates=duplicates,
-        struck_out={
+        dropped={
             "duplicate": duplicates,
             "quarantined": state.counters.get(QUARANTINED_ROWS, 0),
             "skipped": state.counters.get(SKIPPED_ROWS, 0),

@@ -10,9 +10,9 @@
 ``python -m connectors.testing.kafka.broker`` runs it as a program. The jars come through Maven; the broker ends when
 its parent does, however that ends. Topics are not made by themselves; waits of a production broker are cut short.
 
-Beside the plain listener there are two that authenticate clients: `sasl_endpoint` (PLAIN, SCRAM-SHA-256 and unsigned OAUTHBEARER
-tokens, in plain text; user ``shop`` with the password ``shop-secret``) and, when the package cryptography is there,
-`ssl_endpoint` (mutual TLS; `certificates` holds the files).
+Beside the plain listener there are two that authenticate clients: `sasl_endpoint` (PLAIN, SCRAM-SHA-256 and unsigned
+OAUTHBEARER tokens, in plain text; user ``shop`` with the password ``shop-secret``) and, when the package cryptography
+is installed, `ssl_endpoint` (mutual TLS; `certificates` holds the files).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Certificates for the test broker's TLS listener: an authority, a server's and a client's, made anew each time."""
+"""Certificates for the test broker's TLS listener: an authority, a server's and a client's, created at each call."""
 
 from __future__ import annotations
 

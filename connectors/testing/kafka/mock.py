@@ -122,7 +122,7 @@ class MockKafka:
         )
 
     def count_requests(self) -> None:
-        """Begin to count requests, or begin anew."""
+        """Start to count requests from zero."""
         self._library.rd_kafka_mock_start_request_tracking(self._cluster)
         self._library.rd_kafka_mock_clear_requests(self._cluster)
 

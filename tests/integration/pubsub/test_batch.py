@@ -83,7 +83,7 @@ def test_21_a_batch_reads_between_positions(rig: PubSubRig) -> None:
     assert positions(rig, startingPosition="latest", endingPosition="earliest") == []
 
 
-def test_21_copies_that_were_struck_out_are_no_rows_of_a_batch(rig: PubSubRig) -> None:
+def test_21_copies_that_were_dropped_are_no_rows_of_a_batch(rig: PubSubRig) -> None:
     rig.server.duplicate(1.0, "same_response")
     with rig.query() as query:
         rig.publish(50)

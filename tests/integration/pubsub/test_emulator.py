@@ -85,7 +85,7 @@ def test_rows_come_once_over_a_restart_on_the_official_emulator(rig: EmulatorRig
     rig.assert_each_once()
 
 
-def test_what_the_official_emulator_redelivers_at_the_deadline_is_struck_out(rig: EmulatorRig) -> None:
+def test_what_the_official_emulator_redelivers_at_the_deadline_is_dropped(rig: EmulatorRig) -> None:
     rig.publish(100)
     flag = rig.folder / "died"
     # It ends in good order, and not by a signal: an emulator goes on to serve the streams of a client that is gone.

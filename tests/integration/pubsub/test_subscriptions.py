@@ -66,7 +66,7 @@ def test_every_subscription_is_read_once_through_kills_and_in_order(rig: PubSubR
             assert orders[subscription, f"key-{key}"] == [*range(key, 30, 2)] * 2
 
 
-def test_a_redelivery_is_struck_out_for_its_own_subscription(rig: PubSubRig) -> None:
+def test_a_redelivery_is_dropped_for_its_own_subscription(rig: PubSubRig) -> None:
     expected = publish(rig, 20)
     with rig.query(ALL) as query:
         query.run_until(lambda _: rig.sink.rows() >= expected.total())

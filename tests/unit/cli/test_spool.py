@@ -89,7 +89,7 @@ def test_inspect_says_what_a_spool_holds(spool: HandSpool) -> None:
     found = run_json("inspect", spool.root)
     assert (found["path"], found["location"]) == (str(spool.root), str(spool.root))
     counts = found["stats"]
-    assert (counts["delivered"], counts["struck_out"]["duplicate"], counts["rows"]) == (7, 1, 6)
+    assert (counts["delivered"], counts["dropped"]["duplicate"], counts["rows"]) == (7, 1, 6)
     assert (counts["ready_rows"], counts["ready_bytes"], counts["waiting_rows"]) == (3, 30, 1)
     assert {each["fetcher"]: (each["segments"], each["waiting"]) for each in found["fetchers"]} == {
         "f0": (3, 0),
@@ -251,7 +251,7 @@ def test_quarantine_moves_one_segment_aside_and_the_query_goes_on(spool: HandSpo
     assert run_json("verify", spool.root)["findings"][0]["severity"] == "loss"
     assert [each["segment"] for each in run_json("inspect", spool.root)["lost"]] == ["inbox/f0/1.arrow"]
     assert "inbox/f0/1.arrow" in run("inspect", spool.root).output
-    assert stats(str(spool.root)).struck_out["quarantined"] == 2
+    assert stats(str(spool.root)).dropped["quarantined"] == 2
 
 
 def test_quarantine_takes_the_path_of_an_error_and_works_while_other_damage_is_left(spool: HandSpool) -> None:
@@ -283,7 +283,7 @@ def test_a_waiting_segment_is_quarantined_and_counted_when_its_turn_comes(spool:
     flip(spool, "inbox/f1/0.arrow", "index")
     run("quarantine", spool.root, "inbox/f1/0.arrow")
     assert read_all(spool)[-2:] == ["2-b", "later"]
-    assert stats(str(spool.root)).struck_out["quarantined"] == 1
+    assert stats(str(spool.root)).dropped["quarantined"] == 1
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ class EventKind(StrEnum):
     ACK_REFUSED = "ack-refused"
     """An Acknowledge call came in and was answered with an error, by `fail`; or an ack was, by `refuse_acks`."""
     NACK = "nack"
-    """A message was given back."""
+    """A message was nacked."""
     MODACK = "modack"
     """The deadline of a delivery was moved; `Event.detail` holds the seconds."""
     MODACK_STALE = "modack-stale"

@@ -76,7 +76,7 @@ class KeyOrder:
         self._forget_if_empty(name, key)
 
     def comes_again(self, entry: Entry) -> list[Entry] | None:
-        """A message was given back, or expired; the later ones of its key that now come again too.
+        """A message was nacked, or expired; the later ones of its key that now come again too.
 
         None if it has no place here: it was acked, and a fault brought it back.
         """

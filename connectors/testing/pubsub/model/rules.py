@@ -111,7 +111,7 @@ def check_ack_deadline(seconds: int, field: str = "ack_deadline_seconds") -> Non
 
 
 def check_modified_deadline(seconds: int) -> None:
-    """Raise INVALID_ARGUMENT unless the deadline of a delivery is moved to 0 (give back) to 600 seconds."""
+    """Raise INVALID_ARGUMENT unless the deadline of a delivery is moved to 0 (a nack) to 600 seconds."""
     if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
         message = f"A modified ack deadline must be between 0 and {MAX_ACK_DEADLINE_SECONDS}, not {seconds}."
         raise _invalid(message)

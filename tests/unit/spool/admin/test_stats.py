@@ -33,7 +33,7 @@ def test_ready_rows_and_bytes_are_exact_wherever_the_commit_lies(spool: HandSpoo
         seen = stats(str(spool.root))
         assert (seen.ready_rows, seen.ready_bytes, seen.bytes) == (5 - position, ready, ready)
     assert (seen.delivered, seen.duplicates, seen.rows, seen.committed) == (7, 2, 5, 5)
-    assert seen.struck_out == {"duplicate": 2, "quarantined": 0, "skipped": 0}
+    assert seen.dropped == {"duplicate": 2, "quarantined": 0, "skipped": 0}
 
 
 def test_what_waits_for_admission_is_counted_apart_and_then_no_more(spool: HandSpool) -> None:
@@ -75,7 +75,7 @@ def test_copies_alone_are_neither_ready_nor_unread(spool: HandSpool) -> None:
     assert (seen.ready_rows, seen.ready_bytes, seen.oldest_unread) == (0, 0, None)
 
 
-def test_quarantined_rows_are_struck_out_and_not_ready(spool: HandSpool) -> None:
+def test_quarantined_rows_are_dropped_and_not_ready(spool: HandSpool) -> None:
     ledger = spool.open()
     for number in range(3):
         spool.write([f"{number}-a", f"{number}-b"], size=10, published=(number + 1) * SECOND)
@@ -85,7 +85,7 @@ def test_quarantined_rows_are_struck_out_and_not_ready(spool: HandSpool) -> None
         pass
     seen = stats(str(spool.root))
     assert (seen.ready_rows, seen.ready_bytes, seen.oldest_unread) == (4, 40, 2 * SECOND)
-    assert seen.struck_out == {"duplicate": 0, "quarantined": 2, "skipped": 0}
+    assert seen.dropped == {"duplicate": 0, "quarantined": 2, "skipped": 0}
 
 
 def test_rates_are_what_was_fetched_and_admitted_between_two_looks(spool: HandSpool) -> None:
@@ -129,7 +129,7 @@ def test_counts_survive_freeing_and_restarts(spool: HandSpool) -> None:
         compaction.step()
     spool.open()
     seen = stats(str(spool.root))
-    assert (seen.delivered, seen.struck_out["duplicate"], seen.rows, seen.ready_rows) == (12, 5, 7, 0)
+    assert (seen.delivered, seen.dropped["duplicate"], seen.rows, seen.ready_rows) == (12, 5, 7, 0)
     assert seen.segments < 6
 
 

@@ -127,7 +127,7 @@ def test_the_loss_still_shows_when_the_segment_would_have_been_freed(spool: Hand
     Compaction(ledger, CompactionSettings(free_segments=1)).step()
     assert ledger.state.oldest == 10
     spool.open()
-    assert stats(str(spool.root)).struck_out == {"duplicate": 0, "quarantined": ROWS, "skipped": 0}
+    assert stats(str(spool.root)).dropped == {"duplicate": 0, "quarantined": ROWS, "skipped": 0}
 
 
 @pytest.mark.parametrize("number", range(SEGMENTS))

@@ -36,7 +36,7 @@ def test_every_durable_segment_is_admitted_once(spool: HandSpool) -> None:
     assert sorted(spool.all_ids()) == numbers(0, 7)
 
 
-def test_copies_are_struck_out_within_a_segment_across_segments_and_after_a_restart(spool: HandSpool) -> None:
+def test_copies_are_dropped_within_a_segment_across_segments_and_after_a_restart(spool: HandSpool) -> None:
     ledger = spool.open()
     spool.write(["1", "2", "1", "x", "x"])
     spool.write(["2", "3", "x", "01"], fetcher="f1")

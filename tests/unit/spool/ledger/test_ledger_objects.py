@@ -36,7 +36,7 @@ from tests.unit.spool.ledger.test_ledger import (  # noqa: F401 - collected here
     test_a_run_goes_when_its_last_publish_time_is_older_than_the_horizon,
     test_a_writer_that_was_taken_over_writes_and_deletes_nothing_more,
     test_any_cut_of_a_batch_gives_the_same_rows,
-    test_copies_are_struck_out_within_a_segment_across_segments_and_after_a_restart,
+    test_copies_are_dropped_within_a_segment_across_segments_and_after_a_restart,
     test_every_durable_segment_is_admitted_once,
     test_ids_outlive_their_segments_and_a_restart,
     test_positions_keep_their_rows_over_restarts_whatever_the_names_of_the_segments,

@@ -48,7 +48,7 @@ def test_different_ids_with_one_value_are_one_row_in_a_segment_across_segments_a
     assert spool.all_ids() == ["1", "3", "5", "7"]
 
 
-def test_a_copy_whose_id_is_known_is_struck_out_whatever_was_struck_out_by_value(spool: HandSpool) -> None:
+def test_a_copy_whose_id_is_known_is_dropped_whatever_was_dropped_by_value(spool: HandSpool) -> None:
     ledger = spool.open()
     spool.write(["1", "2"], other=values("uid", "a", "a"))
     spool.write(["2", "1"], other=values("uid", "a", "a"))

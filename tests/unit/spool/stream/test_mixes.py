@@ -144,7 +144,7 @@ def test_a_mix_goes_on_or_stops_with_the_code_of_what_is_wrong(
     # The stream's compaction may write records meanwhile; nothing else has changed.
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
     assert {name.split("/")[0] for name in changed} <= {"ledger", "tmp"}
-    assert stats(str(taken.root)).struck_out["skipped"] == (0 if not moved else 40 if checkpoint == "older" else 30)
+    assert stats(str(taken.root)).dropped["skipped"] == (0 if not moved else 40 if checkpoint == "older" else 30)
 
 
 @pytest.mark.parametrize("checkpoint", ["same", "older"])
@@ -164,7 +164,7 @@ def test_a_start_that_was_moved_up_is_recorded_once_however_often_its_batch_is_p
         with open_stream(root, fail_on_data_loss=False) as stream:
             assert rows_of(root, stream.partitions(start, end)) == first
             assert stream.latest_offset(end, NO_LIMIT) == end
-        assert stats(str(root)).struck_out["skipped"] == counted
+        assert stats(str(root)).dropped["skipped"] == counted
     with open_stream(root) as stream, pytest.raises(DataLossError, match=r"SPOOL_ROWS_FREED.*failOnDataLoss=false"):
         stream.partitions(start, end)
 
