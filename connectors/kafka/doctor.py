@@ -112,7 +112,7 @@ def _tls(settings: ClientSettings, host: str, port: int) -> str:
         if not in_store or error.code != "TLS_CLIENT_CERTIFICATE":
             raise
         result = f"{host} speaks TLS and requires a certificate of the client"
-    return f"{result}; the one in PKCS12 is not checked here, but by the authentication" if in_store else result
+    return f"{result}; the one in PKCS12 is not checked here, but when the client authenticates" if in_store else result
 
 
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:

@@ -133,7 +133,7 @@ def test_a_certificate_in_pkcs12_is_left_to_the_log_in_and_that_is_told(kafka: K
         | {"kafka.ssl.keystore.password": "store-canary-5"}
     )
     assert (findings["tls"].outcome, findings["authentication"].outcome) == (Outcome.OK, Outcome.OK)
-    assert "PKCS12 is not tried here" in findings["tls"].found
+    assert "PKCS12 is not checked here" in findings["tls"].found
     assert "store-canary-5" not in str(findings)
 
 
