@@ -57,7 +57,7 @@ _CREDENTIALS = {
     "identity.",
 }
 _CHECK_OPTIONS = "Check the options that begin with spool, and the environment variables of the store."
-_LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?/?")
+_LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[^?#]*)?")
 
 
 class ObjectClient:
@@ -255,9 +255,13 @@ def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)
-    endpoint = access.endpoint or os.environ.get("AWS_ENDPOINT_URL", "")
+    endpoint = access.endpoint or (os.environ.get("AWS_ENDPOINT_URL", "") if url.kind == "s3" else "")
     if _LOOPBACK.fullmatch(endpoint) or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
         client["allow_http"] = True
+    elif endpoint.startswith("http:"):
+        raise ValueError(
+            "plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true in the environment"
+        )
     common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": _RETRIES}
     if url.kind == "s3":
         config = {

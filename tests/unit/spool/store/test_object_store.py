@@ -366,3 +366,19 @@ def test_access_that_a_cloud_does_not_take_is_named_and_not_shown(root: str, acc
     error = refused(store)
     assert error.code == "SPOOL_STORE_MISCONFIGURED"
     assert "s3cr3t" not in str(error)
+
+
+def test_an_endpoint_on_this_machine_may_have_a_path_as_those_of_azurite_have(server: ObjectStoreServer) -> None:
+    access = replace(access_to(server), endpoint=f"{server.endpoint}/devstoreaccount1", secret=Secret("c2VjcmV0"))
+    open_store("az://spools/a", "ab", access).put("ids/a", b"first")
+    assert server.objects == {"devstoreaccount1/spools/a/ids/a": b"first"}
+
+
+def test_plain_http_to_another_machine_is_refused_with_what_allows_it(
+    server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    with pytest.raises(ConnectorError, match="plain http") as caught:
+        open_store(ROOT, "ab", replace(access_to(server), endpoint="http://minio.shop.test:9000")).make_root()
+    assert caught.value.code == "SPOOL_STORE_MISCONFIGURED"
+    assert "AWS_ALLOW_HTTP=true" in str(caught.value)
