@@ -91,11 +91,11 @@ _UNAVAILABLE: Final = frozenset(
 
 
 class LastWord:
-    """The last error of a client's connections, for calls and records whose own errors do not say why there is none.
+    """The last error of a client's connections, for calls and records whose own error does not name the cause.
 
     Attributes:
         refusal: a refused authentication since the last call began, if the client has worked before; else since the
-            client was made. Not that with an old token, which a new one may follow.
+            client was made. The refusal of an expired token does not count: a renewed one may be accepted.
     """
 
     def __init__(self) -> None:

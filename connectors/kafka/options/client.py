@@ -67,7 +67,7 @@ _FAST_PATH: Final = (
     "Leave it out. CONNECTORS_NO_FAST_PATH=1 in the environment of the driver and the executors switches the fast path "
     "off."
 )
-_REMOVED: Final = {"nativereads": _FAST_PATH, "nativewrites": _FAST_PATH}
+_REMOVED: Final = {name.lower(): _FAST_PATH for name in ("nativeReads", "nativeWrites")}
 """Options of earlier versions, in lower case, and what to do instead."""
 _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)\]?(?::([0-9]+))?")
 """Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""

@@ -215,7 +215,7 @@ class _ChunkWriter(_Writer):
 def _refused(
     stream: str, sent: Sequence[Entry], results: Sequence[_Result]
 ) -> tuple[ConnectorError | None, Sequence[Entry]]:
-    """Return the records of a request that must be sent again, and why: an error that waiting does not help, if any."""
+    """Return the error of a request, a permanent one if there is any, and the records that must be sent again."""
     refused = [(entry, result) for entry, result in zip(sent, results, strict=True) if result.ErrorCode is not None]
     if not refused:
         return None, ()

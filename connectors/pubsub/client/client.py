@@ -155,7 +155,10 @@ class PullStream:
         return response
 
     def finish(self) -> None:
-        """Ask the service to end the stream: what it had sent still comes. An emulator serves cancelled ones on."""
+        """Ask the service to end the stream: what it had sent still comes.
+
+        It is not cancelled, because emulators keep sending to cancelled streams.
+        """
         self._finished.set()
 
     def cancel(self) -> None:

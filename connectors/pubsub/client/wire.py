@@ -121,7 +121,7 @@ def acknowledge_requests(subscription: str, ack_ids: pa.Array) -> Iterator[bytes
 
 
 def modify_ack_deadline_requests(subscription: str, ack_ids: pa.Array, seconds: int) -> Iterator[bytes]:
-    """Yield the like ModifyAckDeadlineRequests, for a deadline of 0 (a nack) to 600 s, else ValueError."""
+    """Yield ModifyAckDeadlineRequests in the same way, for a deadline of 0 (a nack) to 600 s, else ValueError."""
     if not 0 <= seconds <= _LONGEST_DEADLINE:
         raise ValueError(f"a deadline of {seconds} seconds; the service takes 0 to 600")
     # As every field of proto3, a zero is left out.

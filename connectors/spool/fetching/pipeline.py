@@ -239,7 +239,7 @@ class Pipeline:
         with self._intake.lock:
             if self._abandoned:
                 return
-            # Before it is written: if that fails, it is the block that is given up, since the leases are the block's.
+            # Register it first: if the write fails, the block must be handed back, because it owns the leases now.
             self._intake.decoded(held)
         if held.rows:
             if self._segment is None:

@@ -170,7 +170,7 @@ class FetchProcess:
         if event[0] == "changed" and pause > 0:
             # Streams that open and close in a storm do not become a storm of reports.
             time.sleep(pause)
-        # The end of the pipe tells that the parent has ended. This does too, if a stranger has inherited the other end.
+        # The pipe closes when the parent ends, unless another process inherited its write end: check the pid as well.
         if os.getppid() != self._parent:
             self._arm_hard_limit()
             return ("stop", None)

@@ -1,6 +1,6 @@
 """The ledger: admits segments once, mints positions, and forgets what is committed (rules R2 to R8).
 
-A record is put before anything that follows from it is served. `open_ledger` claims an epoch, seals the earlier ones
+A record is durable before Spark sees any effect of it. `open_ledger` claims an epoch, seals the earlier ones
 and reads what they wrote; then there is one writer, until another claims the next epoch. One lock guards the state: the
 caller's thread commits while a background thread admits.
 """

@@ -57,7 +57,9 @@ def test_of_two_subscriptions_the_one_that_is_left_goes_on_with_a_new_spool_with
         rig.wait_for(rig.delivered(60))
         rig.delete_subscription()
         expected += rig.server.publish(CLICK_TOPIC, [b"click"] * 30)
-        with pytest.raises(ReaderFailedError, match=rf"NOT_FOUND.*drained.*{SUBSCRIPTION}.*the other sources goes on"):
+        with pytest.raises(
+            ReaderFailedError, match=rf"NOT_FOUND.*drained.*{SUBSCRIPTION}.*the other sources continues"
+        ):
             query.run_until(lambda _: False)
     expected += rig.server.publish(CLICK_TOPIC, [b"click"] * 30)
     alone = {"subscriptionId": CLICKS, "spoolLocation": str(rig.folder / "new")}

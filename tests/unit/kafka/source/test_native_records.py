@@ -241,7 +241,7 @@ def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafk
 
 
 def kept_sinks() -> dict[Any, Any]:
-    return {key: client for key, (client, _) in produce._sinks._kept.items()}
+    return {key: client for key, (client, _) in produce._sinks._idle.items()}
 
 
 def test_queries_that_take_turns_in_a_worker_keep_their_producers(mock: MockKafka) -> None:
@@ -373,19 +373,19 @@ def test_an_abandoned_read_gives_its_records_back(
 
 
 @pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
-def test_a_log_in_that_was_refused_between_tasks_does_not_end_the_next_one(native: bool) -> None:
+def test_an_authentication_that_was_refused_between_tasks_does_not_end_the_next_one(native: bool) -> None:
     batch, columns = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])}), Columns("t", False, False, False, False)
     with MockKafka() as mock:
         mock.create_topic("t", 1)
         given = ClientSettings((("bootstrap.servers", mock.endpoint),))
         assert produce_batches([batch], columns, given, native=native) == 1
-        kept = produce._sinks.take((given, native))
+        kept = produce._sinks.acquire((given, native))
         assert kept is not None
         kept._last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
         kept._error = kept._last_word.refusal
-        produce._sinks.give((given, native), kept)
+        produce._sinks.release((given, native), kept)
         assert produce_batches([batch], columns, given, native=native) == 1
-        assert produce._sinks.take((given, native)) is kept
+        assert produce._sinks.acquire((given, native)) is kept
         assert kept._last_word.refusal is None
         kept.discard()
 
