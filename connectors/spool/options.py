@@ -15,8 +15,7 @@ from urllib.parse import urlsplit
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option
 from connectors.core.options.kinds import BOOLEAN, PATH, SECRET, STRING, Kind, Secret, is_loopback
-from connectors.spool.store.base import StoreAccess
-from connectors.spool.store.object_url import parse_object_url
+from connectors.spool.store.base import StoreAccess, parse_object_url
 
 __all__ = [
     "LOCATION",

@@ -5,7 +5,7 @@ that was not synced may be there or not, and POSIX promises no order among them.
 `RecordingDisk`, and a `DiskModel` that has been told them up to some point says what may be left then:
 
     recording = RecordingDisk(spool)
-    set_disk(recording)
+    LocalStore.disk = recording
     ...                                      # a run
     model = DiskModel()
     for call in recording.calls:
@@ -25,7 +25,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from connectors.spool.store.disk import Disk
+from connectors.spool.store.local import Disk
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.store.disk import Disk, disk, set_disk
+from connectors.spool.store.local import Disk, LocalStore
 from connectors.testing.power_loss import DiskCall, DiskModel, Kind, RecordingDisk, Tree, Way, write_tree
 from connectors.testing.spark_protocol.driver import DriverCrashedError, ProtocolError
 from tests.support.in_process_query import InProcessQuery
@@ -82,12 +82,12 @@ class UnsyncedDisk(Disk):
 @contextlib.contextmanager
 def on_disk(other: Disk) -> Iterator[None]:
     """Work on another disk for a while."""
-    before = disk()
-    set_disk(other)
+    before = LocalStore.disk
+    LocalStore.disk = other
     try:
         yield
     finally:
-        set_disk(before)
+        LocalStore.disk = before
 
 
 @dataclass(frozen=True)

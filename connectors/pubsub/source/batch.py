@@ -34,8 +34,8 @@ from connectors.spool.fetching.target import FetchContext
 from connectors.spool.ledger.fencing import spark_pid
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.store.base import Holder
 from connectors.spool.store.local import LocalStore
-from connectors.spool.store.lock_owner import Holder
 from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
-from connectors.spool.store.base import Store
-from connectors.spool.store.lock_owner import start_time
+from connectors.spool.store.base import Store, start_time
 
 __all__ = [
     "LOCK_NAME",

@@ -19,10 +19,8 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.errors import fenced_error, in_use_error
 from connectors.spool.ledger.fencing import SpoolLock
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
-from connectors.spool.store.base import Store
-from connectors.spool.store.lock_owner import Holder
+from connectors.spool.store.base import Holder, Store, Version
 from connectors.spool.store.object_store import ObjectStore
-from connectors.spool.store.object_url import Version
 
 __all__ = ["LeaseTimes", "SpoolLease", "WriterLock", "lease_holder", "writer_lock"]
 

@@ -6,13 +6,38 @@ parts; folders are made as they are needed. Where a method has a body, that is w
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, Self
+from urllib.parse import urlsplit
 
-from connectors.core.options.kinds import Secret
+from connectors.core.options.kinds import CUT_FROM_URL, Secret
 
-__all__ = ["Blobs", "FolderHold", "Pieces", "Store", "StoreAccess", "StoreWriting"]
+__all__ = [
+    "Blobs",
+    "FolderHold",
+    "Holder",
+    "ObjectUrl",
+    "Pieces",
+    "Store",
+    "StoreAccess",
+    "StoreWriting",
+    "Version",
+    "parse_object_url",
+    "start_time",
+]
+
+Version = Mapping[str, Any]
+"""The entity tag or generation by which a store identifies the content of an object."""
+
+_KINDS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "az", "azure": "az", "abfs": "az", "abfss": "az"}
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
+_ACCOUNT = re.compile(r"([a-z0-9]{3,24})\.(dfs|blob)\.core\.[a-z0-9.]+")
 
 
 class Pieces(Protocol):
@@ -192,3 +217,119 @@ class StoreAccess:
         """Return what `to_json` wrote."""
         secrets = {name: Secret(value[name]) for name in ("secret", "session_token") if value.get(name) is not None}
         return cls(**{**value, **secrets})
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectUrl:
+    """A place in an object store; as text it is the same for every spelling of the URL.
+
+    `kind` is ``s3``, ``gs`` or ``az``; `prefix` has no ``/`` at its ends and may be empty, as may the Azure `account`.
+    """
+
+    kind: str
+    bucket: str
+    prefix: str
+    account: str = ""
+
+    def __str__(self) -> str:
+        prefix = f"/{self.prefix}" if self.prefix else ""
+        if self.account:
+            return f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net{prefix}"
+        return f"{self.kind}://{self.bucket}{prefix}"
+
+
+def parse_object_url(text: str) -> ObjectUrl:
+    """Parse ``s3://``, ``gs://``, ``az://`` or ``abfss://``.
+
+    Raises `ValueError` with a reason that can be shown; it never repeats the URL, which may hold a secret.
+    """
+    url = urlsplit(text)
+    scheme = url.scheme.lower()
+    if scheme not in _KINDS:
+        raise ValueError(f"{scheme} locations are not supported, only s3, gs, az and abfss are")
+    if CUT_FROM_URL.search(text):
+        raise ValueError("an object store's URL has no ?, # or control characters")
+    user, at, host = url.netloc.rpartition("@")
+    account = ""
+    if scheme in {"abfs", "abfss"}:
+        match = _ACCOUNT.fullmatch(host)
+        if not at or match is None:
+            raise ValueError(f"it is not like {scheme}://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER")
+        account, bucket = match[1], user
+    elif at:
+        raise ValueError("credentials do not belong in a URL; give them as options or in the environment")
+    else:
+        bucket = host
+    if not _BUCKET.fullmatch(bucket):
+        raise ValueError("it names no bucket")
+    parts = [part for part in url.path.split("/") if part]
+    if any(part in {".", ".."} for part in parts):
+        raise ValueError("it has . or .. in its path")
+    return ObjectUrl(_KINDS[scheme], bucket, "/".join(parts), account)
+
+
+def start_time(pid: int) -> int:
+    """Return when a process began, in clock ticks since boot; 0 if it is gone or a zombie (proc(5), field 22)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return 0 if fields[0] in {"Z", "X"} else int(fields[19])
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process, and the JVM it belongs to.
+
+    Attributes:
+        machine: the boot of the machine and the name space of its pids; two containers of one machine differ.
+        host: its name, for people.
+        pid, start: of the process.
+        jvm, jvm_start: of Spark's driver, or of whatever it belongs to; 0 if that does not matter.
+    """
+
+    machine: str
+    host: str
+    pid: int
+    start: int
+    jvm: int = 0
+    jvm_start: int = 0
+
+    @classmethod
+    def this_process(cls, jvm: int = 0) -> Self:
+        """Return the holder that this process is."""
+        pid = os.getpid()
+        return cls(_machine(), socket.gethostname(), pid, start_time(pid), jvm, start_time(jvm) if jvm else 0)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is a process of this machine, so that `lives` and `jvm_lives` can be true."""
+        return self.machine == _machine()
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process lives; False if it is of another machine."""
+        return self.is_here and start_time(self.pid) == self.start
+
+    @property
+    def jvm_lives(self) -> bool:
+        """Whether its JVM lives; False if it is of another machine."""
+        return self.is_here and self.jvm_start != 0 and start_time(self.jvm) == self.jvm_start
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the holder as a JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """Return the holder that `to_json` wrote."""
+        return cls(**value)
+
+
+@cache
+def _machine() -> str:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()

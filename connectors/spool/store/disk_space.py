@@ -14,7 +14,6 @@ from typing import Final
 
 from connectors.spool.errors import no_room
 from connectors.spool.store.base import Store
-from connectors.spool.store.disk import disk
 from connectors.spool.store.local import FILE_MODE, TEMPORARY_FOLDER, LocalStore
 
 __all__ = ["DiskReserve", "release_reserves", "spare_the_reserve"]
@@ -57,7 +56,7 @@ class DiskReserve:
 
     def _take(self, store: LocalStore, size: int) -> None:
         with store.folder(TEMPORARY_FOLDER, make=True) as folder:
-            file = disk().create(self._name, folder, FILE_MODE)
+            file = store.disk.create(self._name, folder, FILE_MODE)
         self._held = True
         try:
             os.posix_fallocate(file, 0, size)

@@ -24,13 +24,13 @@ from connectors.core.errors import SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import foreign_file, missing_spool, not_writable
 from connectors.spool.store.base import FolderHold, Store, StoreWriting
-from connectors.spool.store.disk import disk
 
 __all__ = [
     "FILE_MODE",
     "FOLDER_NAMES",
     "IDENTITY_NAME",
     "TEMPORARY_FOLDER",
+    "Disk",
     "LocalStore",
     "StoreWriter",
     "check_protected",
@@ -45,6 +45,7 @@ FILE_MODE: Final = 0o600
 _ROOT: Final = 0
 _PARENT: Final = "a folder that leads to the spool"
 _INSIDE: Final = "a folder inside of the spool"
+_CREATE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_PATH: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_ROOT: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN_FOLDER: Final = _OPEN_ROOT | os.O_NOFOLLOW
@@ -62,8 +63,45 @@ def is_temporary_name(name: str) -> bool:
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
+class Disk:
+    """The calls by which a store changes its disk, in one place, so that a test can stand between.
+
+    Nothing else of the spool writes, names, syncs or deletes anything. Folders are descriptors, names are within them.
+    """
+
+    def create(self, name: str, folder: int, mode: int) -> int:
+        """Make a new, empty file; return a descriptor to write it."""
+        return os.open(name, _CREATE, mode, dir_fd=folder)
+
+    def write(self, file: int, data: bytes | memoryview) -> int:
+        """Append bytes to a file that `create` opened; return how many were taken."""
+        return os.write(file, data)
+
+    def fsync(self, opened: int) -> None:
+        """Make the bytes of a file durable, or the names in a folder."""
+        os.fsync(opened)
+
+    def mkdir(self, name: str, folder: int, mode: int) -> None:
+        """Make a folder."""
+        os.mkdir(name, mode, dir_fd=folder)
+
+    def link(self, source: str, source_folder: int, name: str, folder: int) -> None:
+        """Give a file a second name, if that is free."""
+        os.link(source, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+
+    def unlink(self, name: str, folder: int) -> None:
+        """Take a name away from a file."""
+        os.unlink(name, dir_fd=folder)
+
+    def rmdir(self, name: str, folder: int) -> None:
+        """Remove an empty folder."""
+        os.rmdir(name, dir_fd=folder)
+
+
 class LocalStore(Store):
     """A store in a folder: `root` is its absolute path, `owner` what the names of temporary files begin with."""
+
+    disk = Disk()
 
     def __init__(self, root: str, owner: str) -> None:
         self.root = root
@@ -89,8 +127,8 @@ class LocalStore(Store):
                 parent = os.open(folder.parent, _OPEN_ROOT)
                 try:
                     with contextlib.suppress(FileExistsError):
-                        disk().mkdir(folder.name, parent, _FOLDER_MODE)
-                    disk().fsync(parent)
+                        self.disk.mkdir(folder.name, parent, _FOLDER_MODE)
+                    self.disk.fsync(parent)
                 finally:
                     os.close(parent)
             check_protected(self.root)
@@ -167,15 +205,15 @@ class LocalStore(Store):
                 raise missing_spool(self.root) from None
             self._durable_folders.discard(path)
             with contextlib.suppress(FileExistsError):
-                disk().mkdir(part, parent, _FOLDER_MODE)
+                self.disk.mkdir(part, parent, _FOLDER_MODE)
         if path not in self._durable_folders:
-            disk().fsync(parent)
+            self.disk.fsync(parent)
             self._durable_folders.add(path)
 
     def sync_folder(self, name: str) -> None:
         """Make durable which names a folder holds; raises `FileNotFoundError`."""
         with self.folder(name) as descriptor:
-            disk().fsync(descriptor)
+            self.disk.fsync(descriptor)
 
     def put(self, name: str, data: bytes) -> bool:
         """Write a file durably if its name is free; return False, and change nothing, if it is taken."""
@@ -255,7 +293,7 @@ class LocalStore(Store):
         """Remove a file; nothing happens if it is absent."""
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
-            disk().unlink(base, descriptor)
+            self.disk.unlink(base, descriptor)
 
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it exists."""
@@ -267,7 +305,7 @@ class LocalStore(Store):
         folder, _, base = name.rpartition("/")
         with contextlib.suppress(FileNotFoundError), self.folder(folder) as descriptor:
             try:
-                disk().rmdir(base, descriptor)
+                self.disk.rmdir(base, descriptor)
             except OSError as error:
                 if error.errno != errno.ENOTEMPTY:
                     raise
@@ -348,33 +386,33 @@ class StoreWriter(StoreWriting):
         self._temporary = temporary
         self.length = 0
         with store.folder(TEMPORARY_FOLDER, make=True) as folder:
-            self._file = disk().create(temporary, folder, FILE_MODE)
+            self._file = store.disk.create(temporary, folder, FILE_MODE)
         self._open = True
 
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes; any buffer of bytes will do."""
         view = memoryview(data).cast("B")
         while view:
-            written = disk().write(self._file, view)
+            written = self._store.disk.write(self._file, view)
             self.length += written
             view = view[written:]
 
     def publish(self) -> bool:
         """Make the file durable under its name; return False, also durably, if that name is taken."""
         failpoint("store.before_sync")
-        disk().fsync(self._file)
-        folder, _, base = self._name.rpartition("/")
         store = self._store
+        store.disk.fsync(self._file)
+        folder, _, base = self._name.rpartition("/")
         failpoint("store.before_link")
         with store.folder(TEMPORARY_FOLDER) as source, store.folder(folder, make=True) as target:
             taken = False
             try:
-                disk().link(self._temporary, source, base, target)
+                store.disk.link(self._temporary, source, base, target)
             except FileExistsError:
                 taken = True
             failpoint("store.before_folder_sync")
             # Also of a name that is taken: who gave it, perhaps this process, may not have come to this line.
-            disk().fsync(target)
+            store.disk.fsync(target)
         failpoint("store.after_publish")
         return not taken
 

@@ -25,8 +25,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from connectors.core.errors import AccessDeniedError, CredentialsError, SpoolError
-from connectors.spool.store.base import StoreAccess
-from connectors.spool.store.object_url import ObjectUrl, Version
+from connectors.spool.store.base import ObjectUrl, StoreAccess, Version
 
 __all__ = ["ObjectClient"]
 

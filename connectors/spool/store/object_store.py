@@ -23,9 +23,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ServiceUnavailableError, SpoolError
 from connectors.core.extras import install_command
 from connectors.core.failpoints import failpoint
-from connectors.spool.store.base import FolderHold, Store, StoreAccess, StoreWriting
-from connectors.spool.store.lock_owner import Holder
-from connectors.spool.store.object_url import parse_object_url
+from connectors.spool.store.base import FolderHold, Holder, Store, StoreAccess, StoreWriting, parse_object_url
 
 if TYPE_CHECKING:
     from connectors.spool.store.object_client import ObjectClient

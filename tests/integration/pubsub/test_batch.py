@@ -13,7 +13,7 @@ import pytest
 
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import stats
-from connectors.spool.store.lock_owner import Holder
+from connectors.spool.store.base import Holder
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import (
     BatchRead,

@@ -16,8 +16,8 @@ from connectors.spool.fetching.external import ExternalFetching, Published, Read
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.recovery import clear_temporary, read_state
+from connectors.spool.store.base import Holder
 from connectors.spool.store.local import LocalStore, StoreWriter
-from connectors.spool.store.lock_owner import Holder
 from connectors.spool.stream import compaction
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer

@@ -14,10 +14,8 @@ from obstore.exceptions import GenericError
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.options.kinds import Secret
 from connectors.spool.store import object_client, open_store
-from connectors.spool.store.base import StoreAccess
-from connectors.spool.store.lock_owner import Holder
+from connectors.spool.store.base import Holder, ObjectUrl, StoreAccess
 from connectors.spool.store.object_store import ObjectStore
-from connectors.spool.store.object_url import ObjectUrl
 from connectors.testing.object_store import ObjectStoreServer
 from tests.support.spool_writing import KEY_ID, SECRET, access_to
 
@@ -212,7 +210,7 @@ def test_a_folder_is_in_the_inbox_until_it_is_removed_and_only_an_empty_one_is(
 
 def test_a_folder_is_held_as_long_as_its_process_lives(server: ObjectStoreServer, store: ObjectStore) -> None:
     code = (
-        "import sys, json\nfrom connectors.spool.store.lock_owner import Holder\n"
+        "import sys, json\nfrom connectors.spool.store.base import Holder\n"
         "print(json.dumps(Holder.this_process().to_json()), flush=True)\nsys.stdin.read()"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
