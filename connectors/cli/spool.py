@@ -24,9 +24,8 @@ from connectors.cli.errors import console, named_errors, printable
 from connectors.core.errors import ConnectorError, SpoolError
 
 if TYPE_CHECKING:
-    from connectors.spool.admin.inspect import Inspection
     from connectors.spool.admin.repair import Adoption, Loss, Wiping
-    from connectors.spool.admin.stats import SpoolStats
+    from connectors.spool.admin.survey import Inspection, SpoolStats
     from connectors.spool.admin.verify import Verification
 
 __all__ = ["spool_commands"]
@@ -53,8 +52,8 @@ def inspect_command(
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _spool_at(location, json=json) as root:
-        found: Inspection = _admin("inspect").inspect(root)
-        speed = {} if seconds is None else asdict(_admin("stats").rates(root, seconds))
+        found: Inspection = _admin("survey").inspect(root)
+        speed = {} if seconds is None else asdict(_admin("survey").rates(root, seconds))
     if json:
         _print_json(asdict(found) | ({"rates": speed} if speed else {}))
         return
@@ -179,7 +178,7 @@ def wipe_command(
 def _stake(root: str) -> str:
     """Return what is lost with a spool, as far as it can be read."""
     try:
-        found: SpoolStats = _admin("stats").stats(root)
+        found: SpoolStats = _admin("survey").stats(root)
     except ConnectorError as error:
         store = import_module("connectors.spool.store").open_store
         if error.code == "SPOOL_NOT_FOUND" and not store(root, "wipe").exists("wiping"):

@@ -12,7 +12,7 @@ from typing import Final
 
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.observe.lag import SpoolMeasurement
-from connectors.spool.admin.stats import SpoolRates, SpoolStats, stats
+from connectors.spool.admin.survey import SpoolRates, SpoolStats, stats
 from connectors.spool.options import LOCATION
 
 __all__ = ["SpoolWatch", "SpoolWatches"]

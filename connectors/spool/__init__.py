@@ -8,6 +8,6 @@ from __future__ import annotations
 from connectors.core.extras import extra_imports
 
 with extra_imports("pubsub", "a spool"):
-    from connectors.spool.admin.stats import SpoolRates, SpoolStats, rates, stats
+    from connectors.spool.admin.survey import SpoolRates, SpoolStats, rates, stats
 
 __all__ = ["SpoolRates", "SpoolStats", "rates", "stats"]

@@ -13,8 +13,8 @@ from connectors.core.offsets import dump_offset
 from connectors.kafka.offsets import read_offset as read_kafka_offset
 from connectors.kafka.sink.commit_markers import Finished, Marker
 from connectors.kinesis.offsets import read_offset as read_kinesis_offset
-from connectors.spool.admin.inspect import inspect
 from connectors.spool.admin.repair import adopt
+from connectors.spool.admin.survey import inspect
 from connectors.spool.admin.verify import verify
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store

@@ -12,11 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.options.kinds import Secret
-from connectors.spool.ledger.fencing import SpoolLock
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity
-from connectors.spool.ledger.lease import LeaseTimes, SpoolLease
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.ledger.writer_lock import LeaseTimes, SpoolLease, SpoolLock
 from connectors.spool.segments.id_keys import OtherIds, keys_of
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter
 from connectors.spool.store.base import Store, StoreAccess

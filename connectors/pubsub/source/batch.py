@@ -31,9 +31,9 @@ from connectors.pubsub.source.micro_batch import fetch_plan, read_subscription
 from connectors.spool.errors import disk_errors
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchContext
-from connectors.spool.ledger.fencing import spark_pid
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.ledger.writer_lock import spark_pid
 from connectors.spool.store.base import Holder
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.batch import SpoolRange, plan_spool_rows

@@ -16,12 +16,10 @@ from connectors.core.diagnostics.checkpoint import look_at_checkpoint
 from connectors.core.diagnostics.steps import Finding, Steps
 from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
-from connectors.spool.ledger.contents import refuse_foreign_folder
-from connectors.spool.ledger.fencing import SpoolLock, spark_pid
-from connectors.spool.ledger.identity import read_identity
-from connectors.spool.ledger.lease import lease_holder
+from connectors.spool.ledger.identity import check_source, read_identity, refuse_foreign_folder
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
+from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import FOLDER_NAMES, LocalStore, check_protected
 from connectors.spool.store.object_store import ObjectStore
@@ -41,15 +39,15 @@ def check_spool(
 
     `connector` and `sources` are what the query reads, `wanted_bytes` is how much the spool may hold.
     """
-    steps = Steps(_AREA)
+    steps, store = Steps(_AREA), LocalStore(str(root), "doctor")
     exists = os.path.isdir(root)  # noqa: PTH112 - it is False, and no error, where one may not look
     yield steps.step("writable", lambda: _writable(root))
     yield steps.step("one file system", lambda: _one_file_system(root))
     yield steps.step("kind of disk", lambda: _kind_of_disk(root))
     yield steps.step("room", lambda: _room(root, wanted_bytes))
     if exists:
-        yield Steps(_AREA).step("held by", lambda: _holder(root))
-    yield from _check_content(steps, LocalStore(str(root), "doctor"), connector, sources, checkpoint)
+        yield Steps(_AREA).step("held by", lambda: _holder(store))
+    yield from _check_content(steps, store, connector, sources, checkpoint)
 
 
 def check_object_spool(
@@ -59,7 +57,7 @@ def check_object_spool(
     steps, store = Steps(_AREA), ObjectStore(root, f"doctor-{secrets.token_hex(8)}", access)
     yield steps.step("writable", lambda: _usable(store))
     if not steps.failed:
-        yield Steps(_AREA).step("held by", lambda: _lease(store))
+        yield Steps(_AREA).step("held by", lambda: _holder(store))
     yield from _check_content(steps, store, connector, sources, checkpoint)
 
 
@@ -175,25 +173,13 @@ def _room(root: Path, wanted_bytes: int) -> str | Finding:
     )
 
 
-def _holder(root: Path) -> str | Finding:
-    holder = SpoolLock(str(root), spark_pid()).holder()
+def _holder(store: Store) -> str | Finding:
+    holder = spool_holder(store)
     if holder is None:
         return "nobody"
-    return _in_use(f"a running query: reader process {holder.get('pid')}, Spark driver {holder.get('jvm')}")
-
-
-def _lease(store: ObjectStore) -> str | Finding:
-    holder = lease_holder(store)
-    if holder is None:
-        return "nobody"
-    return _in_use(
-        f"reader process {holder.pid}, Spark driver {holder.jvm}, on the host {holder.host}, unless that has crashed"
-    )
-
-
-def _in_use(text: str) -> Finding:
+    unsure = ", unless that has crashed" if isinstance(store, ObjectStore) else ""
     action = "Stop that query before another is started on this spool."
-    return Finding.warning(_AREA, "held by", text, action, "SPOOL_IN_USE")
+    return Finding.warning(_AREA, "held by", f"a running query: {holder}{unsure}", action, "SPOOL_IN_USE")
 
 
 def _usable(store: ObjectStore) -> str:
@@ -207,21 +193,7 @@ def _content(store: Store, connector: str, sources: tuple[str, ...], states: lis
     if identity is None:
         refuse_foreign_folder(store)
         return "nothing yet: the query makes the spool when it starts"
-    if (identity.connector, identity.sources) != (connector, sources):
-        raise SpoolError(
-            "SPOOL_OTHER_SOURCE",
-            f"The spool holds {identity.connector} {', '.join(identity.sources)}, and the query reads {connector} "
-            f"{', '.join(sources)}",
-            store.root,
-            "Give each source a spoolLocation of its own.",
-        )
-    if identity.location != store.location:
-        raise SpoolError(
-            "SPOOL_MOVED",
-            f"The spool was made in {identity.location}; it was moved or copied here",
-            store.root,
-            "If it was moved, and nothing uses the old place, move it back. Two copies of one spool must never run.",
-        )
+    check_source(store, identity, connector, sources)
     state = read_state(store, identity.spool)
     states.append(state)
     return f"spool {identity.spool}: {state.head:,} rows since it was made, {state.committed:,} committed by Spark"

@@ -16,23 +16,21 @@ from pathlib import Path
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError, SpoolInUseError
 from connectors.core.failpoints import failpoint
-from connectors.spool.admin.survey import require_identity
-from connectors.spool.ledger.contents import WIPING, file_sizes, is_known, is_there
+from connectors.spool.admin.survey import file_sizes, is_known, is_there, require_identity
 from connectors.spool.ledger.data_loss import (
-    QUARANTINE_FOLDER,
     can_be_quarantined,
     damaged_segments,
     quarantine,
     what_is_wrong,
 )
-from connectors.spool.ledger.identity import SpoolIdentity, read_identity, replace_identity
-from connectors.spool.ledger.lease import writer_lock
+from connectors.spool.ledger.identity import WIPING, SpoolIdentity, read_identity, replace_identity
 from connectors.spool.ledger.recovery import read_state, take_over
 from connectors.spool.ledger.state import LedgerState
+from connectors.spool.ledger.writer_lock import writer_lock
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER, LocalStore
 
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
 

@@ -1,7 +1,14 @@
-"""One look at a spool that the commands share: who it is, what its ledger says, what lies in its inbox."""
+"""What a spool holds: one survey of its ledger and its inbox, and the counts and the inspection made from it.
+
+Read only, also beside a running query. The ledger carries what only it can know; the rest is derived from it and from
+the segments that wait in the inbox, so that nothing is written for the sake of a count.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,25 +16,184 @@ from typing import Final
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.spool.errors import reading_errors
-from connectors.spool.ledger.contents import is_there
+from connectors.spool.ledger.data_loss import read_notes
+from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_kept_sizes
 from connectors.spool.ledger.recovery import read_state
-from connectors.spool.ledger.state import LedgerState, SegmentEntry
+from connectors.spool.ledger.state import QUARANTINED_ROWS, SKIPPED_ROWS, LedgerState, SegmentEntry
+from connectors.spool.ledger.writer_lock import spool_holder
 from connectors.spool.options import location_text
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader, segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
+from connectors.spool.store.local import TEMPORARY_FOLDER, is_temporary_name
+from connectors.spool.store.object_store import ObjectStore
 from connectors.spool.stream.planning import bytes_between
 
-__all__ = ["NOT_FOUND", "Survey", "require_identity", "survey_spool", "unread_segments"]
+__all__ = [
+    "NOT_FOUND",
+    "Inspection",
+    "SpoolRates",
+    "SpoolStats",
+    "file_sizes",
+    "inspect",
+    "is_known",
+    "is_there",
+    "rates",
+    "require_identity",
+    "stats",
+]
 
 NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
+_KNOWN = (
+    r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
+)
+_FILE = re.compile(rf"{_KNOWN}|lock")
+_OBJECT = re.compile(rf"{_KNOWN}|lease|folders/inbox/[^/]+|probe/[^/]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class SpoolStats:
+    """Counts of a spool since it was made; all of one moment, as far as the ledger tells.
+
+    Attributes:
+        spool: id of the spool.
+        sources: full names of its subscriptions.
+        starts: how many times a writer has started.
+        delivered: messages fetched and admitted, with duplicates.
+        duplicates: duplicates dropped; also in `dropped`.
+        dropped: what was delivered and is in no batch, by reason: ``duplicate``, ``quarantined`` (its segment was
+            damaged or missing) and ``skipped`` (a checkpoint went on above it).
+        rows: rows kept: the position after the last one.
+        committed: the highest position that Spark has committed.
+        oldest: position of the oldest row in the spool.
+        ready_rows: rows kept and not committed.
+        ready_bytes: their bytes: payload, attributes and ordering key.
+        bytes: the same as `ready_bytes`.
+        oldest_unread: publish time, in microseconds since 1970, before which nothing in the spool is uncommitted: the
+            lowest one of the segments that hold such rows, admitted or not; None without such rows.
+        segments: admitted segments in the spool.
+        waiting_segments: segments that are durable and not admitted yet.
+        waiting_rows: messages in them, with duplicates.
+        waiting_bytes: bytes of these.
+        ids: ids in the durable runs.
+        counters: all running counters, by name.
+        taken: when the counts were taken, in seconds of the monotonic clock; see `SpoolRates`.
+    """
+
+    spool: str
+    sources: tuple[str, ...]
+    starts: int
+    delivered: int
+    duplicates: int
+    dropped: dict[str, int]
+    rows: int
+    committed: int
+    oldest: int
+    ready_rows: int
+    ready_bytes: int
+    bytes: int
+    oldest_unread: int | None
+    segments: int
+    waiting_segments: int
+    waiting_rows: int
+    waiting_bytes: int
+    ids: int
+    counters: dict[str, int]
+    taken: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolRates:
+    """How fast a spool moved between two looks at it, in messages a second.
+
+    Attributes:
+        seconds: between the two looks.
+        fetched: made durable by the fetchers, with duplicates.
+        admitted: admitted to the ledger, with duplicates.
+        kept: rows kept, without duplicates.
+        committed: rows that Spark committed.
+    """
+
+    seconds: float
+    fetched: float
+    admitted: float
+    kept: float
+    committed: float
+
+    @classmethod
+    def between(cls, before: SpoolStats, after: SpoolStats) -> SpoolRates:
+        """The rates between two looks at one spool by one process.
+
+        Raises:
+            ValueError: they are of two spools, or the second is not later than the first.
+        """
+        seconds = after.taken - before.taken
+        if before.spool != after.spool or seconds <= 0:
+            raise ValueError("rates are between two looks at one spool, the earlier one first")
+        fetched = after.delivered + after.waiting_rows - before.delivered - before.waiting_rows
+        return cls(
+            seconds,
+            fetched / seconds,
+            (after.delivered - before.delivered) / seconds,
+            (after.rows - before.rows) / seconds,
+            (after.committed - before.committed) / seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FetcherFolder:
+    """The segments of one fetcher: its highest admitted number (-1 if none), what is not freed, and what waits."""
+
+    fetcher: str
+    admitted: int
+    segments: int
+    rows: int
+    bytes: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A segment that was quarantined; see `connectors.spool.ledger.data_loss.read_notes`."""
+
+    segment: str
+    first: int
+    end: int
+    rows: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What an inspection shows.
+
+    Attributes:
+        path: where the spool is, without links.
+        location: where its identity says that it is; if that differs, it has to be adopted.
+        holder: pid and JVM of the query that uses it; None if nobody does, as far as can be seen.
+        epochs: how many writers have claimed it.
+        layout: bytes and number of partitions that new batches are cut by; None before the first query.
+        runs: name and number of ids of each run.
+        lost: what was quarantined.
+    """
+
+    path: str
+    location: str
+    connector: str
+    holder: dict[str, int] | None
+    epochs: int
+    layout: tuple[int, int] | None
+    stats: SpoolStats
+    fetchers: tuple[FetcherFolder, ...]
+    runs: tuple[tuple[str, int], ...]
+    lost: tuple[Lost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
     """What one look at a spool has read; all of one moment, as far as the ledger tells.
 
     Attributes:
@@ -46,6 +212,97 @@ class Survey:
     taken: float
 
 
+def rates(path: str | Path, seconds: float = 1.0) -> SpoolRates:
+    """Look at a spool twice, so many seconds apart; raises as `stats`."""
+    before = stats(path)
+    time.sleep(seconds)
+    return SpoolRates.between(before, stats(path))
+
+
+def stats(path: str | Path, access: StoreAccess | None = None) -> SpoolStats:
+    """Return the counts of the spool at a location. Reads only; a running query is not disturbed.
+
+    Args:
+        path: the ``spoolLocation``, as that option takes it; a folder may also be relative.
+        access: how to reach an object store; by default as its environment says.
+
+    Raises:
+        OptionError: no spool can be there.
+        SpoolError: there is no spool there, or this user may not read it.
+        SpoolDamagedError: the ledger is damaged, or a segment that has to be read.
+    """
+    return _stats_of(_survey(path, "stats", access))
+
+
+def _stats_of(survey: _Survey) -> SpoolStats:
+    """Return the counts of a spool that was surveyed."""
+    state, waiting = survey.state, survey.waiting
+    unread = _unread_segments(state)
+    published = [entry.published for entry in unread if entry.kept] + [info.published for info in waiting]
+    duplicates = state.counters.get("duplicates", 0)
+    return SpoolStats(
+        spool=survey.identity.spool,
+        sources=survey.identity.sources,
+        starts=len(state.starts),
+        delivered=state.counters.get("delivered", 0),
+        duplicates=duplicates,
+        dropped={
+            "duplicate": duplicates,
+            "quarantined": state.counters.get(QUARANTINED_ROWS, 0),
+            "skipped": state.counters.get(SKIPPED_ROWS, 0),
+        },
+        rows=state.head,
+        committed=state.committed,
+        oldest=state.oldest,
+        ready_rows=sum(entry.end - max(entry.base, state.committed) for entry in unread),
+        ready_bytes=survey.ready_bytes,
+        bytes=survey.ready_bytes,
+        oldest_unread=min((times[0] for times in published if times is not None), default=None),
+        segments=len(state.segments),
+        waiting_segments=len(waiting),
+        waiting_rows=sum(info.rows for info in waiting),
+        waiting_bytes=sum(info.bytes for info in waiting),
+        ids=sum(run.ids for run in state.runs),
+        counters=dict(state.counters),
+        taken=survey.taken,
+    )
+
+
+def inspect(path: str) -> Inspection:
+    """Look at a spool, as `stats` does, and raise the same; `verify` checks the rest."""
+    survey = _survey(path, "inspect")
+    store, state = survey.store, survey.state
+    layout = state.layouts[-1] if state.layouts else None
+    holder = spool_holder(store)
+    return Inspection(
+        path=store.location,
+        location=survey.identity.location,
+        connector=survey.identity.connector,
+        holder=None if holder is None else {"pid": holder.pid, "jvm": holder.jvm},
+        epochs=len(claimed_epochs(store)),
+        layout=None if layout is None else (layout.partition_bytes, layout.max_partitions),
+        stats=_stats_of(survey),
+        fetchers=tuple(_fetcher(survey, name) for name in sorted({*state.fetchers, *survey.inbox})),
+        runs=tuple((run.name, run.ids) for run in state.runs),
+        lost=tuple(
+            Lost(note["segment"], note["first"], note["end"], note["rows"], note["error"]) for note in read_notes(store)
+        ),
+    )
+
+
+def _fetcher(survey: _Survey, name: str) -> FetcherFolder:
+    state = survey.state
+    entries = [entry for entry in state.segments if entry.fetcher == name and not entry.quarantined]
+    return FetcherFolder(
+        name,
+        state.fetchers.get(name, -1),
+        len(entries),
+        sum(entry.kept for entry in entries),
+        sum(entry.bytes for entry in entries),
+        sum(state.is_waiting(segment_name(name, number)) for number in survey.inbox.get(name, ())),
+    )
+
+
 def require_identity(store: Store) -> SpoolIdentity:
     """Return the identity of a spool. SpoolError: there is none, or it is damaged."""
     identity = read_identity(store) if is_there(store.root) else None
@@ -54,8 +311,7 @@ def require_identity(store: Store) -> SpoolIdentity:
     return identity
 
 
-def survey_spool(path: str | Path, owner: str, access: StoreAccess | None = None) -> Survey:
-    """Look at the spool at a location; see `connectors.spool.admin.stats.stats`. A running query is not disturbed."""
+def _survey(path: str | Path, owner: str, access: StoreAccess | None = None) -> _Survey:
     root = location_text(path)
     with reading_errors(root):
         store = open_store(root, owner, access)
@@ -78,10 +334,10 @@ def survey_spool(path: str | Path, owner: str, access: StoreAccess | None = None
                 if not freed or not left:
                     break
     waiting = tuple(info for info in infos.values() if info is not None)
-    return Survey(store, identity, state, inbox, waiting, ready_bytes, taken)
+    return _Survey(store, identity, state, inbox, waiting, ready_bytes, taken)
 
 
-def unread_segments(state: LedgerState) -> list[SegmentEntry]:
+def _unread_segments(state: LedgerState) -> list[SegmentEntry]:
     """Return the admitted segments with rows that are not committed."""
     return [entry for entry in state.segments if entry.end > state.committed and not entry.quarantined]
 
@@ -101,10 +357,37 @@ def _info(store: Store, name: str) -> SegmentInfo | None:
 
 def _ready_bytes(store: Store, state: LedgerState) -> int:
     """Sum the bytes of the rows that are not committed; reads at most one segment, where the commit lies in it."""
-    unread = unread_segments(state)
+    unread = _unread_segments(state)
     whole = sum(entry.bytes for entry in unread if entry.base >= state.committed)
     partly = [entry for entry in unread if entry.base < state.committed]
     return whole + sum(
         bytes_between(state, state.committed, entry.end, lambda entry: read_kept_sizes(store, entry))
         for entry in partly
     )
+
+
+def is_known(store: Store, name: str) -> bool:
+    """Return whether a file of a spool may have this name."""
+    if isinstance(store, ObjectStore):
+        return _OBJECT.fullmatch(name) is not None
+    folder, _, base = name.partition("/")
+    return _FILE.fullmatch(name) is not None or (folder == TEMPORARY_FOLDER and is_temporary_name(base))
+
+
+def file_sizes(store: Store) -> dict[str, int]:
+    """Return the sizes of all files below the root, by name, foreign files too; links are not followed."""
+    if isinstance(store, ObjectStore):
+        return store.client.sizes()
+    sizes = {}
+    for folder, folders, names in os.walk(store.root):
+        for path in (Path(folder, name) for name in (*names, *folders)):
+            if path.is_dir() and not path.is_symlink():
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                sizes[str(path.relative_to(store.root))] = path.lstat().st_size
+    return sizes
+
+
+def is_there(location: str) -> bool:
+    """Return whether a location may have a spool: an existing folder, or any URL, of which only a request can tell."""
+    return "://" in location or Path(location).is_dir()

@@ -18,19 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
-from connectors.spool.admin.survey import NOT_FOUND, require_identity
-from connectors.spool.ledger.contents import file_sizes, is_known
-from connectors.spool.ledger.data_loss import QUARANTINE_FOLDER, quarantined_rows, read_notes, waiting_names
+from connectors.spool.admin.survey import NOT_FOUND, file_sizes, is_known, require_identity
+from connectors.spool.ledger.data_loss import quarantined_rows, read_notes, waiting_names
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
 from connectors.spool.ledger.identity import SpoolIdentity
-from connectors.spool.ledger.records import Place, read_record
+from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
 from connectors.spool.segments.id_runs import IdRun, run_name
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import TEMPORARY_FOLDER
+from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER
 from connectors.spool.store.object_store import ObjectStore
 
 __all__ = ["Finding", "Severity", "Verification", "verify"]
@@ -155,12 +154,11 @@ def _check_records(store: Store, identity: SpoolIdentity, severity: Severity) ->
     epochs = (epoch for epoch in store.list("ledger") if epoch.isdigit())
     numbers = ((epoch, number) for epoch in epochs for number in store.list(f"ledger/{epoch}") if number.isdigit())
     for epoch, number in numbers:
-        place = Place(identity.spool, int(epoch), int(number))
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile, below a new snapshot
             try:
-                read_record(store, place)
+                read_record(store, identity.spool, int(epoch), int(number))
             except SpoolError as error:
-                yield Finding.of(place.name, error, severity)
+                yield Finding.of(record_name(int(epoch), int(number)), error, severity)
 
 
 def _check_order(state: LedgerState) -> Iterator[Finding]:

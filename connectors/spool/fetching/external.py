@@ -23,7 +23,7 @@ from connectors.core.errors import ConnectorError, SpoolError
 from connectors.spool.fetching.child import FetcherStatus, share_of
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.fencing import claimed_epochs
-from connectors.spool.ledger.records import Place, read_record
+from connectors.spool.ledger.records import read_record
 from connectors.spool.store.base import Store
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ class ReaderWatch:
         for number in range(last, first, -1):
             # A record may be trimmed between the list and this.
             with contextlib.suppress(FileNotFoundError):
-                room = read_record(self._store, Place(self._plan.spool, self._epoch, number)).get(_ROOM)
+                room = read_record(self._store, self._plan.spool, self._epoch, number).get(_ROOM)
                 if room is not None:
                     self._room = int(room["bytes"])
                     self._admitted = int(room["through"].get(self._fetcher, -1)) + 1

@@ -34,9 +34,9 @@ from connectors.spool.ledger.state import SKIPPED_ROWS, SKIPPED_THROUGH, LedgerS
 from connectors.spool.segments.id_runs import IdRun, RunEntry, write_run
 from connectors.spool.segments.segment import SEGMENT, SegmentReader, segment_name
 from connectors.spool.store.base import Store
+from connectors.spool.store.local import QUARANTINE_FOLDER
 
 __all__ = [
-    "QUARANTINE_FOLDER",
     "Losses",
     "can_be_quarantined",
     "damaged_segments",
@@ -47,7 +47,6 @@ __all__ = [
     "what_is_wrong",
 ]
 
-QUARANTINE_FOLDER = "quarantine"
 _logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import secrets
+import stat
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import missing_spool
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
+from connectors.spool.ledger.writer_lock import LOCK_NAME, MOST_OF_A_LOCK, lock_holder
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import IDENTITY_NAME as _NAME
+from connectors.spool.store.local import (
+    IDENTITY_NAME,
+    QUARANTINE_FOLDER,
+    TEMPORARY_FOLDER,
+    LocalStore,
+    is_temporary_name,
+)
 
-__all__ = ["SpoolIdentity", "check_identity", "open_identity", "read_identity", "replace_identity"]
+__all__ = [
+    "WIPING",
+    "SpoolIdentity",
+    "check_identity",
+    "check_source",
+    "open_identity",
+    "read_identity",
+    "refuse_foreign_folder",
+    "replace_identity",
+]
+
+WIPING = "wiping"
+"""The name of the empty file that marks an interrupted deletion."""
 
 _ID_BYTES = 8
 _HASH_KEY_BYTES = 16
@@ -28,7 +50,6 @@ class SpoolIdentity:
         sources: full names of the subscriptions; segments refer to them by index.
         location: the folder it was made in.
         hash_key: key of the id hash, 16 bytes.
-        created: whether this call made it.
     """
 
     spool: str
@@ -36,7 +57,6 @@ class SpoolIdentity:
     sources: tuple[str, ...]
     location: str
     hash_key: bytes
-    created: bool = False
 
 
 def read_identity(store: Store) -> SpoolIdentity | None:
@@ -44,9 +64,9 @@ def read_identity(store: Store) -> SpoolIdentity | None:
 
     Raises `SpoolDamagedError` if the file is damaged, or missing while other parts of a spool are there.
     """
-    where = f"{store.root}/{_NAME}"
+    where = f"{store.root}/{IDENTITY_NAME}"
     try:
-        value = decode(store.read(_NAME), where, "The identity of the spool")
+        value = decode(store.read(IDENTITY_NAME), where, "The identity of the spool")
     except FileNotFoundError:
         if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
             raise SpoolDamagedError(
@@ -67,14 +87,19 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
 
     Raises as `read_identity`, and `SpoolError` if the spool belongs to other sources, or was moved or copied here.
     """
-    location = store.location
     identity = read_identity(store)
     if identity is None:
         spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
-        identity = SpoolIdentity(spool, connector, sources, location, hash_key, created=True)
-        store.put(_NAME, _encoded(identity))
+        identity = SpoolIdentity(spool, connector, sources, store.location, hash_key)
+        store.put(IDENTITY_NAME, _encoded(identity))
         store.keep_root()
         return identity
+    check_source(store, identity, connector, sources)
+    return identity
+
+
+def check_source(store: Store, identity: SpoolIdentity, connector: str, sources: tuple[str, ...]) -> None:
+    """Raise `SpoolError` if a spool belongs to other sources, or was moved or copied here."""
     if (identity.connector, identity.sources) != (connector, sources):
         raise SpoolError(
             "SPOOL_OTHER_SOURCE",
@@ -83,15 +108,14 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
             store.root,
             "Give each subscription a spoolLocation of its own.",
         )
-    if identity.location != location:
+    if identity.location != store.location:
         raise SpoolError(
             "SPOOL_MOVED",
             f"The spool was made in {identity.location}; it was moved or copied here",
-            location,
+            store.location,
             "To use it here, run connectors spool adopt; the one at the old location must not be used any more. Two "
             "copies of one spool must never run.",
         )
-    return identity
 
 
 def check_identity(store: Store, spool: str) -> None:
@@ -114,11 +138,43 @@ def check_identity(store: Store, spool: str) -> None:
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:
     """Replace the identity of a spool: an adoption changes its location. The caller holds the lock."""
     failpoint("adopt.before_replace")
-    store.replace(_NAME, _encoded(identity))
+    store.replace(IDENTITY_NAME, _encoded(identity))
     failpoint("adopt.after_replace")
 
 
 def _encoded(identity: SpoolIdentity) -> bytes:
     value = asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()}
-    del value["created"]
     return encode(value)
+
+
+def refuse_foreign_folder(store: Store) -> None:
+    """Raise `SpoolDamagedError` if a folder without a spool has foreign files under the names that a spool uses."""
+    if isinstance(store, LocalStore):
+        foreign = next(_foreign(store), None)
+        if foreign is not None and read_identity(store) is None:
+            raise SpoolDamagedError(
+                "SPOOL_FOREIGN_FILE",
+                "The folder is no spool, and has something under a name that a spool would use; nothing was changed",
+                f"{store.root}/{foreign}",
+                "Give spoolLocation a folder of its own, such as a new one.",
+            )
+
+
+def _foreign(store: LocalStore) -> Iterator[str]:
+    """Yield what is foreign where no spool is; an interrupted start leaves its lock and temporary files."""
+    names = store.list(TEMPORARY_FOLDER)
+    yield from (f"{TEMPORARY_FOLDER}/{name}" for name in names if not is_temporary_name(name))
+    yield from (f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER))
+    yield from (name for name in (LOCK_NAME, WIPING) if not _is_own(Path(store.root, name)))
+
+
+def _is_own(path: Path) -> bool:
+    """Return whether a file is absent, empty, or a lock file; also if it cannot be read."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            return False
+        with path.open("rb") as file:
+            data = file.read(MOST_OF_A_LOCK).rstrip(b"\0")  # zeros: what a loss of power can leave
+        return not data or (path.name == LOCK_NAME and lock_holder(data) is not None)
+    except OSError:
+        return True

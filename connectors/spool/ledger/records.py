@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from connectors.spool.errors import other_version, record_damaged
 from connectors.spool.segments.sealed_file import checksum
 from connectors.spool.store.base import Store
 
-__all__ = ["FORMAT_VERSION", "JsonText", "Place", "decode", "encode", "json_bytes", "read_record", "record_name"]
+__all__ = ["FORMAT_VERSION", "JsonText", "decode", "encode", "json_bytes", "read_record", "record_name"]
 
 FORMAT_VERSION = 1
 _TAIL_BYTES = 18
@@ -36,20 +35,6 @@ class JsonText:
         return isinstance(other, JsonText) and self.text == other.text
 
     __hash__ = None  # type: ignore[assignment]
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a record belongs."""
-
-    spool: str
-    epoch: int
-    number: int
-
-    @property
-    def name(self) -> str:
-        """The name of the record in the store."""
-        return record_name(self.epoch, self.number)
 
 
 def record_name(epoch: int, number: int) -> str:
@@ -109,14 +94,15 @@ def _parse(data: bytes, end: int) -> Any:
     return value
 
 
-def read_record(store: Store, place: Place) -> dict[str, Any]:
+def read_record(store: Store, spool: str, epoch: int, number: int) -> dict[str, Any]:
     """Read a record and check that it is the one that belongs there.
 
     Raises as `decode`, and `FileNotFoundError`.
     """
-    where = f"{store.root}/{place.name}"
-    record = decode(store.read(place.name), where)
+    name = record_name(epoch, number)
+    where = f"{store.root}/{name}"
+    record = decode(store.read(name), where)
     stated = (record.get("spool"), record.get("epoch"), record.get("number"))
-    if stated != (place.spool, place.epoch, place.number):
+    if stated != (spool, epoch, number):
         raise record_damaged(f"A record of the ledger belongs elsewhere: spool, epoch and number are {stated}", where)
     return record

@@ -16,7 +16,7 @@ from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segmen
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.records import Place, read_record, record_name
+from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.state import QUARANTINED_SEGMENTS, LedgerState, Start
 from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
@@ -135,7 +135,7 @@ def _state_from_snapshot(store: Store, spool: str, epoch: int, numbers: list[int
     """Return the state after the last record of an epoch; None if the epoch has no snapshot."""
     records: list[dict[str, Any]] = []
     for number in range(max(numbers, default=-1), -1, -1):
-        record = read_record(store, Place(spool, epoch, number))
+        record = read_record(store, spool, epoch, number)
         if record["kind"] == "snapshot":
             state = LedgerState.from_snapshot(record)
             for later in reversed(records):
@@ -179,10 +179,10 @@ def _read_earlier(store: Store, spool: str, claim: Claim) -> _Reading:
 def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, ends_with_record: bool) -> int:
     """Put a seal at the first free number of an epoch, unless it ends with one; return its last record's number."""
     number = highest
-    if number < 0 or ends_with_record or read_record(store, Place(spool, epoch, number))["kind"] != "seal":
+    if number < 0 or ends_with_record or read_record(store, spool, epoch, number)["kind"] != "seal":
         number += 1
         while not put_seal(store, spool, epoch, number, claim):
-            if read_record(store, Place(spool, epoch, number))["kind"] == "seal":
+            if read_record(store, spool, epoch, number)["kind"] == "seal":
                 break
             number += 1
     return number - 1

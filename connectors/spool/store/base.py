@@ -283,7 +283,7 @@ class Holder:
 
     Attributes:
         machine: the boot of the machine and the name space of its pids; two containers of one machine differ.
-        host: its name, for people.
+        host: its name, for people; empty if it is not recorded.
         pid, start: of the process.
         jvm, jvm_start: of Spark's driver, or of whatever it belongs to; 0 if that does not matter.
     """
@@ -315,6 +315,9 @@ class Holder:
     def jvm_lives(self) -> bool:
         """Whether its JVM lives; False if it is of another machine."""
         return self.is_here and self.jvm_start != 0 and start_time(self.jvm) == self.jvm_start
+
+    def __str__(self) -> str:
+        return f"reader process {self.pid}, Spark driver {self.jvm}" + (self.host and f", on the host {self.host}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the holder as a JSON object."""

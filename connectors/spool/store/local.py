@@ -29,6 +29,7 @@ __all__ = [
     "FILE_MODE",
     "FOLDER_NAMES",
     "IDENTITY_NAME",
+    "QUARANTINE_FOLDER",
     "TEMPORARY_FOLDER",
     "Disk",
     "LocalStore",
@@ -39,6 +40,7 @@ __all__ = [
 
 FOLDER_NAMES: Final = ("epochs", "ids", "inbox", "ledger", "tmp")
 IDENTITY_NAME: Final = "spool.json"
+QUARANTINE_FOLDER: Final = "quarantine"
 TEMPORARY_FOLDER: Final = "tmp"
 _FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600

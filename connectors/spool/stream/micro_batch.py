@@ -18,13 +18,12 @@ from typing import Any, Final
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.errors import disk_errors
-from connectors.spool.ledger.contents import refuse_foreign_folder
 from connectors.spool.ledger.data_loss import Losses
-from connectors.spool.ledger.fencing import process_gone, spark_pid, while_newest
-from connectors.spool.ledger.identity import open_identity
-from connectors.spool.ledger.lease import WriterLock, writer_lock
+from connectors.spool.ledger.fencing import while_newest
+from connectors.spool.ledger.identity import open_identity, refuse_foreign_folder
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.ledger.writer_lock import WriterLock, process_gone, spark_pid, writer_lock
 from connectors.spool.store import open_store
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.core.errors import SpoolError
 from connectors.core.offsets import SENTINEL
-from connectors.spool.admin.stats import stats
+from connectors.spool.admin.survey import stats
 from connectors.spool.store.local import Disk
 from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 from connectors.spool.stream.planning import plan

@@ -1,33 +1,134 @@
-"""The lease on a spool of an object store, in the place of the lock on a local one (rule R7).
+"""What keeps a second query away from a spool that is in use: a lock on a disk, a lease on an object store (rule R7).
 
-It is a courtesy, as the lock is; the epochs make the spool safe. A holder on the same machine has lost its lease when
-its process is gone. Any other one has lost it when the lease does not change while the challenger watches, by the
-challenger's own monotonic clock: no clocks of two machines are compared.
+Both are a courtesy; the epochs make the spool safe. A holder on the same machine has lost its lease when its process is
+gone. Any other one has lost it when the lease does not change while the challenger watches, by the challenger's own
+monotonic clock: no clocks of two machines are compared.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import json
 import logging
+import os
 import secrets
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolInUseError, SpoolVersionError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import fenced_error, in_use_error
-from connectors.spool.ledger.fencing import SpoolLock
+from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
-from connectors.spool.store.base import Holder, Store, Version
+from connectors.spool.store.base import Holder, Store, Version, start_time
 from connectors.spool.store.object_store import ObjectStore
 
-__all__ = ["LeaseTimes", "SpoolLease", "WriterLock", "lease_holder", "writer_lock"]
+__all__ = [
+    "LOCK_NAME",
+    "MOST_OF_A_LOCK",
+    "LeaseTimes",
+    "SpoolLease",
+    "SpoolLock",
+    "WriterLock",
+    "lock_holder",
+    "process_gone",
+    "spark_pid",
+    "spool_holder",
+    "writer_lock",
+]
 
 _log = logging.getLogger(__name__)
-_NAME = "lease"
+LOCK_NAME = "lock"
+MOST_OF_A_LOCK = 4096
+"""Bytes; its content is far less."""
+_HOLDER_KEYS = ("pid", "start", "jvm", "jvm_start")
+_LEASE_NAME = "lease"
 _GRACE = 5.0
+_POLL = 0.05
 _NONCE_BYTES = 12
+
+
+class SpoolLock:
+    """A lock on a spool in a folder, which ends with the reader process that holds it.
+
+    `root` exists; `jvm` is the pid of the Spark driver's JVM, or of whatever the reader process belongs to.
+    """
+
+    def __init__(self, root: str, jvm: int) -> None:
+        self._root = root
+        self._path = f"{root}/{LOCK_NAME}"
+        self._jvm = jvm
+        self._file: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock; wait up to 5 s for it if the JVM of its holder is gone.
+
+        Raises `SpoolInUseError` if another query holds it, and `SpoolError` if the file system has no locks.
+        """
+        file = self._open(os.O_RDWR | os.O_CREAT)
+        deadline = time.monotonic() + _GRACE
+        while not self._try_lock(file):
+            holder = lock_holder(os.pread(file, MOST_OF_A_LOCK, 0))
+            if (holder is not None and holder.jvm_lives) or time.monotonic() > deadline:
+                os.close(file)
+                raise in_use_error(_named(holder), self._path, can_take_over=False)
+            time.sleep(_POLL)
+        own = Holder.this_process(self._jvm)
+        os.ftruncate(file, 0)
+        os.pwrite(file, json.dumps({key: getattr(own, key) for key in _HOLDER_KEYS}).encode(), 0)
+        self._file = file
+
+    def holder(self) -> Holder | None:
+        """Return the process that the lock file names, if it lives on this machine; raises `SpoolError`."""
+        try:
+            file = self._open(os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        try:
+            holder = lock_holder(os.pread(file, MOST_OF_A_LOCK, 0))
+        finally:
+            os.close(file)
+        return holder if holder is not None and holder.lives else None
+
+    def check(self) -> None:
+        """Do nothing: nobody can take this lock away."""
+
+    def release(self) -> None:
+        """Release the lock."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _try_lock(self, file: int) -> bool:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            os.close(file)
+            what = "The file system of the spool has no locks"
+            raise not_writable(what, error, self._path, OTHER_DISK) from error
+        return True
+
+    def _open(self, flags: int) -> int:
+        try:
+            return os.open(self._path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise foreign_file(self._root, LOCK_NAME) from error
+            raise not_writable(
+                "The lock of the spool cannot be opened",
+                error,
+                self._path,
+                "Choose a spoolLocation that is a folder, and that the user of the driver may write to.",
+                root=self._root,
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +173,7 @@ class SpoolLease:
         first: Any = None
         since = time.monotonic()
         while True:
-            data, version = self._store.client.read_version(_NAME) or (None, None)
+            data, version = self._store.client.read_version(_LEASE_NAME) or (None, None)
             free, holder, _ = _parse(data)
             if first is None:
                 first = data
@@ -89,7 +190,7 @@ class SpoolLease:
     def check(self) -> None:
         """Raise `SpoolFencedError` if another query took the lease."""
         if self._is_lost:
-            raise fenced_error(f"{self._store.root}/{_NAME}", _named(self._lost_to))
+            raise fenced_error(f"{self._store.root}/{_LEASE_NAME}", _named(self._lost_to))
 
     def release(self) -> None:
         """Release the lease, so that the next query need not wait."""
@@ -98,7 +199,7 @@ class SpoolLease:
             self._thread.join()
         if self._version is not None and not self._is_lost:
             try:
-                self._store.client.replace(_NAME, self._bytes(released=True), self._version)
+                self._store.client.replace(_LEASE_NAME, self._bytes(released=True), self._version)
             except (OSError, ConnectorError) as error:
                 _log.warning("the lease of the spool was not released: %s", error)
             self._version = None
@@ -120,9 +221,9 @@ class SpoolLease:
         failpoint("lease.before_put")
         data = self._bytes()
         if version is not None:
-            self._version = self._store.client.replace(_NAME, data, version)
-        elif self._store.put(_NAME, data):
-            present = self._store.client.read_version(_NAME)
+            self._version = self._store.client.replace(_LEASE_NAME, data, version)
+        elif self._store.put(_LEASE_NAME, data):
+            present = self._store.client.read_version(_LEASE_NAME)
             self._version = None if present is None or present[0] != data else present[1]
         else:
             self._version = None
@@ -134,7 +235,7 @@ class SpoolLease:
             try:
                 self._count += 1
                 version = self._version
-                renewed = None if version is None else self._store.client.replace(_NAME, self._bytes(), version)
+                renewed = None if version is None else self._store.client.replace(_LEASE_NAME, self._bytes(), version)
                 if renewed is None and not self._recover():
                     return
                 self._version = renewed or self._version
@@ -145,7 +246,7 @@ class SpoolLease:
     def _recover(self) -> bool:
         """Find out why the lease was not replaced; return False if another query has it, or it was released."""
         while not self._released.is_set():
-            data, version = self._store.client.read_version(_NAME) or (None, None)
+            data, version = self._store.client.read_version(_LEASE_NAME) or (None, None)
             if data is None:
                 if self._put(None):
                     return True
@@ -174,16 +275,18 @@ class SpoolLease:
         )
 
     def _in_use(self, holder: Holder | None) -> SpoolInUseError:
-        return in_use_error(_named(holder), f"{self._store.root}/{_NAME}", can_take_over=True)
+        return in_use_error(_named(holder), f"{self._store.root}/{_LEASE_NAME}", can_take_over=True)
 
 
 WriterLock = SpoolLock | SpoolLease
 """What keeps a second writer away from a spool."""
 
 
-def lease_holder(store: ObjectStore) -> Holder | None:
-    """Return who holds the lease of a spool; None if it is free or its holder, on this machine, is gone."""
-    free, holder, _ = _parse(store.client.read(_NAME))
+def spool_holder(store: Store) -> Holder | None:
+    """Return who uses a spool; None if nobody does, as far as can be seen from this machine."""
+    if not isinstance(store, ObjectStore):
+        return SpoolLock(store.root, 0).holder()
+    free, holder, _ = _parse(store.client.read(_LEASE_NAME))
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
@@ -194,9 +297,40 @@ def writer_lock(store: Store, jvm: int, *, take_over: bool = False) -> WriterLoc
     return SpoolLock(store.root, jvm)
 
 
+def spark_pid() -> int:
+    """Return the pid of the JVM this process belongs to: the nearest ancestor that runs Java, else the parent."""
+    pid = os.getppid()
+    while pid > 1:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+            if fields[0].partition("(")[2] == "java":
+                return pid
+            pid = int(fields[2].split()[1])
+        except (OSError, ValueError):
+            break
+    return os.getppid()
+
+
+def process_gone(pid: int) -> Callable[[], bool]:
+    """Return a function that returns whether a process, which lives now, has ended."""
+    start = start_time(pid)
+    return lambda: start_time(pid) != start
+
+
+def lock_holder(data: bytes) -> Holder | None:
+    """Return the process of this machine that a lock file names; None if the file has other content."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or value.keys() != set(_HOLDER_KEYS):
+        return None
+    return replace(Holder.this_process(), host="", **value)
+
+
 def _parse(data: bytes | None) -> _Lease:
     try:
-        value = {} if data is None else decode(data, _NAME, "The lease of the spool")
+        value = {} if data is None else decode(data, _LEASE_NAME, "The lease of the spool")
     except (SpoolDamagedError, SpoolVersionError):
         value = {}  # then only whether it changes decides
     holder = Holder.from_json(value["holder"]) if "holder" in value else None
@@ -204,6 +338,4 @@ def _parse(data: bytes | None) -> _Lease:
 
 
 def _named(holder: Holder | None) -> str:
-    if holder is None:
-        return "it is not named"
-    return f"reader process {holder.pid}, Spark driver {holder.jvm}, on the host {holder.host}"
+    return "it is not named" if holder is None else str(holder)
