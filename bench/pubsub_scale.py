@@ -189,7 +189,7 @@ def stages(root: Path, costs: Costs) -> None:
     rows = ledger.state.head
     costs.keep("admit, with upkeep", used, rows)
     began = own_seconds()
-    parts = plan(ledger.state, 0, rows, ledger.kept_sizes)
+    parts = plan(ledger.state, 0, rows, ledger.row_sizes)
     costs.keep("plan", own_seconds() - began, rows)
     began, found = own_seconds(), 0
     for slices in parts:

@@ -52,40 +52,38 @@ def inspect_command(
 ) -> None:
     """What a spool holds and how it stands. Changes nothing; a query may run."""
     with _spool_at(location, json=json) as root:
-        found: Inspection = _admin("survey").inspect(root)
-        speed = {} if seconds is None else asdict(_admin("survey").rates(root, seconds))
+        inspection: Inspection = _admin("survey").inspect(root)
+        rates = {} if seconds is None else asdict(_admin("survey").rates(root, seconds))
+    shown = asdict(inspection)
     if json:
-        _print_json(asdict(found) | ({"rates": speed} if speed else {}))
+        _print_json(shown | ({"rates": rates} if rates else {}))
         return
     screen = console()
-    screen.print(_pairs("spool", _facts(found)))
-    screen.print(_pairs("rows", _counts(found)))
-    if speed:
-        screen.print(_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in speed.items()]))
-    if found.fetchers:
-        rows = (asdict(each).values() for each in found.fetchers)
-        screen.print(_table("fetchers", ("fetcher", "admitted", "segments", "rows", "bytes", "waiting"), rows))
-    if found.lost:
-        lost = (asdict(each).values() for each in found.lost)
-        screen.print(_table("quarantined", ("segment", "first", "end", "rows", "error"), lost))
+    screen.print(_pairs("spool", _facts(inspection)))
+    screen.print(_pairs("rows", _counts(inspection.stats)))
+    if rates:
+        screen.print(_pairs("messages a second", [(name, f"{value:,.1f}") for name, value in rates.items()]))
+    for title, rows in (("fetchers", shown["fetchers"]), ("quarantined", shown["lost"])):
+        if rows:
+            screen.print(_table(title, tuple(rows[0]), (row.values() for row in rows)))
 
 
 @spool_commands.command("verify")
 def verify_command(location: SpoolLocation, *, json: Json = False) -> None:
     """Check every byte of a spool. Changes nothing; a query may run. Ends with 1 if there is damage."""
     with _spool_at(location, json=json) as root:
-        found: Verification = _admin("verify").verify(root)
+        result: Verification = _admin("verify").verify(root)
     if json:
-        _print_json(asdict(found) | {"sound": found.sound})
+        _print_json(asdict(result) | {"sound": result.sound})
     else:
         screen = console()
-        if found.findings:
-            columns = ("", "file", "code", "what", "what to do")
-            rows = [(each.severity, each.file, each.code, each.what, each.action) for each in found.findings]
-            screen.print(_table("findings", columns, rows, [_COLOURS[each.severity] for each in found.findings]))
-        verdict = "no damage" if found.sound else "DAMAGED"
-        screen.print(Text(f"{found.files:,} files, {found.bytes:,} bytes: {verdict}"))
-    raise typer.Exit(0 if found.sound else 1)
+        if result.findings:
+            rows = [asdict(finding).values() for finding in result.findings]
+            colours = [_COLOURS[finding.severity] for finding in result.findings]
+            screen.print(_table("findings", ("", "file", "code", "what", "what to do"), rows, colours))
+        verdict = "no damage" if result.sound else "DAMAGED"
+        screen.print(Text(f"{result.files:,} files, {result.bytes:,} bytes: {verdict}"))
+    raise typer.Exit(0 if result.sound else 1)
 
 
 @spool_commands.command("quarantine")
@@ -129,12 +127,7 @@ def repair_command(
 
 
 @spool_commands.command("adopt")
-def adopt_command(
-    location: SpoolLocation,
-    *,
-    yes: Yes = False,
-    json: Json = False,
-) -> None:
+def adopt_command(location: SpoolLocation, *, yes: Yes = False, json: Json = False) -> None:
     """Let queries use a spool that was moved or copied here; at its old place it can then be used no more."""
     with _spool_at(location, json=json) as root:
         repair = _admin("repair")
@@ -145,23 +138,18 @@ def adopt_command(
                 "it again.",
                 yes=yes,
             )
-        found: Adoption = repair.adopt(root)
+        done: Adoption = repair.adopt(root)
     if json:
-        _print_json(asdict(found))
-    elif found.old == found.new:
-        console().print(Text(f"Nothing to do: spool {found.spool} belongs here."))
+        _print_json(asdict(done))
+    elif done.old == done.new:
+        console().print(Text(f"Nothing to do: spool {done.spool} belongs here."))
     else:
-        fenced = "it is fenced there" if found.fenced else "there is no other one there"
-        console().print(Text(f"Spool {found.spool} now belongs to {found.new}. It came from {found.old}: {fenced}."))
+        fenced = "it is fenced there" if done.fenced else "there is no other one there"
+        console().print(Text(f"Spool {done.spool} now belongs to {done.new}. It came from {done.old}: {fenced}."))
 
 
 @spool_commands.command("wipe")
-def wipe_command(
-    location: SpoolLocation,
-    *,
-    yes: Yes = False,
-    json: Json = False,
-) -> None:
+def wipe_command(location: SpoolLocation, *, yes: Yes = False, json: Json = False) -> None:
     """Delete a spool with all that it holds. A query with its checkpoint then stops with SPOOL_OTHER."""
     with _spool_at(location, json=json) as root:
         _confirm(f"{_stake(root)} Delete the spool {root}?", yes=yes)
@@ -178,13 +166,13 @@ def wipe_command(
 def _stake(root: str) -> str:
     """Return what is lost with a spool, as far as it can be read."""
     try:
-        found: SpoolStats = _admin("survey").stats(root)
+        counts: SpoolStats = _admin("survey").stats(root)
     except ConnectorError as error:
         store = import_module("connectors.spool.store").open_store
         if error.code == "SPOOL_NOT_FOUND" and not store(root, "wipe").exists("wiping"):
             raise
         return "What it holds cannot be read."
-    ready = found.ready_rows + found.waiting_rows
+    ready = counts.ready_rows + counts.waiting_rows
     return f"It holds {ready:,} rows that no batch has committed; they were acked, so this may be their only copy."
 
 
@@ -229,25 +217,24 @@ def _print_losses(losses: Sequence[Loss], *, json: bool, title: str) -> None:
         console().print("Nothing to do: no segment is damaged or missing.")
 
 
-def _facts(found: Inspection) -> list[tuple[str, str]]:
-    holder = "no query" if found.holder is None else f"reader {found.holder['pid']}, driver {found.holder['jvm']}"
-    moved = [] if found.location == found.path else [("belongs to", f"{found.location}: adopt it to use it here")]
-    layout = "none yet" if found.layout is None else f"{found.layout[0]:,} bytes, at most {found.layout[1]}"
+def _facts(spool: Inspection) -> list[tuple[str, str]]:
+    holder = "no query" if spool.holder is None else f"reader {spool.holder['pid']}, driver {spool.holder['jvm']}"
+    moved = [] if spool.location == spool.path else [("belongs to", f"{spool.location}: adopt it to use it here")]
+    layout = "none yet" if spool.layout is None else f"{spool.layout[0]:,} bytes, at most {spool.layout[1]}"
     return [
-        ("id", found.stats.spool),
-        ("path", found.path),
+        ("id", spool.stats.spool),
+        ("path", spool.path),
         *moved,
-        ("format", found.connector),
-        ("sources", ", ".join(found.stats.sources)),
+        ("format", spool.connector),
+        ("sources", ", ".join(spool.stats.sources)),
         ("used by", holder),
-        ("starts", f"{found.epochs:,}"),
+        ("starts", f"{spool.epochs:,}"),
         ("partitions", layout),
-        ("runs of ids", f"{len(found.runs):,} with {found.stats.ids:,} ids"),
+        ("runs of ids", f"{len(spool.runs):,} with {spool.stats.ids:,} ids"),
     ]
 
 
-def _counts(found: Inspection) -> list[tuple[str, str]]:
-    counts = found.stats
+def _counts(counts: SpoolStats) -> list[tuple[str, str]]:
     oldest = counts.oldest_unread
     return [
         ("delivered", f"{counts.delivered:,}"),
@@ -257,12 +244,11 @@ def _counts(found: Inspection) -> list[tuple[str, str]]:
         ("end position", f"{counts.rows:,}"),
         ("ready to read", f"{counts.ready_rows:,} rows, {counts.ready_bytes:,} bytes"),
         ("waiting for admission", f"{counts.waiting_rows:,} rows, {counts.waiting_bytes:,} bytes"),
-        ("oldest unread, published", "none" if oldest is None else _time(oldest)),
+        (
+            "oldest unread, published",
+            "none" if oldest is None else datetime.fromtimestamp(oldest / 1e6, UTC).isoformat(),
+        ),
     ]
-
-
-def _time(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat()
 
 
 def _pairs(title: str, rows: Iterable[tuple[str, str]]) -> Table:

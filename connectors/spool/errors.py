@@ -25,12 +25,12 @@ __all__ = [
     "foreign_file",
     "full_disk_error",
     "in_use_error",
+    "ledger_damaged",
     "missing_spool",
     "no_room",
     "not_writable",
     "other_version",
     "reading_errors",
-    "record_damaged",
     "write_error",
 ]
 
@@ -38,7 +38,7 @@ _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 OTHER_DISK: Final = "Choose a spoolLocation on one file system that has hard links and locks, or on an object store."
-_OF_ANOTHER_USER = "a start or a repair by another user leaves files of that user (chown -R fixes it)."
+_OWNERS = "a start or a repair by another user leaves files of that user (chown -R fixes it)."
 
 
 @contextlib.contextmanager
@@ -48,22 +48,13 @@ def disk_errors(root: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.filename2 is not None and error.errno in _NO_LINKS:
-            raise not_writable(
-                "The file system of the spool has no hard links between its folders",
-                error,
-                str(error.filename2),
-                OTHER_DISK,
-            ) from error
+            what = "The file system of the spool has no hard links between its folders"
+            raise not_writable(what, error, str(error.filename2), OTHER_DISK) from error
         if error.errno not in _REFUSALS | _NO_ROOM:
             raise
-        raise not_writable(
-            "The user of the driver cannot use the spool",
-            error,
-            str(error.filename or root),
-            "Make that user the owner of all of the spool, on a file system that can be written to: "
-            f"{_OF_ANOTHER_USER}",
-            root=root,
-        ) from error
+        what = "The user of the driver cannot use the spool"
+        action = f"Make that user the owner of all of the spool, on a file system that can be written to: {_OWNERS}"
+        raise not_writable(what, error, str(error.filename or root), action, root=root) from error
 
 
 @contextlib.contextmanager
@@ -76,8 +67,7 @@ def reading_errors(root: str) -> Iterator[None]:
             "SPOOL_UNREADABLE",
             f"This user cannot read the spool: {error.strerror}",
             str(error.filename or root),
-            "Only its owner may read a spool. Run driver, executors and tools as the user of the query; "
-            f"{_OF_ANOTHER_USER}",
+            f"Only its owner may read a spool. Run driver, executors and tools as the user of the query; {_OWNERS}",
         ) from error
 
 
@@ -135,23 +125,17 @@ def foreign_file(root: str, name: str) -> SpoolDamagedError:
     )
 
 
-def record_damaged(what: str, where: str) -> SpoolDamagedError:
-    """Return the error of a ledger record that cannot be trusted."""
-    return SpoolDamagedError(
-        "SPOOL_RECORD_DAMAGED",
-        what,
-        where,
-        "Restore the spool from a backup; no record of the ledger is ever skipped.",
-    )
+def ledger_damaged(what: str, where: str, code: str = "SPOOL_RECORD_DAMAGED") -> SpoolDamagedError:
+    """Return the error of a ledger that cannot be trusted."""
+    action = "Restore the spool from a backup; no record of the ledger is ever skipped."
+    return SpoolDamagedError(code, what, where, action)
 
 
 def other_version(code: str, what: str, found: object, supported: int, where: str) -> SpoolVersionError:
     """Return the error of a file in the format of another version."""
+    what = f"{what} has format version {found} and this version reads {supported}"
     return SpoolVersionError(
-        code,
-        f"{what} has format version {found} and this version reads {supported}",
-        where,
-        "Run the version of pyspark-stream-connectors that wrote it, or a newer one.",
+        code, what, where, "Run the version of pyspark-stream-connectors that wrote it, or a newer one."
     )
 
 

@@ -64,7 +64,7 @@ def test_a_quarantined_segment_of_an_older_version_stays_a_gap_that_shows(
     assert verify(str(rig.spool)).sound
     [[first, end]] = facts["lost"]
     [gap] = inspect(str(rig.spool)).lost
-    assert (gap.first, gap.end) == (first, end)
+    assert (gap["first"], gap["end"]) == (first, end)
     rig.published = list(facts["published"])
     with rig.query() as query:
         rig.publish(10)

@@ -96,7 +96,7 @@ class HandSpool:
     def read(self, first: int, end: int) -> list[list[tuple[int, str]]]:
         """(position, id) of the rows of each partition of a batch."""
         assert self.ledger is not None
-        parts = plan(self.ledger.state, first, end, self.ledger.kept_sizes)
+        parts = plan(self.ledger.state, first, end, self.ledger.row_sizes)
         return [self.read_partition(slices) for slices in parts]
 
     def read_partition(self, slices: Sequence) -> list[tuple[int, str]]:

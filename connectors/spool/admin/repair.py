@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,15 +25,14 @@ from connectors.spool.ledger.data_loss import (
 from connectors.spool.ledger.identity import WIPING, SpoolIdentity, read_identity, replace_identity
 from connectors.spool.ledger.recovery import read_state, take_over
 from connectors.spool.ledger.state import LedgerState
-from connectors.spool.ledger.writer_lock import writer_lock
+from connectors.spool.ledger.writer_lock import LEASE_NAME, LOCK_NAME, writer_lock
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
-from connectors.spool.store.local import QUARANTINE_FOLDER, TEMPORARY_FOLDER, LocalStore
+from connectors.spool.store.local import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER, LocalStore
 
 __all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
 
-_OWNER_BYTES = 8
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
 _FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
 """In the order in which they are wiped."""
@@ -88,8 +86,7 @@ def losses_of_repair(path: str) -> list[Loss]:
 
 def repair(path: str) -> list[Loss]:
     """Quarantine every segment that is damaged or missing; return what was given up. Raises as `adopt` does."""
-    with _repairing(path) as (store, identity):
-        state = read_state(store, identity.spool)
+    with _repairing(path) as (store, identity, state):
         return _quarantine(store, identity, damaged_segments(store, state))
 
 
@@ -99,8 +96,7 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
     The names are those that errors and `verify` print: ``inbox/<fetcher>/<n>.arrow``, with or without a path of the
     spool before it.
     """
-    with _repairing(path) as (store, identity):
-        state = read_state(store, identity.spool)
+    with _repairing(path) as (store, identity, state):
         damaged = dict(_damage(store, state, _name_within(store, name)) for name in names)
         return _quarantine(store, identity, damaged)
 
@@ -117,8 +113,7 @@ def adopt(path: str) -> Adoption:
         SpoolError: there is no spool here.
         SpoolDamagedError: its ledger is damaged, here or at the old location.
     """
-    with _repairing(path) as (store, identity):
-        read_state(store, identity.spool)
+    with _repairing(path) as (store, identity, _):
         new, old = store.location, identity.location
         fenced = False
         if old != new:
@@ -128,7 +123,7 @@ def adopt(path: str) -> Adoption:
 
 
 def old_place(path: str) -> str | None:
-    """Return where a spool was before it was moved or copied here, if that cannot be seen from here; else None."""
+    """Return where a spool was before it came here, if that cannot be seen from here; else None."""
     store = open_store(path, "adopt")
     location = require_identity(store).location
     return None if location == store.location or _can_see(location) else location
@@ -144,12 +139,11 @@ def wipe(path: str) -> Wiping:
         SpoolInUseError: a query or a fetcher uses it.
         SpoolError: there is no spool.
     """
-    store = open_store(path, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(path)
     if not _is_half_wiped(store):
         require_identity(store)
     with _locked(store):
-        busy = [fetcher for fetcher in _fetchers(store) if store.is_locked(f"inbox/{fetcher}")]
-        if busy:
+        if busy := _running_fetchers(store):
             raise SpoolInUseError(
                 "SPOOL_IN_USE",
                 f"A fetcher still writes to this spool: {busy[0]}",
@@ -158,18 +152,14 @@ def wipe(path: str) -> Wiping:
             )
         store.put(WIPING, b"")
         failpoint("wipe.before_identity")
-        files = int(store.exists("spool.json"))
-        store.delete("spool.json")
+        files = int(store.exists(IDENTITY_NAME))
+        store.delete(IDENTITY_NAME)
         failpoint("wipe.after_identity")
-        if isinstance(store, LocalStore):
-            files += sum(_wipe_folder(store, folder) for folder in _FOLDERS)
-        else:
-            files += _wipe_objects(store)
+        files += _wipe_files(store)
         failpoint("wipe.before_end")
-        store.delete("lock")
+        store.delete(LOCK_NAME)
     if not isinstance(store, LocalStore):
-        # Only now: releasing the lease writes it.
-        store.delete("lease")
+        store.delete(LEASE_NAME)  # only now: to release the lease writes it
     store.delete(WIPING)
     left = tuple(sorted(name for name in file_sizes(store) if not is_known(store, name)))
     if not left and isinstance(store, LocalStore):
@@ -187,45 +177,32 @@ def _remove_root(path: str) -> tuple[str, ...]:
 
 
 def _is_half_wiped(store: Store) -> bool:
-    """Whether an earlier wiping was interrupted; a file of the same name with content is not one of a spool."""
+    """Return whether an earlier wiping was interrupted; a file of the same name with content is not one of a spool."""
     with contextlib.suppress(FileNotFoundError):
         return store.read(WIPING) == b""
     return False
 
 
-def _fetchers(store: Store) -> list[str]:
-    """Return the names of the fetchers that have a folder; a file in the place of one is none."""
+def _running_fetchers(store: Store) -> list[str]:
     names = store.list("inbox")
-    if isinstance(store, LocalStore):
-        return [name for name in names if _is_folder(Path(store.root, "inbox", name))]
-    return names
+    if isinstance(store, LocalStore):  # a file in the place of a folder is none
+        paths = {name: Path(store.root, "inbox", name) for name in names}
+        names = [name for name, path in paths.items() if path.is_dir() and not path.is_symlink()]
+    return [name for name in names if store.is_locked(f"inbox/{name}")]
 
 
-def _wipe_objects(store: Store) -> int:
-    """Delete the objects of a spool, folder by folder; what is no part of one is left."""
-    names = [name for name in file_sizes(store) if is_known(store, name) and name not in {WIPING, "lease"}]
+def _wipe_files(store: Store) -> int:
+    """Delete the files of a spool, folder by folder, then the empty folders; return how many files there were."""
+    last = {WIPING, LOCK_NAME, LEASE_NAME}
+    names = [name for name in file_sizes(store) if is_known(store, name) and name not in last]
     place = {folder: index for index, folder in enumerate(_FOLDERS)}
     for name in sorted(names, key=lambda name: (place.get(name.partition("/")[0], len(place)), name)):
         store.delete(name)
+    if isinstance(store, LocalStore):
+        for folder in _FOLDERS:
+            for path, _, _ in os.walk(Path(store.root, folder), topdown=False):
+                store.delete_folder(os.path.relpath(path, store.root))
     return len(names)
-
-
-def _wipe_folder(store: LocalStore, folder: str) -> int:
-    """Delete the files of a folder and of the folders in it, then these; what is no part of a spool is left."""
-    files = 0
-    for name in store.list(folder):
-        path = Path(store.root, folder, name)
-        if _is_folder(path):
-            files += _wipe_folder(store, f"{folder}/{name}")
-        elif not path.is_symlink() and is_known(store, f"{folder}/{name}"):
-            store.delete(f"{folder}/{name}")
-            files += 1
-    store.delete_folder(folder)
-    return files
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 @contextlib.contextmanager
@@ -240,12 +217,12 @@ def _locked(store: Store) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity]]:
-    """Open a spool that no query uses, and none can begin to use meanwhile."""
-    store = open_store(path, secrets.token_hex(_OWNER_BYTES))
+def _repairing(path: str) -> Iterator[tuple[Store, SpoolIdentity, LedgerState]]:
+    """Open a spool that no query uses, and none can begin to use meanwhile; read its state."""
+    store = open_store(path)
     identity = require_identity(store)
     with _locked(store):
-        yield store, identity
+        yield store, identity, read_state(store, identity.spool)
 
 
 def _name_within(store: Store, name: str) -> str:
@@ -307,7 +284,7 @@ def _fence_old_location(identity: SpoolIdentity, old: str, new: str) -> bool:
     """Stop the spool of this id at its old location for good, if there is one."""
     if not _can_see(old):
         return False
-    store = open_store(old, secrets.token_hex(_OWNER_BYTES))
+    store = open_store(old)
     there = read_identity(store)
     if there is None or there.spool != identity.spool or there.location != old:
         return False
@@ -318,7 +295,7 @@ def _fence_old_location(identity: SpoolIdentity, old: str, new: str) -> bool:
 
 
 def _is_same_folder(old: str, new: str) -> bool:
-    """Whether the old location leads to this very spool, by a link or a mount: then there is no other one to fence."""
+    """Return whether the old location leads to this very spool, by a link or a mount: no other one is to be fenced."""
     if "://" in old or "://" in new:
         return False
     with contextlib.suppress(OSError):
@@ -327,10 +304,10 @@ def _is_same_folder(old: str, new: str) -> bool:
 
 
 def _can_see(location: str) -> bool:
-    """Whether there may be a spool at a location, and what is there can be read from here."""
+    """Return whether there may be a spool at a location, and what is there can be read from here."""
     if "://" in location:
         with contextlib.suppress(ConnectorError, OSError):
-            open_store(location, "adopt").exists("spool.json")
+            open_store(location, "adopt").exists(IDENTITY_NAME)
             return True
         return False
     return is_there(location)

@@ -10,16 +10,17 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.spool.errors import reading_errors
 from connectors.spool.ledger.data_loss import read_notes
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
-from connectors.spool.ledger.ledger import read_kept_sizes
+from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import QUARANTINED_ROWS, SKIPPED_ROWS, LedgerState, SegmentEntry
 from connectors.spool.ledger.writer_lock import spool_holder
@@ -29,7 +30,6 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.local import TEMPORARY_FOLDER, is_temporary_name
 from connectors.spool.store.object_store import ObjectStore
-from connectors.spool.stream.planning import bytes_between
 
 __all__ = [
     "NOT_FOUND",
@@ -47,6 +47,7 @@ __all__ = [
 
 NOT_FOUND: Final = "SPOOL_NOT_FOUND"
 _TRIES: Final = 5
+_LOST: Final = ("segment", "first", "end", "rows", "error")
 _KNOWN = (
     r"spool\.json|wiping|epochs/\d+|ledger/\d+/\d+|ids/[^/]+|inbox/[^/]+/\d+\.arrow|quarantine/[^/]+\.(?:arrow|json)"
 )
@@ -59,17 +60,16 @@ class SpoolStats:
     """Counts of a spool since it was made; all of one moment, as far as the ledger tells.
 
     Attributes:
-        spool: id of the spool.
         sources: full names of its subscriptions.
         starts: how many times a writer has started.
         delivered: messages fetched and admitted, with duplicates.
         duplicates: duplicates dropped; also in `dropped`.
         dropped: what was delivered and is in no batch, by reason: ``duplicate``, ``quarantined`` (its segment was
             damaged or missing) and ``skipped`` (a checkpoint went on above it).
-        rows: rows kept: the position after the last one.
+        rows: rows admitted: the position after the last one.
         committed: the highest position that Spark has committed.
         oldest: position of the oldest row in the spool.
-        ready_rows: rows kept and not committed.
+        ready_rows: rows admitted and not committed.
         ready_bytes: their bytes: payload, attributes and ordering key.
         bytes: the same as `ready_bytes`.
         oldest_unread: publish time, in microseconds since 1970, before which nothing in the spool is uncommitted: the
@@ -112,8 +112,8 @@ class SpoolRates:
     Attributes:
         seconds: between the two looks.
         fetched: made durable by the fetchers, with duplicates.
-        admitted: admitted to the ledger, with duplicates.
-        kept: rows kept, without duplicates.
+        admitted: messages admitted to the ledger, with duplicates.
+        kept: rows admitted, without duplicates.
         committed: rows that Spark committed.
     """
 
@@ -156,17 +156,6 @@ class FetcherFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
-    """A segment that was quarantined; see `connectors.spool.ledger.data_loss.read_notes`."""
-
-    segment: str
-    first: int
-    end: int
-    rows: int
-    error: str
-
-
-@dataclass(frozen=True, slots=True)
 class Inspection:
     """What an inspection shows.
 
@@ -177,7 +166,7 @@ class Inspection:
         epochs: how many writers have claimed it.
         layout: bytes and number of partitions that new batches are cut by; None before the first query.
         runs: name and number of ids of each run.
-        lost: what was quarantined.
+        lost: the quarantined segments: ``segment``, ``first``, ``end``, ``rows`` and ``error`` of their notes.
     """
 
     path: str
@@ -189,27 +178,16 @@ class Inspection:
     stats: SpoolStats
     fetchers: tuple[FetcherFolder, ...]
     runs: tuple[tuple[str, int], ...]
-    lost: tuple[Lost, ...]
+    lost: tuple[dict[str, Any], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Survey:
-    """What one look at a spool has read; all of one moment, as far as the ledger tells.
-
-    Attributes:
-        inbox: numbers of the durable segments in each fetcher's folder, admitted or not, ascending.
-        waiting: what the segments say that are not admitted yet; damaged ones are left out.
-        ready_bytes: bytes of the rows that are not committed.
-        taken: when it began, in seconds of the monotonic clock.
-    """
-
+class _Survey(NamedTuple):
     store: Store
     identity: SpoolIdentity
     state: LedgerState
     inbox: dict[str, list[int]]
-    waiting: tuple[SegmentInfo, ...]
-    ready_bytes: int
-    taken: float
+    """The numbers of the durable segments of each fetcher, admitted or not."""
+    stats: SpoolStats
 
 
 def rates(path: str | Path, seconds: float = 1.0) -> SpoolRates:
@@ -231,75 +209,37 @@ def stats(path: str | Path, access: StoreAccess | None = None) -> SpoolStats:
         SpoolError: there is no spool there, or this user may not read it.
         SpoolDamagedError: the ledger is damaged, or a segment that has to be read.
     """
-    return _stats_of(_survey(path, "stats", access))
-
-
-def _stats_of(survey: _Survey) -> SpoolStats:
-    """Return the counts of a spool that was surveyed."""
-    state, waiting = survey.state, survey.waiting
-    unread = _unread_segments(state)
-    published = [entry.published for entry in unread if entry.kept] + [info.published for info in waiting]
-    duplicates = state.counters.get("duplicates", 0)
-    return SpoolStats(
-        spool=survey.identity.spool,
-        sources=survey.identity.sources,
-        starts=len(state.starts),
-        delivered=state.counters.get("delivered", 0),
-        duplicates=duplicates,
-        dropped={
-            "duplicate": duplicates,
-            "quarantined": state.counters.get(QUARANTINED_ROWS, 0),
-            "skipped": state.counters.get(SKIPPED_ROWS, 0),
-        },
-        rows=state.head,
-        committed=state.committed,
-        oldest=state.oldest,
-        ready_rows=sum(entry.end - max(entry.base, state.committed) for entry in unread),
-        ready_bytes=survey.ready_bytes,
-        bytes=survey.ready_bytes,
-        oldest_unread=min((times[0] for times in published if times is not None), default=None),
-        segments=len(state.segments),
-        waiting_segments=len(waiting),
-        waiting_rows=sum(info.rows for info in waiting),
-        waiting_bytes=sum(info.bytes for info in waiting),
-        ids=sum(run.ids for run in state.runs),
-        counters=dict(state.counters),
-        taken=survey.taken,
-    )
+    return _survey(path, "stats", access).stats
 
 
 def inspect(path: str) -> Inspection:
     """Look at a spool, as `stats` does, and raise the same; `verify` checks the rest."""
-    survey = _survey(path, "inspect")
-    store, state = survey.store, survey.state
+    store, identity, state, inbox, counts = _survey(path, "inspect")
     layout = state.layouts[-1] if state.layouts else None
     holder = spool_holder(store)
     return Inspection(
         path=store.location,
-        location=survey.identity.location,
-        connector=survey.identity.connector,
+        location=identity.location,
+        connector=identity.connector,
         holder=None if holder is None else {"pid": holder.pid, "jvm": holder.jvm},
         epochs=len(claimed_epochs(store)),
         layout=None if layout is None else (layout.partition_bytes, layout.max_partitions),
-        stats=_stats_of(survey),
-        fetchers=tuple(_fetcher(survey, name) for name in sorted({*state.fetchers, *survey.inbox})),
+        stats=counts,
+        fetchers=tuple(_fetcher(state, name, inbox.get(name, ())) for name in sorted({*state.fetchers, *inbox})),
         runs=tuple((run.name, run.ids) for run in state.runs),
-        lost=tuple(
-            Lost(note["segment"], note["first"], note["end"], note["rows"], note["error"]) for note in read_notes(store)
-        ),
+        lost=tuple({name: note[name] for name in _LOST} for note in read_notes(store)),
     )
 
 
-def _fetcher(survey: _Survey, name: str) -> FetcherFolder:
-    state = survey.state
+def _fetcher(state: LedgerState, name: str, numbers: Iterable[int]) -> FetcherFolder:
     entries = [entry for entry in state.segments if entry.fetcher == name and not entry.quarantined]
     return FetcherFolder(
         name,
         state.fetchers.get(name, -1),
         len(entries),
-        sum(entry.kept for entry in entries),
+        sum(entry.admitted_rows for entry in entries),
         sum(entry.bytes for entry in entries),
-        sum(state.is_waiting(segment_name(name, number)) for number in survey.inbox.get(name, ())),
+        sum(state.is_waiting(segment_name(name, number)) for number in numbers),
     )
 
 
@@ -333,18 +273,51 @@ def _survey(path: str | Path, owner: str, access: StoreAccess | None = None) -> 
             else:
                 if not freed or not left:
                     break
-    waiting = tuple(info for info in infos.values() if info is not None)
-    return _Survey(store, identity, state, inbox, waiting, ready_bytes, taken)
+    waiting = [info for info in infos.values() if info is not None]
+    return _Survey(store, identity, state, inbox, _stats(identity, state, waiting, ready_bytes, taken))
+
+
+def _stats(
+    identity: SpoolIdentity, state: LedgerState, waiting: Sequence[SegmentInfo], ready_bytes: int, taken: float
+) -> SpoolStats:
+    unread = _unread_segments(state)
+    published = [entry.published for entry in unread if entry.admitted_rows] + [info.published for info in waiting]
+    duplicates = state.counters.get("duplicates", 0)
+    return SpoolStats(
+        spool=identity.spool,
+        sources=identity.sources,
+        starts=len(state.starts),
+        delivered=state.counters.get("delivered", 0),
+        duplicates=duplicates,
+        dropped={
+            "duplicate": duplicates,
+            "quarantined": state.counters.get(QUARANTINED_ROWS, 0),
+            "skipped": state.counters.get(SKIPPED_ROWS, 0),
+        },
+        rows=state.head,
+        committed=state.committed,
+        oldest=state.oldest,
+        ready_rows=sum(entry.end - max(entry.base, state.committed) for entry in unread),
+        ready_bytes=ready_bytes,
+        bytes=ready_bytes,
+        oldest_unread=min((times[0] for times in published if times is not None), default=None),
+        segments=len(state.segments),
+        waiting_segments=len(waiting),
+        waiting_rows=sum(info.rows for info in waiting),
+        waiting_bytes=sum(info.bytes for info in waiting),
+        ids=sum(run.ids for run in state.runs),
+        counters=dict(state.counters),
+        taken=taken,
+    )
 
 
 def _unread_segments(state: LedgerState) -> list[SegmentEntry]:
-    """Return the admitted segments with rows that are not committed."""
     return [entry for entry in state.segments if entry.end > state.committed and not entry.quarantined]
 
 
 def _numbers(store: Store, fetcher: str) -> list[int]:
     stems = (file.partition(".")[0] for file in store.list(f"inbox/{fetcher}"))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return [int(stem) for stem in stems if stem.isdigit()]
 
 
 def _info(store: Store, name: str) -> SegmentInfo | None:
@@ -356,14 +329,12 @@ def _info(store: Store, name: str) -> SegmentInfo | None:
 
 
 def _ready_bytes(store: Store, state: LedgerState) -> int:
-    """Sum the bytes of the rows that are not committed; reads at most one segment, where the commit lies in it."""
-    unread = _unread_segments(state)
-    whole = sum(entry.bytes for entry in unread if entry.base >= state.committed)
-    partly = [entry for entry in unread if entry.base < state.committed]
-    return whole + sum(
-        bytes_between(state, state.committed, entry.end, lambda entry: read_kept_sizes(store, entry))
-        for entry in partly
-    )
+    """Sum the bytes of the rows that are not committed; read only the segment in which the commit lies."""
+    total = 0
+    for entry in _unread_segments(state):
+        committed = state.committed - entry.base
+        total += entry.bytes if committed <= 0 else int(read_row_sizes(store, entry)[committed:].sum())
+    return total
 
 
 def is_known(store: Store, name: str) -> bool:

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolError
 from connectors.spool.admin.survey import NOT_FOUND, file_sizes, is_known, require_identity
-from connectors.spool.ledger.data_loss import quarantined_rows, read_notes, waiting_names
+from connectors.spool.ledger.data_loss import expected_segments, read_notes, waiting_names
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
 from connectors.spool.ledger.identity import SpoolIdentity
 from connectors.spool.ledger.records import read_record, record_name
@@ -171,10 +171,7 @@ def _check_order(state: LedgerState) -> Iterator[Finding]:
 
 
 def _check_segments(store: Store, identity: SpoolIdentity, state: LedgerState) -> Iterator[Finding]:
-    aside = quarantined_rows(store)
-    digests: dict[str, str | None] = {entry.name: entry.digest for entry in state.segments if not entry.quarantined}
-    digests |= {name: None for name in waiting_names(store, state) if name not in aside}
-    for name, digest in digests.items():
+    for name, digest in expected_segments(store, state).items():
         try:
             _check_segment(store, identity, name, digest)
         except SpoolError as error:

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -40,6 +40,7 @@ __all__ = [
     "Losses",
     "can_be_quarantined",
     "damaged_segments",
+    "expected_segments",
     "quarantine",
     "quarantined_rows",
     "read_notes",
@@ -63,9 +64,7 @@ class Losses:
     def going_on(self, work: Callable[[], _Result]) -> _Result:
         """Do some work, again after each damaged segment that stops it and may be quarantined.
 
-        Raises:
-            SpoolDamagedError: what may not be given up.
-            SpoolFencedError: another writer took the spool over; what is missing is no loss.
+        Raises `SpoolDamagedError` for what may not be given up, `SpoolFencedError` if another writer took the spool.
         """
         given_up: set[str] = set()
         while True:
@@ -85,15 +84,14 @@ class Losses:
                 return first
             rows = state.oldest - max(first, state.counters.get(SKIPPED_THROUGH, 0))
             if rows > 0:
-                total = state.counters.get(SKIPPED_ROWS, 0) + rows
-                oldest = state.oldest
-                self._ledger.append({"counters": {**state.counters, SKIPPED_ROWS: total, SKIPPED_THROUGH: oldest}})
+                skipped = {SKIPPED_ROWS: state.counters.get(SKIPPED_ROWS, 0) + rows, SKIPPED_THROUGH: state.oldest}
+                self._ledger.append({"counters": {**state.counters, **skipped}})
                 _logger.warning(
                     "[SPOOL_ROWS_SKIPPED] The checkpoint is at position %d and the oldest row in the spool %s is %d: "
                     "continuing there, because failOnDataLoss is false.",
                     first,
                     self._ledger.store.root,
-                    oldest,
+                    state.oldest,
                 )
             return state.oldest
 
@@ -141,24 +139,9 @@ class Losses:
             ledger.settle()
             entry = ledger.state.segment(name)
             if entry is not None and not entry.quarantined:
-                self._quarantine_admitted(entry, error)
+                _quarantine_admitted(ledger, {name: error})
             elif ledger.state.is_waiting(name):
                 ledger.aside[name] = _quarantine_waiting(ledger.store, name, error)
-
-    def _quarantine_admitted(self, entry: SegmentEntry, error: SpoolDamagedError) -> None:
-        ledger = self._ledger
-        runs = [IdRun.load(ledger.store, run) for run in _keep_ids(ledger, entry)]
-        _move_aside(ledger.store, entry.name, error, (entry.base, entry.end), entry.kept)
-        added = [run.entry for run in runs]
-        state = replace(ledger.state, segments=SegmentLog(ledger.state.segments), runs=[*ledger.state.runs, *added])
-        state.quarantine(entry.name)
-
-        def then() -> None:
-            for run in runs:
-                ledger.index.swap(run.entry.space, [], run)
-            _delete(ledger.store, [entry.name])
-
-        ledger.replace_state(state, then)
 
 
 def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamagedError]:
@@ -166,12 +149,10 @@ def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamaged
 
     Raises `SpoolDamagedError` if something is foreign, or of another kind.
     """
-    aside, damaged = quarantined_rows(store), {}
-    admitted = {entry.name: entry.digest for entry in state.segments if not entry.quarantined}
-    waiting = (name for name in waiting_names(store, state) if name not in aside)
-    for name in [*admitted, *waiting]:
+    damaged = {}
+    for name, digest in expected_segments(store, state).items():
         try:
-            SegmentReader(store, name, admitted.get(name)).verify()
+            SegmentReader(store, name, digest).verify()
         except SpoolDamagedError as error:
             if not can_be_quarantined(error):
                 raise
@@ -179,21 +160,38 @@ def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamaged
     return damaged
 
 
-def quarantine(ledger: Ledger, damaged: dict[str, SpoolDamagedError]) -> None:
-    """Quarantine segments of a spool that was taken over for a repair (see `take_over`).
+def expected_segments(store: Store, state: LedgerState) -> dict[str, str | None]:
+    """Return every segment that was not quarantined, with its digest: None if it is not admitted yet."""
+    aside = quarantined_rows(store)
+    waiting = {name: None for name in waiting_names(store, state) if name not in aside}
+    return {entry.name: entry.digest for entry in state.segments if not entry.quarantined} | waiting
 
-    If the disk refuses (`OSError`), or another writer took the spool over (`SpoolFencedError`), what was quarantined
-    stays so.
-    """
-    admitted = [(entry, damaged[entry.name]) for entry in ledger.state.segments if entry.name in damaged]
-    for name in damaged.keys() - {entry.name for entry, _ in admitted}:
+
+def quarantine(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
+    """Quarantine segments of a spool that was taken over for a repair (see `take_over`)."""
+    for name in damaged.keys() - {entry.name for entry in ledger.state.segments}:
         _quarantine_waiting(ledger.store, name, damaged[name])
-    for entry, error in admitted:
-        ledger.state.runs += _keep_ids(ledger, entry)
-        _move_aside(ledger.store, entry.name, error, (entry.base, entry.end), entry.kept)
-        ledger.state.quarantine(entry.name)
-    ledger.begin()
-    _delete(ledger.store, [entry.name for entry, _ in admitted])
+    _quarantine_admitted(ledger, damaged)
+
+
+def _quarantine_admitted(ledger: Ledger, damaged: Mapping[str, SpoolDamagedError]) -> None:
+    """Quarantine those of the segments that are admitted: copy them, record the losses by one snapshot, delete them."""
+    store, state = ledger.store, ledger.state
+    entries = [entry for entry in state.segments if entry.name in damaged]
+    added: list[IdRun] = []
+    state = replace(state, segments=SegmentLog(state.segments))
+    for entry in entries:
+        added += [IdRun.load(store, run) for run in _keep_ids(ledger, entry)]
+        _move_aside(store, entry.name, damaged[entry.name], (entry.base, entry.end), entry.admitted_rows)
+        state.quarantine(entry.name)
+    state.runs = [*state.runs, *(run.entry for run in added)]
+
+    def then() -> None:
+        for run in added:
+            ledger.index.swap(run.entry.space, [], run)
+        _delete(store, [entry.name for entry in entries])
+
+    ledger.replace_state(state, then)
 
 
 def can_be_quarantined(error: ConnectorError) -> bool:
@@ -272,15 +270,8 @@ def _move_aside(store: Store, name: str, error: SpoolDamagedError, positions: tu
         copy.write(store.map(name))
         copy.publish()
     first, end = positions
-    note = {
-        "v": FORMAT_VERSION,
-        "segment": name,
-        "first": first,
-        "end": end,
-        "rows": rows,
-        "error": what_is_wrong(error),
-        "time": time.time_ns() // 1000,
-    }
+    note: dict[str, Any] = {"v": FORMAT_VERSION, "segment": name, "first": first, "end": end, "rows": rows}
+    note |= {"error": what_is_wrong(error), "time": time.time_ns() // 1000}
     store.put(f"{base}.json", encode(note))
     failpoint("quarantine.after_copy")
     if first < end:

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import fenced_error
+from connectors.spool.errors import fenced_error, ledger_damaged
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.store.base import Store
 
 __all__ = ["Claim", "claim_epoch", "claimed_epochs", "put_seal", "read_claim", "while_newest"]
-
-_NONCE_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +32,8 @@ def claimed_epochs(store: Store) -> list[int]:
     """Return the epochs that were claimed, ascending; raises `SpoolDamagedError` if claims are missing."""
     epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
     if epochs != list(range(1, len(epochs) + 1)):
-        raise SpoolDamagedError(
-            "SPOOL_CLAIM_MISSING",
-            f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted",
-            f"{store.root}/epochs",
-            "Restore the spool from a backup.",
-        )
+        what = f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted"
+        raise ledger_damaged(what, f"{store.root}/epochs", "SPOOL_CLAIM_MISSING")
     return epochs
 
 
@@ -48,7 +42,7 @@ def claim_epoch(store: Store, spool: str) -> Claim:
 
     Raises `SpoolDamagedError` if claims are missing, or the newest one is damaged or belongs to another spool.
     """
-    nonce = secrets.token_hex(_NONCE_BYTES)
+    nonce = secrets.token_hex(12)
     epoch = len(claimed_epochs(store)) + 1
     if epoch > 1:
         read_claim(store, spool, epoch - 1)
@@ -68,12 +62,8 @@ def read_claim(store: Store, spool: str, epoch: int) -> Claim:
     where = f"{store.root}/epochs/{epoch}"
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
-        raise SpoolDamagedError(
-            "SPOOL_CLAIM_DAMAGED",
-            f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}",
-            where,
-            "Restore the spool from a backup.",
-        )
+        what = f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}"
+        raise ledger_damaged(what, where, "SPOOL_CLAIM_DAMAGED")
     return Claim(epoch, claim["nonce"])
 
 

@@ -27,7 +27,7 @@ from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
 
-__all__ = ["Ledger", "read_kept_sizes"]
+__all__ = ["Ledger", "read_row_sizes"]
 
 SNAPSHOT_EVERY = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""
@@ -57,7 +57,7 @@ class Ledger:
         self._unsettled: tuple[dict[str, Any], Callable[[], None]] | None = None
         self._snapshot_number = -1
         self._oldest_number = 0
-        self._read_kept_sizes = lru_cache(_SIZES_CACHED)(partial(read_kept_sizes, store))
+        self._read_row_sizes = lru_cache(_SIZES_CACHED)(partial(read_row_sizes, store))
 
     def begin(self) -> None:
         """Put the first record of this epoch: a snapshot. Nothing is served or deleted before it."""
@@ -140,12 +140,12 @@ class Ledger:
                     self.state.apply(record)
                 then()
 
-    def kept_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+    def row_sizes(self, entry: SegmentEntry) -> npt.NDArray[np.int64]:
         """Return the bytes of each row of an admitted segment that is no duplicate, in order."""
         with self.lock:
             if entry.quarantined:
                 return even_sizes(entry)
-            return self._read_kept_sizes(entry)
+            return self._read_row_sizes(entry)
 
     def earlier_fetchers_done(self, others: Collection[str] = ()) -> bool:
         """Return whether all fetchers but `others` are gone, and all that they published is admitted (rule R3)."""
@@ -220,7 +220,7 @@ class Ledger:
             together.add(space, keys, info.published)
             entry = SegmentEntry.admitted(info, duplicates, int(sizes[~duplicates].sum()))
             entries.append(entry)
-            counts = {"delivered": info.rows, "duplicates": info.rows - entry.kept, **info.counters}
+            counts = {"delivered": info.rows, "duplicates": info.rows - entry.admitted_rows, **info.counters}
             for name, count in counts.items():
                 counters[name] = counters.get(name, 0) + count
         failpoint("ledger.before_admit")
@@ -270,7 +270,7 @@ class Ledger:
             self._oldest_number += 1
 
 
-def read_kept_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
+def read_row_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:
     """Return the bytes of each row of an admitted segment that is no duplicate, in order, from its file."""
     sizes = SegmentReader(store, entry.name, entry.digest).index()[1]
     return sizes if entry.struck is None else sizes[~unpack_mask(entry.struck, entry.rows)]

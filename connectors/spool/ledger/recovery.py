@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
+from connectors.spool.errors import ledger_damaged
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.ledger.identity import SpoolIdentity
@@ -280,9 +281,4 @@ def clear_temporary(store: Store) -> None:
 
 
 def _missing(store: Store, what: str) -> SpoolDamagedError:
-    return SpoolDamagedError(
-        "SPOOL_RECORD_MISSING",
-        f"{what} is missing",
-        f"{store.root}/ledger",
-        "Restore the spool from a backup; no record of the ledger is ever skipped.",
-    )
+    return ledger_damaged(f"{what} is missing", f"{store.root}/ledger", "SPOOL_RECORD_MISSING")

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from connectors.spool.errors import record_damaged
+from connectors.spool.errors import ledger_damaged
 from connectors.spool.ledger.records import JsonText, json_bytes
 from connectors.spool.segments.id_runs import RunEntry
 from connectors.spool.segments.sealed_file import Published, published_of
@@ -79,7 +79,7 @@ class SegmentEntry:
     Attributes:
         fetcher, number, source, rows, published: as in its footer.
         digest: of the file; empty if it was quarantined: its rows keep their positions and are gone (rule R9).
-        kept, bytes: rows that are no duplicates, and their bytes.
+        admitted_rows, bytes: rows that are no duplicates, and their bytes; in JSON the first is ``kept``.
         struck: which rows are duplicates, packed by `_pack_mask`; None if none is.
         base: position of its first row.
         bytes_before, ordinal: bytes of all rows, and number of all segments, that were admitted before it.
@@ -91,7 +91,7 @@ class SegmentEntry:
     rows: int
     digest: str
     published: Published
-    kept: int
+    admitted_rows: int
     bytes: int
     struck: str | None = None
     base: int = 0
@@ -106,7 +106,7 @@ class SegmentEntry:
     @property
     def end(self) -> int:
         """The position after its last row."""
-        return self.base + self.kept
+        return self.base + self.admitted_rows
 
     @property
     def quarantined(self) -> bool:
@@ -114,21 +114,25 @@ class SegmentEntry:
         return not self.digest
 
     @classmethod
-    def admitted(cls, info: SegmentInfo, duplicates: Mask, kept_bytes: int) -> SegmentEntry:
+    def admitted(cls, info: SegmentInfo, duplicates: Mask, admitted_bytes: int) -> SegmentEntry:
         """Return the entry of a segment that is being admitted; the ledger sets its position."""
         same = {name: getattr(info, name) for name in ("fetcher", "number", "source", "rows", "digest", "published")}
         count = int(np.count_nonzero(duplicates))
         struck = _pack_mask(duplicates) if count else None
-        return cls(**same, kept=info.rows - count, bytes=kept_bytes, struck=struck)
+        return cls(**same, admitted_rows=info.rows - count, bytes=admitted_bytes, struck=struck)
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry as a JSON object."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        value = {name: getattr(self, name) for name in self.__slots__}
+        value["kept"] = value.pop("admitted_rows")
+        return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> SegmentEntry:
         """Return the entry that `to_json` wrote."""
-        return cls(**{**value, "published": published_of(value["published"])})
+        fields = {**value, "admitted_rows": value["kept"], "published": published_of(value["published"])}
+        del fields["kept"]
+        return cls(**fields)
 
 
 class SegmentLog(Sequence[SegmentEntry]):
@@ -256,7 +260,7 @@ class LedgerState:
         runs_through: ids of segments with a lower ordinal are in runs.
         counters: running totals: ``delivered``, ``duplicates``, losses, and those of the fetchers.
         sealed: the last number of each epoch that the newest start sealed.
-        dedup_epoch: name space of ids; a seek begins a new one.
+        dedup_epoch: which ids are compared: those of one epoch. A seek begins a new one.
         seek: the last seek of the source: its target (``value``), and whether it was carried out (``done``).
     """
 
@@ -291,7 +295,7 @@ class LedgerState:
         return self.commits[-1] if self.commits else 0
 
     def space(self, source: int) -> str:
-        """Return the name space of a source's ids."""
+        """Return the name under which a source's ids of this epoch are compared."""
         return f"{source}.{self.dedup_epoch}"
 
     def segment(self, name: str) -> SegmentEntry | None:
@@ -317,7 +321,7 @@ class LedgerState:
     def quarantine(self, name: str) -> None:
         """Record the rows of an admitted segment as empty and count the loss, for a snapshot: no other record can."""
         index = next(index for index, entry in enumerate(self.segments) if entry.name == name)
-        self.counters = counted_loss(self.counters, self.segments[index].kept)
+        self.counters = counted_loss(self.counters, self.segments[index].admitted_rows)
         self.segments[index] = replace(self.segments[index], digest="")
 
     def snapshot(self) -> dict[str, Any]:
@@ -344,7 +348,7 @@ class LedgerState:
     def apply(self, record: Mapping[str, Any]) -> None:
         """Advance to the state after an ordinary record; raises `SpoolDamagedError` if that does not follow."""
         if record["base"] != self.head:
-            raise record_damaged(
+            raise ledger_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
                 f"epoch {record['epoch']}, number {record['number']}",
             )
@@ -402,8 +406,8 @@ def counted_loss(counters: Mapping[str, int], rows: int) -> dict[str, int]:
 
 def even_sizes(entry: SegmentEntry) -> Sizes:
     """Return bytes for each row where only their sum is known: near-equal, the larger ones first."""
-    share, rest = divmod(entry.bytes, entry.kept) if entry.kept else (0, 0)
-    sizes = np.full(entry.kept, share, np.int64)
+    share, rest = divmod(entry.bytes, entry.admitted_rows) if entry.admitted_rows else (0, 0)
+    sizes = np.full(entry.admitted_rows, share, np.int64)
     sizes[:rest] += 1
     return sizes
 

@@ -28,6 +28,7 @@ from connectors.spool.store.base import Holder, Store, Version, start_time
 from connectors.spool.store.object_store import ObjectStore
 
 __all__ = [
+    "LEASE_NAME",
     "LOCK_NAME",
     "MOST_OF_A_LOCK",
     "LeaseTimes",
@@ -46,7 +47,7 @@ LOCK_NAME = "lock"
 MOST_OF_A_LOCK = 4096
 """Bytes; its content is far less."""
 _HOLDER_KEYS = ("pid", "start", "jvm", "jvm_start")
-_LEASE_NAME = "lease"
+LEASE_NAME = "lease"
 _GRACE = 5.0
 _POLL = 0.05
 _NONCE_BYTES = 12
@@ -173,7 +174,7 @@ class SpoolLease:
         first: Any = None
         since = time.monotonic()
         while True:
-            data, version = self._store.client.read_version(_LEASE_NAME) or (None, None)
+            data, version = self._store.client.read_version(LEASE_NAME) or (None, None)
             free, holder, _ = _parse(data)
             if first is None:
                 first = data
@@ -190,7 +191,7 @@ class SpoolLease:
     def check(self) -> None:
         """Raise `SpoolFencedError` if another query took the lease."""
         if self._is_lost:
-            raise fenced_error(f"{self._store.root}/{_LEASE_NAME}", _named(self._lost_to))
+            raise fenced_error(f"{self._store.root}/{LEASE_NAME}", _named(self._lost_to))
 
     def release(self) -> None:
         """Release the lease, so that the next query need not wait."""
@@ -199,7 +200,7 @@ class SpoolLease:
             self._thread.join()
         if self._version is not None and not self._is_lost:
             try:
-                self._store.client.replace(_LEASE_NAME, self._bytes(released=True), self._version)
+                self._store.client.replace(LEASE_NAME, self._bytes(released=True), self._version)
             except (OSError, ConnectorError) as error:
                 _log.warning("the lease of the spool was not released: %s", error)
             self._version = None
@@ -221,9 +222,9 @@ class SpoolLease:
         failpoint("lease.before_put")
         data = self._bytes()
         if version is not None:
-            self._version = self._store.client.replace(_LEASE_NAME, data, version)
-        elif self._store.put(_LEASE_NAME, data):
-            present = self._store.client.read_version(_LEASE_NAME)
+            self._version = self._store.client.replace(LEASE_NAME, data, version)
+        elif self._store.put(LEASE_NAME, data):
+            present = self._store.client.read_version(LEASE_NAME)
             self._version = None if present is None or present[0] != data else present[1]
         else:
             self._version = None
@@ -235,7 +236,7 @@ class SpoolLease:
             try:
                 self._count += 1
                 version = self._version
-                renewed = None if version is None else self._store.client.replace(_LEASE_NAME, self._bytes(), version)
+                renewed = None if version is None else self._store.client.replace(LEASE_NAME, self._bytes(), version)
                 if renewed is None and not self._recover():
                     return
                 self._version = renewed or self._version
@@ -246,7 +247,7 @@ class SpoolLease:
     def _recover(self) -> bool:
         """Find out why the lease was not replaced; return False if another query has it, or it was released."""
         while not self._released.is_set():
-            data, version = self._store.client.read_version(_LEASE_NAME) or (None, None)
+            data, version = self._store.client.read_version(LEASE_NAME) or (None, None)
             if data is None:
                 if self._put(None):
                     return True
@@ -275,7 +276,7 @@ class SpoolLease:
         )
 
     def _in_use(self, holder: Holder | None) -> SpoolInUseError:
-        return in_use_error(_named(holder), f"{self._store.root}/{_LEASE_NAME}", can_take_over=True)
+        return in_use_error(_named(holder), f"{self._store.root}/{LEASE_NAME}", can_take_over=True)
 
 
 WriterLock = SpoolLock | SpoolLease
@@ -286,7 +287,7 @@ def spool_holder(store: Store) -> Holder | None:
     """Return who uses a spool; None if nobody does, as far as can be seen from this machine."""
     if not isinstance(store, ObjectStore):
         return SpoolLock(store.root, 0).holder()
-    free, holder, _ = _parse(store.client.read(_LEASE_NAME))
+    free, holder, _ = _parse(store.client.read(LEASE_NAME))
     return None if free or holder is None or (holder.is_here and not holder.lives) else holder
 
 
@@ -330,7 +331,7 @@ def lock_holder(data: bytes) -> Holder | None:
 
 def _parse(data: bytes | None) -> _Lease:
     try:
-        value = {} if data is None else decode(data, _LEASE_NAME, "The lease of the spool")
+        value = {} if data is None else decode(data, LEASE_NAME, "The lease of the spool")
     except (SpoolDamagedError, SpoolVersionError):
         value = {}  # then only whether it changes decides
     holder = Holder.from_json(value["holder"]) if "holder" in value else None

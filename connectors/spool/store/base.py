@@ -282,7 +282,7 @@ class Holder:
     """A process, and the JVM it belongs to.
 
     Attributes:
-        machine: the boot of the machine and the name space of its pids; two containers of one machine differ.
+        machine: the boot of the machine and the namespace of its pids; two containers of one machine differ.
         host: its name, for people; empty if it is not recorded.
         pid, start: of the process.
         jvm, jvm_start: of Spark's driver, or of whatever it belongs to; 0 if that does not matter.

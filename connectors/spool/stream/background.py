@@ -193,7 +193,7 @@ class Background:
             start = min(max(self._highest_start, state.oldest), state.head)
             if start == state.head:
                 return max(self._max_spool_bytes, 1)
-            used = bytes_between(state, start, state.head, self._ledger.kept_sizes)
+            used = bytes_between(state, start, state.head, self._ledger.row_sizes)
             return max(self._max_spool_bytes - used, 0)
 
     # The thread that merges.
@@ -276,9 +276,9 @@ class Background:
         with self._freshness.changed:
             admitted = self._ledger.admitted_since(before)
             for entry in admitted:
-                self._freshness.admitted(now, entry.published, entry.kept)
+                self._freshness.admitted(now, entry.published, entry.admitted_rows)
                 if not entry.quarantined:
-                    self._duplicates.admitted(rows=entry.rows, kept=entry.kept)
+                    self._duplicates.admitted(rows=entry.rows, kept=entry.admitted_rows)
             self._duplicates.compare(admitted, newest)
         return now if listed else None
 

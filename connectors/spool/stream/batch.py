@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from connectors.core.errors import DataLossError, OffsetError, SpoolDamagedError, SpoolError
 from connectors.spool.errors import reading_errors
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
-from connectors.spool.ledger.ledger import read_kept_sizes
+from connectors.spool.ledger.ledger import read_row_sizes
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import Layout, LedgerState
 from connectors.spool.store import open_store
@@ -56,7 +56,7 @@ def plan_spool_rows(
         while True:
             try:
                 first, end = _range(state, wanted, root)
-                return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_kept_sizes(store, entry))
+                return plan(replace(state, layouts=[layout]), first, end, lambda entry: read_row_sizes(store, entry))
             except SpoolDamagedError:
                 # A running query may have freed a segment after the ledger was read.
                 newer = read_state(store, spool)

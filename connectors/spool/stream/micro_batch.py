@@ -168,7 +168,7 @@ class SpoolStream:
             self._ledger.check()
             state = self._ledger.state
             check_range(state, first, last, self._where)
-            return plan(state, first, last, self._ledger.kept_sizes)
+            return plan(state, first, last, self._ledger.row_sizes)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Record that Spark has committed all rows below an offset; they may be freed after the margin."""
@@ -245,7 +245,7 @@ class SpoolStream:
             return end
         end = min(end, first + max_rows)
         if settings.max_bytes_per_trigger is not None:
-            end = cut_by_bytes(state, first, end, settings.max_bytes_per_trigger, self._ledger.kept_sizes)
+            end = cut_by_bytes(state, first, end, settings.max_bytes_per_trigger, self._ledger.row_sizes)
         return end
 
     def _wait_until_fresh(self, first: int, *, everything: bool) -> None:

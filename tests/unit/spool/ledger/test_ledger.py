@@ -80,12 +80,12 @@ def test_a_plan_is_the_same_after_a_restart_and_after_later_admissions(spool: Ha
     spool.write(numbers(0, 20))
     spool.write(numbers(15, 30))
     ledger.admit()
-    before = plan(ledger.state, 3, 27, ledger.kept_sizes)
+    before = plan(ledger.state, 3, 27, ledger.row_sizes)
     assert len(before) == 3
     spool.write(numbers(30, 90))
     ledger.admit()
     ledger = spool.open()
-    assert plan(ledger.state, 3, 27, ledger.kept_sizes) == before
+    assert plan(ledger.state, 3, 27, ledger.row_sizes) == before
 
 
 def test_positions_keep_their_rows_over_restarts_whatever_the_names_of_the_segments(spool: HandSpool) -> None:
@@ -131,13 +131,13 @@ def test_bytes_cut_at_any_row_and_a_row_larger_than_the_limit_passes_alone(spool
     spool.write(numbers(12, 20), size=10)
     ledger.admit()
     state = ledger.state
-    assert cut_by_bytes(state, 0, 20, 35, ledger.kept_sizes) == 3
-    assert cut_by_bytes(state, 3, 20, 70, ledger.kept_sizes) == 10
-    assert cut_by_bytes(state, 10, 20, 35, ledger.kept_sizes) == 11
-    assert cut_by_bytes(state, 11, 20, 1005, ledger.kept_sizes) == 12
-    assert cut_by_bytes(state, 12, 20, 1 << 30, ledger.kept_sizes) == 20
-    assert cut_by_bytes(state, 12, 14, 1 << 30, ledger.kept_sizes) == 14
-    assert cut_by_bytes(state, 20, 20, 5, ledger.kept_sizes) == 20
+    assert cut_by_bytes(state, 0, 20, 35, ledger.row_sizes) == 3
+    assert cut_by_bytes(state, 3, 20, 70, ledger.row_sizes) == 10
+    assert cut_by_bytes(state, 10, 20, 35, ledger.row_sizes) == 11
+    assert cut_by_bytes(state, 11, 20, 1005, ledger.row_sizes) == 12
+    assert cut_by_bytes(state, 12, 20, 1 << 30, ledger.row_sizes) == 20
+    assert cut_by_bytes(state, 12, 14, 1 << 30, ledger.row_sizes) == 14
+    assert cut_by_bytes(state, 20, 20, 5, ledger.row_sizes) == 20
 
 
 def test_an_offset_is_known_only_within_the_positions_of_its_start(spool: HandSpool) -> None:

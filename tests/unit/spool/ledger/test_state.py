@@ -19,7 +19,7 @@ ENTRIES = st.builds(
     rows=st.integers(0, 1 << 20),
     digest=st.sampled_from(["0123456789abcdef", ""]),
     published=st.none() | st.tuples(st.integers(0, 1 << 52), st.integers(0, 1 << 52)),
-    kept=st.integers(0, 1 << 20),
+    admitted_rows=st.integers(0, 1 << 20),
     bytes=st.integers(0, 1 << 40),
     struck=st.none() | st.just("eJxjYGAAAAACAAE="),
     base=st.integers(0, 1 << 50),

@@ -124,7 +124,7 @@ def test_a_start_on_a_spool_with_files_of_another_user_names_the_file_and_the_wa
 def test_those_who_only_read_name_the_file_of_another_user_and_the_way_on(spool: HandSpool) -> None:
     ledger = spool.ledger
     assert ledger is not None
-    (slices,) = plan(ledger.state, 0, 2, ledger.kept_sizes)
+    (slices,) = plan(ledger.state, 0, 2, ledger.row_sizes)
     wanted = SpoolRange("earliest", "latest", 1 << 20, 4)
     for path in (spool.root / "ledger", spool.root):
         with refused(path, spool.root):
