@@ -20,23 +20,25 @@ from connectors.core.errors import (
 
 __all__ = [
     "OTHER_DISK",
+    "RESTORE",
     "disk_errors",
     "fenced_error",
     "foreign_file",
     "full_disk_error",
     "in_use_error",
-    "ledger_damaged",
     "missing_spool",
     "no_room",
     "not_writable",
     "other_version",
     "reading_errors",
+    "record_damaged",
     "write_error",
 ]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+RESTORE: Final = "Restore the spool from a backup; no record of the ledger is ever skipped."
 OTHER_DISK: Final = "Choose a spoolLocation on one file system that has hard links and locks, or on an object store."
 _OWNERS = "a start or a repair by another user leaves files of that user (chown -R fixes it)."
 
@@ -85,72 +87,52 @@ def not_writable(what: str, error: OSError, where: str, action: str, *, root: st
 
 def full_disk_error(root: str) -> SpoolFullError:
     """Return the error of a full disk under a spool."""
-    return SpoolFullError(
-        "SPOOL_DISK_FULL",
-        "The disk of the spool is full; nothing unsaved was acked, and what it holds is still served",
-        root,
-        "Make room on that disk; a running query continues by itself.",
-    )
+    what = "The disk of the spool is full; nothing unsaved was acked, and what it holds is still served"
+    return SpoolFullError("SPOOL_DISK_FULL", what, root, "Make room on that disk; a running query continues by itself.")
 
 
 def write_error(error: OSError, root: str) -> ConnectorError:
     """Return the error of a failed write, after which fetching is tried again."""
     if no_room(error):
         return full_disk_error(root)
-    return ServiceUnavailableError(
-        "SPOOL_WRITE_FAILED",
-        f"The spool cannot be written to: {error.strerror}",
-        root,
-        "Nothing unsaved was acked; fetching continues by itself when the disk works again.",
-    )
+    what = f"The spool cannot be written to: {error.strerror}"
+    action = "Nothing unsaved was acked; fetching continues by itself when the disk works again."
+    return ServiceUnavailableError("SPOOL_WRITE_FAILED", what, root, action)
 
 
 def missing_spool(root: str) -> SpoolError:
     """Return the error of a process whose spool was removed, or whose disk was unmounted."""
-    return SpoolError(
-        "SPOOL_MISSING",
-        "The spool that was here is not there any more",
-        root,
-        "Mount its disk again, or restore it from a backup, and start again; acked messages were only there.",
-    )
+    action = "Mount its disk again, or restore it from a backup, and start again; acked messages were only there."
+    return SpoolError("SPOOL_MISSING", "The spool that was here is not there any more", root, action)
 
 
 def foreign_file(root: str, name: str) -> SpoolDamagedError:
     """Return the error of a link, or another foreign thing, in the place of a file or folder of the spool."""
-    return SpoolDamagedError(
-        "SPOOL_FOREIGN_FILE",
-        "A file or folder of the spool was replaced by a link or something else, which was not followed",
-        f"{root}/{name}",
-        "Find out who put it there, and remove it or restore the spool.",
-    )
+    what = "A file or folder of the spool was replaced by a link or something else, which was not followed"
+    action = "Find out who put it there, and remove it or restore the spool."
+    return SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{root}/{name}", action)
 
 
-def ledger_damaged(what: str, where: str, code: str = "SPOOL_RECORD_DAMAGED") -> SpoolDamagedError:
-    """Return the error of a ledger that cannot be trusted."""
-    action = "Restore the spool from a backup; no record of the ledger is ever skipped."
-    return SpoolDamagedError(code, what, where, action)
+def record_damaged(what: str, where: str) -> SpoolDamagedError:
+    """Return the error of a ledger record that cannot be trusted."""
+    return SpoolDamagedError("SPOOL_RECORD_DAMAGED", what, where, RESTORE)
 
 
-def other_version(code: str, what: str, found: object, supported: int, where: str) -> SpoolVersionError:
+def other_version(code: str, what: str, version: object, supported: int, where: str) -> SpoolVersionError:
     """Return the error of a file in the format of another version."""
-    what = f"{what} has format version {found} and this version reads {supported}"
-    return SpoolVersionError(
-        code, what, where, "Run the version of pyspark-stream-connectors that wrote it, or a newer one."
-    )
+    text = f"{what} has format version {version} and this version reads {supported}"
+    action = "Run the version of pyspark-stream-connectors that wrote it, or a newer one."
+    return SpoolVersionError(code, text, where, action)
 
 
-def fenced_error(where: str, new_holder: str = "") -> SpoolFencedError:
+def fenced_error(where: str, new_holder: object = None) -> SpoolFencedError:
     """Return the error of a writer whose spool another one took over."""
-    what = f": {new_holder}" if new_holder else "; this one writes, serves and deletes nothing more"
-    return SpoolFencedError(
-        "SPOOL_FENCED",
-        f"Another query took this spool over{what}",
-        where,
-        "Let one query only use the spool. Nothing is lost: the other query continues where this one stopped.",
-    )
+    holder = f": {new_holder}" if new_holder else "; this one writes, serves and deletes nothing more"
+    action = "Let one query only use the spool. Nothing is lost: the other query continues where this one stopped."
+    return SpoolFencedError("SPOOL_FENCED", f"Another query took this spool over{holder}", where, action)
 
 
-def in_use_error(holder: str, where: str, *, can_take_over: bool) -> SpoolInUseError:
+def in_use_error(holder: object, where: str, *, can_take_over: bool) -> SpoolInUseError:
     """Return the error of a query whose spool another one, or itself, is using."""
     more = (
         "takeOver=true takes the spool from it: that query then stops with an error, and nothing is lost."
@@ -160,7 +142,7 @@ def in_use_error(holder: str, where: str, *, can_take_over: bool) -> SpoolInUseE
     )
     return SpoolInUseError(
         "SPOOL_IN_USE",
-        f"Another query uses this spool: {holder}",
+        f"Another query uses this spool: {holder or 'it is not named'}",
         where,
         f"Stop that query, or give this one a subscription and a spoolLocation of its own. {more} "
         "If it is this query itself: a join or union of a stream with itself reads it twice, so join in foreachBatch, "

@@ -61,10 +61,7 @@ _ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this ma
 
 
 def location_text(location: str | Path) -> str:
-    """Return the location that a tool was given: as the option spoolLocation, but a path may be relative.
-
-    Raises `OptionError` if no spool can be there.
-    """
+    """Return a location as the option spoolLocation, but a path may be relative; raises `OptionError`."""
     text = str(location)
     if isinstance(location, Path) or (text and "://" not in text and not text.lower().startswith("file:")):
         return text
@@ -175,17 +172,9 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
     }
     for name, (value, kinds) in options_of_kinds.items():
         if value is not None and kind not in kinds:
-            raise conflict(
-                connector,
-                name,
-                "spoolLocation",
-                f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}",
-                "Leave it out.",
-            )
+            why = f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}"
+            raise conflict(connector, name, "spoolLocation", why, "Leave it out.")
     if (options.spool_key_id is None) != (options.spool_secret is None) and kind == "s3":
-        raise OptionError(
-            "OPTION_MISSING",
-            "The options spoolKeyId and spoolSecret belong together, and one is missing",
-            connector,
-            "Give both, or neither to use the environment's credentials.",
-        )
+        what = "The options spoolKeyId and spoolSecret belong together, and one is missing"
+        action = "Give both, or neither to use the environment's credentials."
+        raise OptionError("OPTION_MISSING", what, connector, action)

@@ -15,7 +15,7 @@ from connectors.core.options.kinds import Secret
 from connectors.spool.ledger.identity import SpoolIdentity, open_identity
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
-from connectors.spool.ledger.writer_lock import LeaseTimes, SpoolLease, SpoolLock
+from connectors.spool.ledger.writer_lock import SpoolLease, SpoolLock
 from connectors.spool.segments.id_keys import OtherIds, keys_of
 from connectors.spool.segments.segment import SegmentInfo, SegmentWriter
 from connectors.spool.store.base import Store, StoreAccess
@@ -150,7 +150,7 @@ class ObjectSpool(HandSpool):
 
     def lease(self, *, take_over: bool = False, jvm: int = 0, **times: float) -> SpoolLease:
         self.store.make_root()
-        return SpoolLease(self.store, jvm or os.getpid(), take_over=take_over, times=LeaseTimes(**times))
+        return SpoolLease(self.store, jvm or os.getpid(), take_over=take_over, **times)
 
     def write(self, ids: Sequence[str], fetcher: str = "f0", size: int = 10, published: int = 1_000_000) -> SegmentInfo:
         self.store.make_folder(f"inbox/{fetcher}")

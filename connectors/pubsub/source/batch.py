@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -131,7 +131,7 @@ def _open(root: str, jvm: int, subscription: str) -> Ledger:
     holder = Path(root, _HOLDER)
     with disk_errors(root):
         holder.touch(mode=0o600)
-        holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
+        holder.write_text(json.dumps(asdict(Holder.this_process(jvm))))
         return open_ledger(store, open_identity(store, FORMAT, (subscription,)))
 
 
@@ -178,6 +178,6 @@ def _remove_old(spool: Path) -> None:
     for folder in spool.parent.glob(f"{glob.escape(spool.name)}.peek-*"):
         # Another peek may remove it meanwhile, and one that has only begun has not said yet who it is.
         with suppress(OSError, ValueError, TypeError):
-            holder = Holder.from_json(json.loads((folder / _HOLDER).read_text()))
+            holder = Holder(**json.loads((folder / _HOLDER).read_text()))
             if holder.is_here and not holder.jvm_lives and folder.stat().st_uid == os.getuid():
                 shutil.rmtree(folder, ignore_errors=True)

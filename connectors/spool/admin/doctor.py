@@ -55,7 +55,12 @@ def check_object_spool(
 ) -> Iterator[Finding]:
     """Check a spool on an object store, which may not exist yet; a test object is put there and deleted."""
     steps, store = Steps(_AREA), ObjectStore(root, f"doctor-{secrets.token_hex(8)}", access)
-    yield steps.step("writable", lambda: _usable(store))
+
+    def usable() -> str:
+        store.make_root()
+        return f"{root} takes objects, and replaces none that it must not"
+
+    yield steps.step("writable", usable)
     if not steps.failed:
         yield Steps(_AREA).step("held by", lambda: _holder(store))
     yield from _check_content(steps, store, connector, sources, checkpoint)
@@ -96,9 +101,8 @@ def _writable(root: Path) -> str:
 
 
 def _unusable(what: str, root: Path) -> SpoolError:
-    return SpoolError(
-        "SPOOL_NOT_WRITABLE", what, str(root), "Choose a spoolLocation that the user of the driver may write to."
-    )
+    action = "Choose a spoolLocation that the user of the driver may write to."
+    return SpoolError("SPOOL_NOT_WRITABLE", what, str(root), action)
 
 
 def _one_file_system(root: Path) -> str:
@@ -109,19 +113,15 @@ def _one_file_system(root: Path) -> str:
     for name in FOLDER_NAMES:
         folder = root / name
         if folder.is_symlink():
-            raise SpoolError(
-                "SPOOL_FOREIGN_FILE",
+            what, action = (
                 "A link stands for a folder of the spool",
-                str(folder),
                 "Move what it points to here, and remove the link.",
             )
+            raise SpoolError("SPOOL_FOREIGN_FILE", what, str(folder), action)
         if folder.exists() and folder.stat().st_dev != device:
-            raise SpoolError(
-                "SPOOL_TWO_FILE_SYSTEMS",
-                "Another file system is mounted inside of the spool",
-                str(folder),
-                "Unmount it, and mount one file system over the whole spool.",
-            )
+            what = "Another file system is mounted inside of the spool"
+            action = "Unmount it, and mount one file system over the whole spool."
+            raise SpoolError("SPOOL_TWO_FILE_SYSTEMS", what, str(folder), action)
     return "all its folders are on one"
 
 
@@ -129,21 +129,13 @@ def _kind_of_disk(root: Path) -> str | Finding:
     folder = _existing(root)
     kind = _file_system(folder)
     if kind in _VOLATILE or str(folder.resolve()).startswith(("/tmp", "/dev/shm")):  # noqa: S108 - it is warned of
-        return Finding.warning(
-            _AREA,
-            "kind of disk",
-            f"{folder.resolve()} is on {kind}: it may be emptied with the machine or container",
-            "Put the spool beside the checkpoint, on a disk that is as durable: after the ack it is the only copy.",
-            "SPOOL_VOLATILE",
-        )
+        what = f"{folder.resolve()} is on {kind}: it may be emptied with the machine or container"
+        fix = "Put the spool beside the checkpoint, on a disk that is as durable: after the ack it is the only copy."
+        return Finding.warning(_AREA, "kind of disk", what, fix, "SPOOL_VOLATILE")
     if kind in _NETWORK:
-        return Finding.warning(
-            _AREA,
-            "kind of disk",
-            f"{kind}: locks of this file system may not hold between machines",
-            "Start only one query on this spool; a second one is stopped by the ledger, later than by the lock.",
-            "SPOOL_NETWORK_DISK",
-        )
+        what = f"{kind}: locks of this file system may not hold between machines"
+        fix = "Start only one query on this spool; a second one is stopped by the ledger, later than by the lock."
+        return Finding.warning(_AREA, "kind of disk", what, fix, "SPOOL_NETWORK_DISK")
     return f"{kind}; executors on other machines must see it under the same path"
 
 
@@ -164,13 +156,9 @@ def _room(root: Path, wanted_bytes: int) -> str | Finding:
     text = f"{free / 1e9:,.1f} GB free"
     if free >= wanted_bytes:
         return text
-    return Finding.warning(
-        _AREA,
-        "room",
-        f"{text}, and maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB",
-        "Make room, or lower maxSpoolBytes: a full disk stops fetching, and loses nothing.",
-        "SPOOL_LITTLE_ROOM",
-    )
+    what = f"{text}, and maxSpoolBytes allows {wanted_bytes / 1e9:,.1f} GB"
+    fix = "Make room, or lower maxSpoolBytes: a full disk stops fetching, and loses nothing."
+    return Finding.warning(_AREA, "room", what, fix, "SPOOL_LITTLE_ROOM")
 
 
 def _holder(store: Store) -> str | Finding:
@@ -180,11 +168,6 @@ def _holder(store: Store) -> str | Finding:
     unsure = ", unless that has crashed" if isinstance(store, ObjectStore) else ""
     action = "Stop that query before another is started on this spool."
     return Finding.warning(_AREA, "held by", f"a running query: {holder}{unsure}", action, "SPOOL_IN_USE")
-
-
-def _usable(store: ObjectStore) -> str:
-    store.make_root()
-    return f"{store.root} takes objects, and replaces none that it must not"
 
 
 def _content(store: Store, connector: str, sources: tuple[str, ...], states: list[LedgerState]) -> str:
@@ -213,8 +196,8 @@ def _checkpoint(
             "SPOOL_OTHER",
             f"The checkpoint means spool {names}, and there is no spool in {root}",
             where,
-            "Correct spoolLocation: give the one that this checkpoint was used with. If that spool is gone for good, "
-            "begin with a new checkpoint too.",
+            "Give the spoolLocation that this checkpoint was used with. If that spool is gone for good, begin with a "
+            "new checkpoint too.",
         )
     (state,) = states
     for offset in [offset for offset in offsets if offset["spool"] == state.spool] or offsets:

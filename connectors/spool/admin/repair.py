@@ -42,10 +42,8 @@ _FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOL
 class Loss:
     """A segment that is quarantined, or would be.
 
-    Attributes:
-        first, end: the positions of its rows, end excluded; equal if it was never admitted.
-        committed: how many of these rows Spark has committed: they are in the sink, and only a replay lacks them.
-        error: what is wrong with it.
+    Its rows had the positions from `first` to before `end`, equal if it was never admitted. So many were `committed`:
+    these are in the sink, and only a replay lacks them.
     """
 
     segment: str
@@ -67,10 +65,9 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class Wiping:
-    """How many files were deleted, and what was left.
+    """How many files were deleted, and what was left: names that are no part of a spool.
 
-    That is names that are no part of a spool, and with them their folders; or the location itself, if it is empty and
-    cannot be removed: a link, the root of a disk, the working folder.
+    Or the location itself, if it is empty and cannot be removed: a link, the root of a disk, the working folder.
     """
 
     files: int
@@ -91,10 +88,9 @@ def repair(path: str) -> list[Loss]:
 
 
 def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
-    """Quarantine these segments; return what was given up. Raises as `adopt` does, and if one is whole or unknown.
+    """Quarantine the segments of these names, as errors and `verify` print them; return what was given up.
 
-    The names are those that errors and `verify` print: ``inbox/<fetcher>/<n>.arrow``, with or without a path of the
-    spool before it.
+    Raises as `adopt` does, and if one is whole or unknown.
     """
     with _repairing(path) as (store, identity, state):
         damaged = dict(_damage(store, state, _name_within(store, name)) for name in names)
@@ -104,14 +100,8 @@ def quarantine_named(path: str, names: Sequence[str]) -> list[Loss]:
 def adopt(path: str) -> Adoption:
     """Make a spool that was moved or copied here the one that queries use; the one at the old location is fenced.
 
-    It keeps its id, so the checkpoints that mean it continue with it. If the old location still has it, a query that
-    uses it there stops the adoption, a paused one can write nothing more, and a later start there stops with
-    ``SPOOL_MOVED``.
-
-    Raises:
-        SpoolInUseError: a query uses it, here or at the old location.
-        SpoolError: there is no spool here.
-        SpoolDamagedError: its ledger is damaged, here or at the old location.
+    It keeps its id, so its checkpoints continue with it. Raises `SpoolInUseError` if a query uses it, and
+    `SpoolDamagedError` if its ledger is damaged, here or there; `SpoolError` if there is no spool here.
     """
     with _repairing(path) as (store, identity, _):
         new, old = store.location, identity.location
@@ -133,23 +123,16 @@ def wipe(path: str) -> Wiping:
     """Delete a spool with all that it holds; also one that an interrupted wiping has left.
 
     The identity goes first: what a crash leaves is no spool, and no query takes it for one. A file tells the next
-    wiping that this was one, so that no other folder is ever wiped. What is no part of a spool is left.
-
-    Raises:
-        SpoolInUseError: a query or a fetcher uses it.
-        SpoolError: there is no spool.
+    wiping that this was one, so that no other folder is ever wiped. What is no part of a spool is left. Raises
+    `SpoolInUseError` if a query or a fetcher uses it, `SpoolError` if there is no spool.
     """
     store = open_store(path)
     if not _is_half_wiped(store):
         require_identity(store)
     with _locked(store):
         if busy := _running_fetchers(store):
-            raise SpoolInUseError(
-                "SPOOL_IN_USE",
-                f"A fetcher still writes to this spool: {busy[0]}",
-                path,
-                "Stop the query, and wait a moment until its fetchers have ended.",
-            )
+            action = "Stop the query, and wait a moment until its fetchers have ended."
+            raise SpoolInUseError("SPOOL_IN_USE", f"A fetcher still writes to this spool: {busy[0]}", path, action)
         store.put(WIPING, b"")
         failpoint("wipe.before_identity")
         files = int(store.exists(IDENTITY_NAME))
@@ -239,12 +222,8 @@ def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDama
     where, entry = f"{store.root}/{name}", state.segment(name)
     exists = entry is not None or (_SEGMENT_NAME.fullmatch(name) and state.is_waiting(name) and store.exists(name))
     if not exists:
-        raise SpoolError(
-            "SPOOL_NO_SUCH_SEGMENT",
-            "The spool has no such segment",
-            where,
-            "Give a name as connectors spool verify prints it: inbox/FETCHER/NUMBER.arrow.",
-        )
+        action = "Give a name as connectors spool verify prints it: inbox/FETCHER/NUMBER.arrow."
+        raise SpoolError("SPOOL_NO_SUCH_SEGMENT", "The spool has no such segment", where, action)
     quarantined = entry is not None and entry.quarantined
     if not quarantined:
         try:
@@ -253,12 +232,8 @@ def _damage(store: Store, state: LedgerState, name: str) -> tuple[str, SpoolDama
             if can_be_quarantined(error):
                 return name, error
             raise
-    raise SpoolError(
-        "SPOOL_SEGMENT_WHOLE",
-        "The segment is quarantined already" if quarantined else "Nothing is wrong with it",
-        where,
-        "Only damaged or missing segments are quarantined.",
-    )
+    what = "The segment is quarantined already" if quarantined else "Nothing is wrong with it"
+    raise SpoolError("SPOOL_SEGMENT_WHOLE", what, where, "Only damaged or missing segments are quarantined.")
 
 
 def _quarantine(store: Store, identity: SpoolIdentity, damaged: dict[str, SpoolDamagedError]) -> list[Loss]:

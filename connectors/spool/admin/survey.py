@@ -1,7 +1,6 @@
 """What a spool holds: one survey of its ledger and its inbox, and the counts and the inspection made from it.
 
-Read only, also beside a running query. The ledger carries what only it can know; the rest is derived from it and from
-the segments that wait in the inbox, so that nothing is written for the sake of a count.
+Read only, also beside a running query; nothing is written for the sake of a count.
 """
 
 from __future__ import annotations
@@ -72,12 +71,11 @@ class SpoolStats:
         ready_rows: rows admitted and not committed.
         ready_bytes: their bytes: payload, attributes and ordering key.
         bytes: the same as `ready_bytes`.
-        oldest_unread: publish time, in microseconds since 1970, before which nothing in the spool is uncommitted: the
-            lowest one of the segments that hold such rows, admitted or not; None without such rows.
+        oldest_unread: publish time, in microseconds since 1970, before which nothing in the spool is uncommitted; None
+            if nothing is.
         segments: admitted segments in the spool.
         waiting_segments: segments that are durable and not admitted yet.
-        waiting_rows: messages in them, with duplicates.
-        waiting_bytes: bytes of these.
+        waiting_rows: messages in them, with duplicates; `waiting_bytes` are their bytes.
         ids: ids in the durable runs.
         counters: all running counters, by name.
         taken: when the counts were taken, in seconds of the monotonic clock; see `SpoolRates`.
@@ -107,13 +105,12 @@ class SpoolStats:
 
 @dataclass(frozen=True, slots=True)
 class SpoolRates:
-    """How fast a spool moved between two looks at it, in messages a second.
+    """How fast a spool moved between two looks at it, `seconds` apart, in messages a second.
 
     Attributes:
-        seconds: between the two looks.
         fetched: made durable by the fetchers, with duplicates.
-        admitted: messages admitted to the ledger, with duplicates.
-        kept: rows admitted, without duplicates.
+        admitted: admitted to the ledger, with duplicates.
+        kept: admitted as rows, without duplicates.
         committed: rows that Spark committed.
     """
 
@@ -125,11 +122,7 @@ class SpoolRates:
 
     @classmethod
     def between(cls, before: SpoolStats, after: SpoolStats) -> SpoolRates:
-        """The rates between two looks at one spool by one process.
-
-        Raises:
-            ValueError: they are of two spools, or the second is not later than the first.
-        """
+        """Return the rates between two looks at one spool by one process, or raise `ValueError`."""
         seconds = after.taken - before.taken
         if before.spool != after.spool or seconds <= 0:
             raise ValueError("rates are between two looks at one spool, the earlier one first")
@@ -144,18 +137,6 @@ class SpoolRates:
 
 
 @dataclass(frozen=True, slots=True)
-class FetcherFolder:
-    """The segments of one fetcher: its highest admitted number (-1 if none), what is not freed, and what waits."""
-
-    fetcher: str
-    admitted: int
-    segments: int
-    rows: int
-    bytes: int
-    waiting: int
-
-
-@dataclass(frozen=True, slots=True)
 class Inspection:
     """What an inspection shows.
 
@@ -165,6 +146,8 @@ class Inspection:
         holder: pid and JVM of the query that uses it; None if nobody does, as far as can be seen.
         epochs: how many writers have claimed it.
         layout: bytes and number of partitions that new batches are cut by; None before the first query.
+        fetchers: the segments of each: the highest number ``admitted`` (-1 if none); ``segments``, ``rows`` and
+            ``bytes`` that are not freed; and how many are ``waiting``.
         runs: name and number of ids of each run.
         lost: the quarantined segments: ``segment``, ``first``, ``end``, ``rows`` and ``error`` of their notes.
     """
@@ -176,7 +159,7 @@ class Inspection:
     epochs: int
     layout: tuple[int, int] | None
     stats: SpoolStats
-    fetchers: tuple[FetcherFolder, ...]
+    fetchers: tuple[dict[str, Any], ...]
     runs: tuple[tuple[str, int], ...]
     lost: tuple[dict[str, Any], ...]
 
@@ -200,14 +183,8 @@ def rates(path: str | Path, seconds: float = 1.0) -> SpoolRates:
 def stats(path: str | Path, access: StoreAccess | None = None) -> SpoolStats:
     """Return the counts of the spool at a location. Reads only; a running query is not disturbed.
 
-    Args:
-        path: the ``spoolLocation``, as that option takes it; a folder may also be relative.
-        access: how to reach an object store; by default as its environment says.
-
-    Raises:
-        OptionError: no spool can be there.
-        SpoolError: there is no spool there, or this user may not read it.
-        SpoolDamagedError: the ledger is damaged, or a segment that has to be read.
+    `path` is as the option ``spoolLocation``, but a folder may be relative; `access` is by default as the environment
+    says. Raises `OptionError` for a wrong location, and `SpoolError` if there is no spool, or none that can be read.
     """
     return _survey(path, "stats", access).stats
 
@@ -231,16 +208,16 @@ def inspect(path: str) -> Inspection:
     )
 
 
-def _fetcher(state: LedgerState, name: str, numbers: Iterable[int]) -> FetcherFolder:
+def _fetcher(state: LedgerState, name: str, numbers: Iterable[int]) -> dict[str, Any]:
     entries = [entry for entry in state.segments if entry.fetcher == name and not entry.quarantined]
-    return FetcherFolder(
-        name,
-        state.fetchers.get(name, -1),
-        len(entries),
-        sum(entry.admitted_rows for entry in entries),
-        sum(entry.bytes for entry in entries),
-        sum(state.is_waiting(segment_name(name, number)) for number in numbers),
-    )
+    return {
+        "fetcher": name,
+        "admitted": state.fetchers.get(name, -1),
+        "segments": len(entries),
+        "rows": sum(entry.admitted_rows for entry in entries),
+        "bytes": sum(entry.bytes for entry in entries),
+        "waiting": sum(state.is_waiting(segment_name(name, number)) for number in numbers),
+    }
 
 
 def require_identity(store: Store) -> SpoolIdentity:

@@ -22,6 +22,7 @@ from connectors.spool.admin.survey import NOT_FOUND, file_sizes, is_known, requi
 from connectors.spool.ledger.data_loss import expected_segments, read_notes, waiting_names
 from connectors.spool.ledger.fencing import claimed_epochs, read_claim
 from connectors.spool.ledger.identity import SpoolIdentity
+from connectors.spool.ledger.ledger import foreign_segment
 from connectors.spool.ledger.records import read_record, record_name
 from connectors.spool.ledger.recovery import read_state
 from connectors.spool.ledger.state import LedgerState
@@ -86,10 +87,7 @@ class Verification:
 def verify(path: str) -> Verification:
     """Check every byte of a spool. Changes nothing, takes no lock, and may run beside a query.
 
-    Raises:
-        SpoolError: there is no spool.
-        ConnectorError: the object store cannot be used.
-        OSError: it does not answer.
+    Raises `ConnectorError` if there is no spool or its store cannot be used, and `OSError` if that does not answer.
     """
     store = open_store(path, "verify")
     findings: list[Finding] = []
@@ -190,8 +188,7 @@ def _check_segment(store: Store, identity: SpoolIdentity, name: str, digest: str
         what = f"A segment says that it has {info.rows} rows, its blocks have {rows} and its index has {len(keys)}"
         raise SpoolDamagedError("SPOOL_SEGMENT_DAMAGED", what, f"{store.root}/{name}", _RESTORE)
     if reader.spool != identity.spool or info.source >= len(identity.sources):
-        what = f"A segment belongs to spool {reader.spool}, source {info.source}"
-        raise SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, f"{store.root}/{name}", "Find out how it came here.")
+        raise foreign_segment(reader, f"{store.root}/{name}")
 
 
 def _check_runs(store: Store, state: LedgerState) -> Iterator[Finding]:

@@ -1,14 +1,9 @@
 """Lost rows: they stop the query, or are given up with a record and a warning (``failOnDataLoss``, rule R9).
 
-Only damaged or missing segments, and a start below the oldest row, may be given up. A segment that is given up goes to
-the quarantine, and its rows are recorded as empty:
-
-    quarantine/<fetcher>-<n>.arrow   the file as it was; absent if it was missing
-    quarantine/<fetcher>-<n>.json    what was lost, when and why
-
-All other rows keep their positions. The order is: copy, record, delete; a crash in between leaves a copy too many, and
-the next start repeats it. A segment that was never admitted is admitted without rows; an admitted one loses its digest
-in a snapshot, at which an older version of this pack stops, with an error that names it.
+A damaged or missing segment that is given up goes to the quarantine: ``quarantine/<fetcher>-<n>.arrow`` is the file as
+it was, if there was one, ``.json`` tells what was lost. The order is: copy, record, delete; the next start repeats what
+a crash cut off. A segment that was never admitted is admitted without rows; an admitted one loses its digest in a
+snapshot, at which an older version of this pack stops. All other rows keep their positions.
 """
 
 from __future__ import annotations
@@ -98,8 +93,7 @@ class Losses:
     def check(self, first: int, end: int) -> None:
         """Check rows before they are planned: quarantine what is damaged, warn of what is lost.
 
-        With ``failOnDataLoss`` the task that reads a segment checks it. Without, it is checked here too, once: a task
-        could only fail, and would fail again.
+        The task that reads a segment checks it too; without ``failOnDataLoss`` it could only fail, again and again.
         """
         with self._ledger.lock:
             due = [] if self._fail else self._ledger.state.between(first, end)
@@ -145,10 +139,7 @@ class Losses:
 
 
 def damaged_segments(store: Store, state: LedgerState) -> dict[str, SpoolDamagedError]:
-    """Return every segment, admitted or waiting, that is damaged or missing, with its error.
-
-    Raises `SpoolDamagedError` if something is foreign, or of another kind.
-    """
+    """Return every segment that is damaged or missing, with its error; raises that of a foreign one."""
     damaged = {}
     for name, digest in expected_segments(store, state).items():
         try:
@@ -205,15 +196,15 @@ def what_is_wrong(error: ConnectorError) -> str:
 
 
 def quarantined_rows(store: Store) -> dict[str, int]:
-    """Return the names of all segments that were quarantined, and how many rows each had; raises as `read_notes`."""
+    """Return the names of the quarantined segments, with their numbers of rows; raises as `read_notes`."""
     return {note["segment"]: note["rows"] for note in read_notes(store)}
 
 
 def read_notes(store: Store) -> Iterator[dict[str, Any]]:
     """Yield the notes of the quarantine, by name; raises `SpoolDamagedError` if one is damaged.
 
-    A note has ``segment``, ``first`` and ``end`` (positions of its rows, end excluded; equal if it was never admitted),
-    ``rows`` (how many are lost; 0 if that is not known), ``error`` and ``time`` (microseconds since 1970).
+    ``first`` and ``end`` are positions, equal if the segment was never admitted; ``rows`` is 0 if it is not known;
+    ``time`` is in microseconds since 1970.
     """
     for file in store.list(QUARANTINE_FOLDER):
         if file.endswith(".json"):
@@ -240,8 +231,7 @@ def _keep_ids(ledger: Ledger, entry: SegmentEntry) -> list[RunEntry]:
         keys, _ = SegmentReader(ledger.store, entry.name, entry.digest).index()
     except SpoolDamagedError:
         _logger.warning(
-            "[SPOOL_IDS_LOST] The ids of %s cannot be read: a message of it that the service delivers again after a "
-            "restart comes as a new row.",
+            "[SPOOL_IDS_LOST] The ids of %s cannot be read: messages of it that the service repeats come as new rows.",
             entry.name,
         )
         return []

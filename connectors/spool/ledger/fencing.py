@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import fenced_error, ledger_damaged
+from connectors.spool.errors import RESTORE, fenced_error
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode, record_name
 from connectors.spool.store.base import Store
 
@@ -33,7 +33,7 @@ def claimed_epochs(store: Store) -> list[int]:
     epochs = sorted(int(name) for name in store.list("epochs") if name.isdigit())
     if epochs != list(range(1, len(epochs) + 1)):
         what = f"The claims of the spool are {epochs[:10]}, with gaps; claims are never deleted"
-        raise ledger_damaged(what, f"{store.root}/epochs", "SPOOL_CLAIM_MISSING")
+        raise SpoolDamagedError("SPOOL_CLAIM_MISSING", what, f"{store.root}/epochs", RESTORE)
     return epochs
 
 
@@ -63,7 +63,7 @@ def read_claim(store: Store, spool: str, epoch: int) -> Claim:
     claim = decode(store.read(f"epochs/{epoch}"), where, "A claim")
     if (claim.get("spool"), claim.get("epoch")) != (spool, epoch):
         what = f"A claim states spool {claim.get('spool')}, epoch {claim.get('epoch')}"
-        raise ledger_damaged(what, where, "SPOOL_CLAIM_DAMAGED")
+        raise SpoolDamagedError("SPOOL_CLAIM_DAMAGED", what, where, RESTORE)
     return Claim(epoch, claim["nonce"])
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import stat
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -35,21 +34,16 @@ __all__ = [
 
 WIPING = "wiping"
 """The name of the empty file that marks an interrupted deletion."""
-
 _ID_BYTES = 8
 _HASH_KEY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolIdentity:
-    """The identity of a spool.
+    """The identity of a spool: the format that fills it, and where it was made.
 
-    Attributes:
-        spool: its random id; offsets carry it.
-        connector: the format that fills it, for example ``pubsub``.
-        sources: full names of the subscriptions; segments refer to them by index.
-        location: the folder it was made in.
-        hash_key: key of the id hash, 16 bytes.
+    Offsets carry `spool`, a random id. Segments refer to `sources`, full names of subscriptions, by index.
+    `hash_key` is for the hashes of ids.
     """
 
     spool: str
@@ -73,8 +67,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
                 "SPOOL_IDENTITY_MISSING",
                 "The folder has parts of a spool and its identity is missing",
                 where,
-                "Restore the file from a backup of the spool; if this never was one, give spoolLocation a folder of "
-                "its own.",
+                "Restore the file from a backup; if this never was a spool, give spoolLocation a folder of its own.",
             ) from None
         return None
     store.keep_root()
@@ -83,10 +76,7 @@ def read_identity(store: Store) -> SpoolIdentity | None:
 
 
 def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolIdentity:
-    """Return the identity of the spool for these sources; make it if the folder is empty.
-
-    Raises as `read_identity`, and `SpoolError` if the spool belongs to other sources, or was moved or copied here.
-    """
+    """Return the identity of the spool for these sources, made if there is none; raises as the checks below."""
     identity = read_identity(store)
     if identity is None:
         spool, hash_key = secrets.token_hex(_ID_BYTES), secrets.token_bytes(_HASH_KEY_BYTES)
@@ -101,13 +91,9 @@ def open_identity(store: Store, connector: str, sources: tuple[str, ...]) -> Spo
 def check_source(store: Store, identity: SpoolIdentity, connector: str, sources: tuple[str, ...]) -> None:
     """Raise `SpoolError` if a spool belongs to other sources, or was moved or copied here."""
     if (identity.connector, identity.sources) != (connector, sources):
-        raise SpoolError(
-            "SPOOL_OTHER_SOURCE",
-            f"The spool holds {identity.connector} {', '.join(identity.sources)} and the query reads "
-            f"{connector} {', '.join(sources)}",
-            store.root,
-            "Give each subscription a spoolLocation of its own.",
-        )
+        held, read = f"{identity.connector} {', '.join(identity.sources)}", f"{connector} {', '.join(sources)}"
+        action = "Give each subscription a spoolLocation of its own."
+        raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held} and the query reads {read}", store.root, action)
     if identity.location != store.location:
         raise SpoolError(
             "SPOOL_MOVED",
@@ -119,20 +105,13 @@ def check_source(store: Store, identity: SpoolIdentity, connector: str, sources:
 
 
 def check_identity(store: Store, spool: str) -> None:
-    """Check that the store has this spool, before anything is made there.
-
-    Raises as `read_identity`, and `SpoolError` if the spool is missing, or another one is there.
-    """
+    """Raise `SpoolError` if the store does not have this spool, or has another one."""
     identity = read_identity(store)
     if identity is None:
         raise missing_spool(store.root)
     if identity.spool != spool:
-        raise SpoolError(
-            "SPOOL_OTHER",
-            f"There is spool {identity.spool} here, and the fetchers belong to spool {spool}",
-            store.root,
-            "Start the fetchers again; they then use the present spool.",
-        )
+        what = f"There is spool {identity.spool} here, and the fetchers belong to spool {spool}"
+        raise SpoolError("SPOOL_OTHER", what, store.root, "Start the fetchers again; they then use the present spool.")
 
 
 def replace_identity(store: Store, identity: SpoolIdentity) -> None:
@@ -150,22 +129,14 @@ def _encoded(identity: SpoolIdentity) -> bytes:
 def refuse_foreign_folder(store: Store) -> None:
     """Raise `SpoolDamagedError` if a folder without a spool has foreign files under the names that a spool uses."""
     if isinstance(store, LocalStore):
-        foreign = next(_foreign(store), None)
-        if foreign is not None and read_identity(store) is None:
-            raise SpoolDamagedError(
-                "SPOOL_FOREIGN_FILE",
-                "The folder is no spool, and has something under a name that a spool would use; nothing was changed",
-                f"{store.root}/{foreign}",
-                "Give spoolLocation a folder of its own, such as a new one.",
-            )
-
-
-def _foreign(store: LocalStore) -> Iterator[str]:
-    """Yield what is foreign where no spool is; an interrupted start leaves its lock and temporary files."""
-    names = store.list(TEMPORARY_FOLDER)
-    yield from (f"{TEMPORARY_FOLDER}/{name}" for name in names if not is_temporary_name(name))
-    yield from (f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER))
-    yield from (name for name in (LOCK_NAME, WIPING) if not _is_own(Path(store.root, name)))
+        # An interrupted start leaves its lock and temporary files.
+        names = [f"{TEMPORARY_FOLDER}/{name}" for name in store.list(TEMPORARY_FOLDER) if not is_temporary_name(name)]
+        names += [f"{QUARANTINE_FOLDER}/{name}" for name in store.list(QUARANTINE_FOLDER)]
+        names += [name for name in (LOCK_NAME, WIPING) if not _is_own(Path(store.root, name))]
+        if names and read_identity(store) is None:
+            what = "The folder is no spool, and has something under a name that a spool would use; nothing was changed"
+            action = "Give spoolLocation a folder of its own, such as a new one."
+            raise SpoolDamagedError("SPOOL_FOREIGN_FILE", what, f"{store.root}/{names[0]}", action)
 
 
 def _is_own(path: Path) -> bool:

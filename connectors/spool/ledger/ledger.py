@@ -1,8 +1,7 @@
 """The ledger: admits segments once, mints positions, and forgets what is committed (rules R2 to R8).
 
-A record is durable before Spark sees any effect of it. `open_ledger` claims an epoch, seals the earlier ones
-and reads what they wrote; then there is one writer, until another claims the next epoch. One lock guards the state: the
-caller's thread commits while a background thread admits.
+A record is durable before Spark sees any effect of it. One lock guards the state: the caller's thread commits while a
+background thread admits.
 """
 
 from __future__ import annotations
@@ -27,14 +26,12 @@ from connectors.spool.segments.dedup_index import DedupIndex
 from connectors.spool.segments.segment import SegmentReader, segment_name
 from connectors.spool.store.base import Store
 
-__all__ = ["Ledger", "read_row_sizes"]
+__all__ = ["Ledger", "foreign_segment", "read_row_sizes"]
 
 SNAPSHOT_EVERY = 128
 """Records between two snapshots; a start reads at most this many and one snapshot."""
-
 RECORDS_RETAINED = 256
 """Records below the newest one that are not deleted; all that a start needs is among them."""
-
 SEGMENTS_A_RECORD = 64
 _SIZES_CACHED = 8
 
@@ -60,7 +57,7 @@ class Ledger:
         self._read_row_sizes = lru_cache(_SIZES_CACHED)(partial(read_row_sizes, store))
 
     def begin(self) -> None:
-        """Put the first record of this epoch: a snapshot. Nothing is served or deleted before it."""
+        """Put the first record of this epoch, a snapshot: nothing is served or deleted before it."""
         with self.lock:
             self._put_snapshot()
             failpoint("ledger.after_first_snapshot")
@@ -76,9 +73,7 @@ class Ledger:
     def admit(self) -> int:
         """Admit every durable segment that is not yet admitted; return how many were.
 
-        Raises:
-            SpoolDamagedError: a segment is damaged, missing between two others, or belongs to another spool.
-            SpoolFencedError: another writer took the spool over.
+        Raises as `append`, and `SpoolDamagedError` if a segment is damaged, missing or of another spool.
         """
         admitted = 0
         while True:
@@ -115,9 +110,8 @@ class Ledger:
     def append(self, change: Mapping[str, Any], then: Callable[[], None] = lambda: None) -> None:
         """Put a record with a change at this epoch's next number, apply it, and then call `then`.
 
-        Raises:
-            SpoolFencedError: another writer's seal has that number; this ledger serves and deletes nothing more.
-            OSError: the disk refused. Whether the record was put is not known: the next call settles it first.
+        Raises `SpoolFencedError` if another writer's seal has that number. After an `OSError` it is not known whether
+        the record was put: the next call settles that first.
         """
         with self.lock:
             self.settle()
@@ -166,7 +160,7 @@ class Ledger:
             raise self._dead
 
     def _pending(self, most: int) -> list[SegmentReader | SegmentEntry]:
-        """Return the next segments of each fetcher in order; a quarantined one as its entry, without rows."""
+        """Return the next segments of each fetcher in order; a quarantined one as its entry."""
         readers: list[SegmentReader | SegmentEntry] = []
         # The folder of a fetcher may be gone with its only segment.
         for fetcher in sorted({*self.store.list("inbox"), *(name.split("/")[1] for name in self.aside)}):
@@ -187,20 +181,11 @@ class Ledger:
             return None
         reader = SegmentReader(self.store, name)
         if reader.spool != self.identity.spool or reader.info.source >= len(self.identity.sources):
-            raise SpoolDamagedError(
-                "SPOOL_SEGMENT_FOREIGN",
-                f"A segment belongs to spool {reader.spool}, source {reader.info.source}",
-                f"{self.store.root}/{name}",
-                "Find out how it came here, and move it away if it does not belong here.",
-            )
+            raise foreign_segment(reader, f"{self.store.root}/{name}")
         return reader
 
     def _admit(self, readers: list[SegmentReader | SegmentEntry]) -> None:
-        """Admit these segments by one record.
-
-        A segment can be seen as soon as it has its name, which its fetcher may not have made durable yet; a record must
-        not name what a loss of power could remove.
-        """
+        # A fetcher may not have made a name durable yet; a record must not name what a loss of power could remove.
         for fetcher in sorted({reader.info.fetcher for reader in readers if isinstance(reader, SegmentReader)}):
             self.store.sync_folder(f"inbox/{fetcher}")
         entries: list[SegmentEntry] = []
@@ -268,6 +253,13 @@ class Ledger:
         while self._oldest_number < keep_from:
             self.store.delete(record_name(self.claim.epoch, self._oldest_number))
             self._oldest_number += 1
+
+
+def foreign_segment(reader: SegmentReader, where: str) -> SpoolDamagedError:
+    """Return the error of a segment that belongs to another spool, or to a source that this one does not have."""
+    what = f"A segment belongs to spool {reader.spool}, source {reader.info.source}"
+    action = "Find out how it came here, and move it away if it does not belong here."
+    return SpoolDamagedError("SPOOL_SEGMENT_FOREIGN", what, where, action)
 
 
 def read_row_sizes(store: Store, entry: SegmentEntry) -> npt.NDArray[np.int64]:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from connectors.spool.errors import ledger_damaged, other_version
+from connectors.spool.errors import other_version, record_damaged
 from connectors.spool.segments.sealed_file import checksum
 from connectors.spool.store.base import Store
 
@@ -74,10 +74,10 @@ def decode(data: bytes, where: str, what: str = "A record of the ledger") -> dic
     """
     end = len(data) - _TAIL_BYTES
     if end < 0 or data[end:] != b"\n" + checksum(memoryview(data)[:end]).encode() + b"\n":
-        raise ledger_damaged(f"{what} has a wrong checksum", where)
+        raise record_damaged(f"{what} has a wrong checksum", where)
     value = _parse(data, end)
     if not isinstance(value, dict):
-        raise ledger_damaged(f"{what} is not an object", where)
+        raise record_damaged(f"{what} is not an object", where)
     if value.get("v") != FORMAT_VERSION:
         raise other_version("SPOOL_RECORD_VERSION", what, value.get("v"), FORMAT_VERSION, where)
     return value
@@ -104,5 +104,8 @@ def read_record(store: Store, spool: str, epoch: int, number: int) -> dict[str, 
     record = decode(store.read(name), where)
     stated = (record.get("spool"), record.get("epoch"), record.get("number"))
     if stated != (spool, epoch, number):
-        raise ledger_damaged(f"A record of the ledger belongs elsewhere: spool, epoch and number are {stated}", where)
+        raise record_damaged(
+            f"A record of the ledger belongs elsewhere: spool, epoch and number are {stated}",
+            where,
+        )
     return record

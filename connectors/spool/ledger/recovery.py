@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from connectors.core.errors import SpoolDamagedError
 from connectors.core.failpoints import failpoint
-from connectors.spool.errors import ledger_damaged
+from connectors.spool.errors import RESTORE
 from connectors.spool.ledger.data_loss import can_be_quarantined, damaged_segments, quarantine, quarantined_rows
 from connectors.spool.ledger.fencing import Claim, claim_epoch, claimed_epochs, put_seal, while_newest
 from connectors.spool.ledger.identity import SpoolIdentity
@@ -34,19 +34,14 @@ class _Reading(NamedTuple):
     state: LedgerState
     """After the last record that is no seal."""
     highest: dict[int, int]
-    """The highest number of each epoch from that of the newest snapshot on, -1 for none; a running writer may have put
-    it after `state` was read."""
+    """The highest number of each epoch since the newest snapshot, -1 for none; it may be newer than `state`."""
 
 
 def open_ledger(store: Store, identity: SpoolIdentity, *, fail: bool = True) -> Ledger:
     """Become the one writer of a spool; with ``fail=False``, quarantine what is in the way, if it may be given up.
 
-    The caller holds the lock, where there is one. Older writers are fenced: their next record fails.
-
-    Raises:
-        SpoolDamagedError: the ledger, a run or a segment is damaged or missing; nothing was changed but a claim and
-            seals, which lose nothing.
-        SpoolFencedError: another writer claimed a later epoch meanwhile.
+    The caller holds the lock, where there is one. Older writers are fenced: their next record fails. Raises
+    `SpoolDamagedError` if something is damaged or missing, and `SpoolFencedError` if another writer came meanwhile.
     """
     try:
         return _open_ledger(store, identity)
@@ -65,7 +60,8 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
         state = _seal_and_read(store, identity.spool, claim, seen)
         index = DedupIndex()
         index.load(store, state.runs)
-        inbox, aside = _numbers_in_inbox(store), quarantined_rows(store)
+        inbox = {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
+        aside = quarantined_rows(store)
         _check_inbox(store, state, inbox, aside)
         _load_recent(store, state, index)
     ledger = Ledger(store, identity, claim, state, index)
@@ -76,11 +72,7 @@ def _open_ledger(store: Store, identity: SpoolIdentity) -> Ledger:
 
 
 def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
-    """Become the one writer of a spool for a repair: to change the state and admit nothing.
-
-    No segment and no id run is read, so this works where `open_ledger` finds damage. Raises as that, for records and
-    claims.
-    """
+    """Become the one writer of a spool for a repair; no segment and no id run is read, so they may be damaged."""
     seen = _read_newest(store, identity.spool)
     claim = claim_epoch(store, identity.spool)
     state = _seal_and_read(store, identity.spool, claim, seen)
@@ -88,29 +80,22 @@ def take_over(store: Store, identity: SpoolIdentity) -> Ledger:
 
 
 def read_state(store: Store, spool: str) -> LedgerState:
-    """Return the state of a ledger without becoming its writer; also beside a running query.
-
-    Raises `SpoolDamagedError` if a record is damaged or missing.
-    """
+    """Return the state of a ledger, also beside a running query; raises `SpoolDamagedError`."""
     return _read_newest(store, spool).state
 
 
 def _read_newest(store: Store, spool: str) -> _Reading:
     while True:
         epochs = claimed_epochs(store)
+        last = epochs[-1] if epochs else 0
+        # A running query may write a snapshot and delete records below it while they are read: then a second try works.
+        with contextlib.suppress(FileNotFoundError):
+            return _read(store, spool, last)
         try:
-            return _read(store, spool, epochs[-1] if epochs else 0)
+            return _read(store, spool, last)
         except FileNotFoundError:
-            # A running query wrote a snapshot and deleted records below it while they were read.
-            if claimed_epochs(store) == epochs and not _is_readable(store, spool, epochs):
+            if claimed_epochs(store) == epochs:
                 raise _missing(store, "A record of the ledger") from None
-
-
-def _is_readable(store: Store, spool: str, epochs: list[int]) -> bool:
-    with contextlib.suppress(FileNotFoundError):
-        _read(store, spool, epochs[-1])
-        return True
-    return False
 
 
 def _numbers(store: Store, epoch: int) -> list[int]:
@@ -193,14 +178,9 @@ def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
     """Read the ids of admitted segments that are in no run yet."""
     first = bisect_left(state.segments, state.runs_through, key=lambda entry: entry.ordinal)
     for entry in state.segments[first:]:
-        if entry.quarantined:
-            continue
-        reader = SegmentReader(store, entry.name, entry.digest)
-        index.add(state.space(entry.source), reader.index()[0], entry.published)
-
-
-def _numbers_in_inbox(store: Store) -> dict[str, _Numbers]:
-    return {fetcher: _numbers_of(store.names(f"inbox/{fetcher}")) for fetcher in store.list("inbox")}
+        if not entry.quarantined:
+            keys, _ = SegmentReader(store, entry.name, entry.digest).index()
+            index.add(state.space(entry.source), keys, entry.published)
 
 
 def _numbers_of(names: Sequence[str]) -> _Numbers:
@@ -240,10 +220,9 @@ def _delete_leftovers(store: Store, ledger: Ledger, inbox: Mapping[str, _Numbers
 
 
 def _epochs_to_clear(store: Store, before: int) -> list[tuple[int, list[int]]]:
-    """Return the epochs that may have useless records, ascending, each with the numbers of its records.
+    """Return the epochs that may have useless records, ascending, with the numbers of their records.
 
-    A start must not list all the epochs there ever were. One that has nothing but its seal, at a number above 0, was
-    cleared by an earlier start, and all below it before it; one with a seal at number 0 never had a record.
+    One that has nothing but its seal, at a number above 0, was cleared by an earlier start, and all below it before it.
     """
     epochs = []
     for epoch in range(before - 1, 0, -1):
@@ -281,4 +260,4 @@ def clear_temporary(store: Store) -> None:
 
 
 def _missing(store: Store, what: str) -> SpoolDamagedError:
-    return ledger_damaged(f"{what} is missing", f"{store.root}/ledger", "SPOOL_RECORD_MISSING")
+    return SpoolDamagedError("SPOOL_RECORD_MISSING", f"{what} is missing", f"{store.root}/ledger", RESTORE)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
-from connectors.spool.errors import ledger_damaged
+from connectors.spool.errors import record_damaged
 from connectors.spool.ledger.records import JsonText, json_bytes
 from connectors.spool.segments.id_runs import RunEntry
 from connectors.spool.segments.sealed_file import Published, published_of
@@ -46,8 +46,7 @@ QUARANTINED_SEGMENTS = "quarantined_segments"
 QUARANTINED_ROWS = "quarantined_rows"
 SKIPPED_ROWS = "skipped_rows"
 SKIPPED_THROUGH = "skipped_through"
-"""Counters of what was lost (rule R9): they never go down, so the loss shows for ever. Rows are skipped when a
-checkpoint begins below the oldest row; each position counts once, up to `SKIPPED_THROUGH`."""
+"""Counters of what was lost (rule R9), which never go down. Skipped positions count once, up to `SKIPPED_THROUGH`."""
 
 _FETCHER = re.compile(rb'"fetcher":("[^"\\]*(?:\\.[^"\\]*)*")')
 _OPEN, _COMMA, _QUOTE, _A, _Z = b'{,"az'
@@ -250,7 +249,6 @@ class LedgerState:
     """The state of the ledger after its last record.
 
     Attributes:
-        spool: id of the spool.
         epoch, nonce, number: of the last record.
         head: the position after the last row.
         bytes, ordinal: bytes of all rows, and number of all segments, admitted so far.
@@ -314,7 +312,7 @@ class LedgerState:
         return int(file.partition(".")[0]) > self.fetchers.get(fetcher, -1)
 
     def between(self, first: int, end: int) -> list[SegmentEntry]:
-        """Return the segments with rows between two positions; decodes no others, of which there may be a million."""
+        """Return the segments with rows between two positions; decode no others, of which there may be a million."""
         from_first = range(bisect_right(self.segments, first, key=lambda entry: entry.end), len(self.segments))
         return list(takewhile(lambda entry: entry.base < end, (self.segments[index] for index in from_first)))
 
@@ -348,7 +346,7 @@ class LedgerState:
     def apply(self, record: Mapping[str, Any]) -> None:
         """Advance to the state after an ordinary record; raises `SpoolDamagedError` if that does not follow."""
         if record["base"] != self.head:
-            raise ledger_damaged(
+            raise record_damaged(
                 f"A record begins at position {record['base']} and the ledger ends at {self.head}",
                 f"epoch {record['epoch']}, number {record['number']}",
             )

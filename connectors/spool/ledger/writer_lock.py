@@ -16,7 +16,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +31,6 @@ __all__ = [
     "LEASE_NAME",
     "LOCK_NAME",
     "MOST_OF_A_LOCK",
-    "LeaseTimes",
     "SpoolLease",
     "SpoolLock",
     "WriterLock",
@@ -66,17 +65,14 @@ class SpoolLock:
         self._file: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock; wait up to 5 s for it if the JVM of its holder is gone.
-
-        Raises `SpoolInUseError` if another query holds it, and `SpoolError` if the file system has no locks.
-        """
+        """Take the lock; wait up to 5 s if the JVM of its holder is gone. Raises `SpoolInUseError`, `SpoolError`."""
         file = self._open(os.O_RDWR | os.O_CREAT)
         deadline = time.monotonic() + _GRACE
         while not self._try_lock(file):
             holder = lock_holder(os.pread(file, MOST_OF_A_LOCK, 0))
             if (holder is not None and holder.jvm_lives) or time.monotonic() > deadline:
                 os.close(file)
-                raise in_use_error(_named(holder), self._path, can_take_over=False)
+                raise in_use_error(holder, self._path, can_take_over=False)
             time.sleep(_POLL)
         own = Holder.this_process(self._jvm)
         os.ftruncate(file, 0)
@@ -86,13 +82,10 @@ class SpoolLock:
     def holder(self) -> Holder | None:
         """Return the process that the lock file names, if it lives on this machine; raises `SpoolError`."""
         try:
-            file = self._open(os.O_RDONLY)
+            with os.fdopen(self._open(os.O_RDONLY), "rb") as file:
+                holder = lock_holder(file.read(MOST_OF_A_LOCK))
         except FileNotFoundError:
             return None
-        try:
-            holder = lock_holder(os.pread(file, MOST_OF_A_LOCK, 0))
-        finally:
-            os.close(file)
         return holder if holder is not None and holder.lives else None
 
     def check(self) -> None:
@@ -111,8 +104,7 @@ class SpoolLock:
             return False
         except OSError as error:
             os.close(file)
-            what = "The file system of the spool has no locks"
-            raise not_writable(what, error, self._path, OTHER_DISK) from error
+            raise not_writable("The file system of the spool has no locks", error, self._path, OTHER_DISK) from error
         return True
 
     def _open(self, flags: int) -> int:
@@ -123,22 +115,9 @@ class SpoolLock:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise foreign_file(self._root, LOCK_NAME) from error
-            raise not_writable(
-                "The lock of the spool cannot be opened",
-                error,
-                self._path,
-                "Choose a spoolLocation that is a folder, and that the user of the driver may write to.",
-                root=self._root,
-            ) from error
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseTimes:
-    """Seconds between two renewals, until an unrenewed lease may be taken, and between two reads by a challenger."""
-
-    renew: float = 10.0
-    expire: float = 35.0
-    poll: float = 0.5
+            action = "Choose a spoolLocation that is a folder, and that the user of the driver may write to."
+            what = "The lock of the spool cannot be opened"
+            raise not_writable(what, error, self._path, action, root=self._root) from error
 
 
 class _Lease(NamedTuple):
@@ -148,16 +127,26 @@ class _Lease(NamedTuple):
 
 
 class SpoolLease:
-    """A lease on a spool; `jvm` is as in `SpoolLock`, and `take_over` takes it at once, whoever holds it."""
+    """A lease on a spool; `jvm` is as in `SpoolLock`, and `take_over` takes it at once, whoever holds it.
+
+    It is renewed every `renew` seconds, and one that was not for `expire` may be taken by who reads it every `poll`.
+    """
 
     def __init__(
-        self, store: ObjectStore, jvm: int, *, take_over: bool = False, times: LeaseTimes | None = None
+        self,
+        store: ObjectStore,
+        jvm: int,
+        *,
+        take_over: bool = False,
+        renew: float = 10.0,
+        expire: float = 35.0,
+        poll: float = 0.5,
     ) -> None:
         self._store = store
         self._holder = Holder.this_process(jvm)
         self._nonce = secrets.token_hex(_NONCE_BYTES)
         self._take_over = take_over
-        self._times = times or LeaseTimes()
+        self._renewal, self._expiry, self._poll = renew, expire, poll
         self._count = 0
         self._version: Version | None = None
         self._lost_to: Holder | None = None
@@ -166,11 +155,7 @@ class SpoolLease:
         self._thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the lease, and renew it from now on in the background.
-
-        Raises `SpoolInUseError` if its holder lives or renewed it meanwhile, and `OSError` if the store does not
-        answer.
-        """
+        """Take the lease, and renew it in the background; raises `SpoolInUseError` if its holder lives."""
         first: Any = None
         since = time.monotonic()
         while True:
@@ -184,14 +169,14 @@ class SpoolLease:
                 # Another challenger was faster; now its lease is to be judged.
                 first, since, self._take_over = None, time.monotonic(), False
             else:
-                time.sleep(self._times.poll)
+                time.sleep(self._poll)
         self._thread = threading.Thread(target=self._renew, name="spool-lease", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
         """Raise `SpoolFencedError` if another query took the lease."""
         if self._is_lost:
-            raise fenced_error(f"{self._store.root}/{LEASE_NAME}", _named(self._lost_to))
+            raise fenced_error(f"{self._store.root}/{LEASE_NAME}", self._lost_to)
 
     def release(self) -> None:
         """Release the lease, so that the next query need not wait."""
@@ -216,23 +201,21 @@ class SpoolLease:
             return False
         if changed:
             raise self._in_use(holder)
-        return watched >= self._times.expire
+        return watched >= self._expiry
 
     def _put(self, version: Version | None) -> bool:
         failpoint("lease.before_put")
         data = self._bytes()
         if version is not None:
             self._version = self._store.client.replace(LEASE_NAME, data, version)
-        elif self._store.put(LEASE_NAME, data):
-            present = self._store.client.read_version(LEASE_NAME)
-            self._version = None if present is None or present[0] != data else present[1]
         else:
-            self._version = None
+            present = self._store.client.read_version(LEASE_NAME) if self._store.put(LEASE_NAME, data) else None
+            self._version = None if present is None or present[0] != data else present[1]
         failpoint("lease.after_put")
         return self._version is not None
 
     def _renew(self) -> None:
-        while not self._released.wait(self._times.renew):
+        while not self._released.wait(self._renewal):
             try:
                 self._count += 1
                 version = self._version
@@ -252,7 +235,7 @@ class SpoolLease:
                 if self._put(None):
                     return True
                 # Another challenger was faster; now its lease is to be judged.
-                self._released.wait(self._times.poll)
+                self._released.wait(self._poll)
                 continue
             lease = _parse(data)
             if lease.nonce == self._nonce:
@@ -264,19 +247,11 @@ class SpoolLease:
         return False
 
     def _bytes(self, *, released: bool = False) -> bytes:
-        return encode(
-            {
-                "v": FORMAT_VERSION,
-                "kind": "lease",
-                "nonce": self._nonce,
-                "count": self._count,
-                "released": released,
-                "holder": self._holder.to_json(),
-            }
-        )
+        lease = {"nonce": self._nonce, "count": self._count, "released": released, "holder": asdict(self._holder)}
+        return encode({"v": FORMAT_VERSION, "kind": "lease", **lease})
 
     def _in_use(self, holder: Holder | None) -> SpoolInUseError:
-        return in_use_error(_named(holder), f"{self._store.root}/{LEASE_NAME}", can_take_over=True)
+        return in_use_error(holder, f"{self._store.root}/{LEASE_NAME}", can_take_over=True)
 
 
 WriterLock = SpoolLock | SpoolLease
@@ -334,9 +309,5 @@ def _parse(data: bytes | None) -> _Lease:
         value = {} if data is None else decode(data, LEASE_NAME, "The lease of the spool")
     except (SpoolDamagedError, SpoolVersionError):
         value = {}  # then only whether it changes decides
-    holder = Holder.from_json(value["holder"]) if "holder" in value else None
+    holder = Holder(**value["holder"]) if "holder" in value else None
     return _Lease(data is None or bool(value.get("released")), holder, value.get("nonce"))
-
-
-def _named(holder: Holder | None) -> str:
-    return "it is not named" if holder is None else str(holder)

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -123,9 +123,9 @@ class Blobs(Protocol):
         return sorted(self.names(folder))
 
     def written(self, folder: str) -> dict[str, float]:
-        """Return when each file in a folder was written, and each folder of the inbox was made, by the store's clock.
+        """Return when each file in a folder was written, and each folder of the inbox was made.
 
-        Seconds since 1970; empty if there is no such folder. A folder on a file system gets a new time with each file.
+        In seconds since 1970 of the store's clock. A folder on a file system gets a new time with each file.
         """
 
     def delete(self, name: str) -> None:
@@ -135,17 +135,17 @@ class Blobs(Protocol):
         """Make durable which names a folder holds: those that another process made or removed may not be yet."""
 
 
-class FolderClaims(Protocol):
-    """Folders, each held by one process at a time (rule R2)."""
+class Store(Blobs, Protocol):
+    """A place for a spool: files, and folders that are held by one process at a time (rule R2)."""
+
+    look_seconds: float = 0.0
+    """How often to look for changes that nobody reported; where this is not 0, each look costs a request."""
 
     def make_folder(self, name: str) -> None:
         """Make a folder, durably; nothing happens if it exists."""
 
     def hold_folder(self, name: str) -> FolderHold | None:
-        """Hold a folder until this process ends; None if another one holds it.
-
-        Raises `FileNotFoundError`, and `SpoolError` if another user could change the spool.
-        """
+        """Hold a folder until this process ends; None if another one holds it. Raises `FileNotFoundError`."""
 
     def is_locked(self, name: str) -> bool:
         """Return whether a living process, as far as this machine can see, holds a folder."""
@@ -155,10 +155,9 @@ class FolderClaims(Protocol):
         return False
 
     def close_folder(self, name: str, next_file: str) -> bool:
-        """Make sure that nothing more is ever published in a folder whose files are numbered.
+        """Make sure that nothing more is published in a folder, of which `next_file` would be next; return whether so.
 
-        `next_file` is the name that the holder of the folder would publish next. Return whether that is so: nobody
-        holds the folder, and `next_file` does not exist.
+        That is: nobody holds the folder, and `next_file` does not exist.
         """
 
     def is_closed(self, name: str) -> bool:  # noqa: ARG002 - only an object store closes names
@@ -167,13 +166,6 @@ class FolderClaims(Protocol):
 
     def remove_unlocked_folder(self, name: str) -> None:
         """Remove a folder if it is empty and nobody holds it."""
-
-
-class Store(Blobs, FolderClaims, Protocol):
-    """A place for a spool."""
-
-    look_seconds: float = 0.0
-    """How often to look for changes that nobody reported; where this is not 0, each look costs a request."""
 
     @property
     def location(self) -> str:
@@ -279,7 +271,7 @@ def start_time(pid: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process, and the JVM it belongs to.
+    """A process that holds something, told apart from every other one (rules R2 and R7).
 
     Attributes:
         machine: the boot of the machine and the namespace of its pids; two containers of one machine differ.
@@ -303,30 +295,21 @@ class Holder:
 
     @property
     def is_here(self) -> bool:
-        """Whether it is a process of this machine, so that `lives` and `jvm_lives` can be true."""
+        """Whether it is a process of this machine; if not, `lives` and `jvm_lives` are False."""
         return self.machine == _machine()
 
     @property
     def lives(self) -> bool:
-        """Whether the process lives; False if it is of another machine."""
+        """Whether the process lives."""
         return self.is_here and start_time(self.pid) == self.start
 
     @property
     def jvm_lives(self) -> bool:
-        """Whether its JVM lives; False if it is of another machine."""
+        """Whether its JVM lives."""
         return self.is_here and self.jvm_start != 0 and start_time(self.jvm) == self.jvm_start
 
     def __str__(self) -> str:
         return f"reader process {self.pid}, Spark driver {self.jvm}" + (self.host and f", on the host {self.host}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the holder as a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """Return the holder that `to_json` wrote."""
-        return cls(**value)
 
 
 @cache

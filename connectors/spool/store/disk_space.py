@@ -42,7 +42,13 @@ class DiskReserve:
         if left < 2 * size:
             return
         try:
-            self._take(self._store, size)
+            with self._store.folder(TEMPORARY_FOLDER, make=True) as folder:
+                file = self._store.disk.create(self._name, folder, FILE_MODE)
+            self._held = True
+            try:
+                os.posix_fallocate(file, 0, size)
+            finally:
+                os.close(file)
         except OSError as error:
             self.release()
             self._possible = no_room(error)
@@ -53,15 +59,6 @@ class DiskReserve:
         self._held = False
         if self._store is not None:
             self._store.delete(f"{TEMPORARY_FOLDER}/{self._name}")
-
-    def _take(self, store: LocalStore, size: int) -> None:
-        with store.folder(TEMPORARY_FOLDER, make=True) as folder:
-            file = store.disk.create(self._name, folder, FILE_MODE)
-        self._held = True
-        try:
-            os.posix_fallocate(file, 0, size)
-        finally:
-            os.close(file)
 
 
 def release_reserves(store: Store) -> None:

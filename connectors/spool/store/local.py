@@ -33,7 +33,6 @@ __all__ = [
     "TEMPORARY_FOLDER",
     "Disk",
     "LocalStore",
-    "StoreWriter",
     "check_protected",
     "is_temporary_name",
 ]
@@ -58,10 +57,7 @@ _TEMPORARY_NAME: Final = re.compile(r"[0-9a-f]{16}-(?:[0-9]+|reserve|spool\.json
 
 
 def is_temporary_name(name: str) -> bool:
-    """Return whether a spool gives such names to its temporary files.
-
-    A folder may have had a ``tmp/`` before it became a spool: only what a spool has written is ever deleted.
-    """
+    """Return whether a spool gives such names to its temporary files; others may have been there before it."""
     return _TEMPORARY_NAME.fullmatch(name) is not None
 
 
@@ -118,10 +114,7 @@ class LocalStore(Store):
         return os.path.realpath(self.root)
 
     def make_root(self) -> None:
-        """Make the root where it is absent, readable by its owner only, and use what is there now.
-
-        Raises `SpoolError` if it cannot be made, or another user could change it.
-        """
+        """Make the root where it is absent, for its owner only; raises `SpoolError` if another user could change it."""
         self._root_identity = None
         try:
             missing = [folder for folder in (Path(self.root), *Path(self.root).parents) if not folder.exists()]
@@ -135,12 +128,8 @@ class LocalStore(Store):
                     os.close(parent)
             check_protected(self.root)
         except OSError as error:
-            raise not_writable(
-                "The folder of the spool cannot be made",
-                error,
-                self.root,
-                "Choose a spoolLocation that the user of the driver may write to.",
-            ) from error
+            action = "Choose a spoolLocation that the user of the driver may write to."
+            raise not_writable("The folder of the spool cannot be made", error, self.root, action) from error
 
     def keep_root(self) -> None:
         """From now on refuse another folder than the one that is there now: an empty mount point is not the spool."""
@@ -159,10 +148,9 @@ class LocalStore(Store):
 
     @contextlib.contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder of the spool, as a file descriptor; no link is followed.
+        """Open a folder of the spool, as a file descriptor; no link is followed. With `make` it is made, durably.
 
-        With `make` a part that is missing is made, durably. Raises `SpoolError` if the root is not the folder that
-        `keep_root` has seen, or has lost the identity of the spool.
+        Raises `SpoolError` if the root is not the folder that `keep_root` has seen, or has lost its identity.
         """
         descriptor = self._open_root()
         path = ""
@@ -234,10 +222,10 @@ class LocalStore(Store):
             os.replace(temporary, base, src_dir_fd=source, dst_dir_fd=target)
             os.fsync(target)
 
-    def writer(self, name: str) -> StoreWriter:
+    def writer(self, name: str) -> _LocalWriter:
         """Begin a file that gets its name only when it is published."""
         self._temporary_count += 1
-        return StoreWriter(self, name, f"{self.owner}-{self._temporary_count}")
+        return _LocalWriter(self, name, f"{self.owner}-{self._temporary_count}")
 
     def map(self, name: str) -> memoryview:
         """Return a whole file as read-only memory; raises `FileNotFoundError`, `SpoolDamagedError` if it is no file."""
@@ -313,10 +301,7 @@ class LocalStore(Store):
                     raise
 
     def lock_folder(self, name: str) -> int | None:
-        """Lock a folder until this process ends or closes the returned descriptor; None if another process holds it.
-
-        Raises `FileNotFoundError`.
-        """
+        """Lock a folder; return its descriptor, or None if another process holds it. Raises `FileNotFoundError`."""
         with self.folder(name) as opened:
             descriptor = os.dup(opened)
         os.set_inheritable(descriptor, False)
@@ -345,10 +330,7 @@ class LocalStore(Store):
         return False
 
     def close_folder(self, name: str, next_file: str) -> bool:
-        """Return whether nothing more is published in a folder: its lock is free, and this file does not exist.
-
-        A lock that is free stays free, because each folder is made and locked by one process.
-        """
+        """Return whether its lock is free, which then stays free: a folder is locked by one process only."""
         return not self.is_locked(name) and not self.exists(next_file)
 
     def remove_unlocked_folder(self, name: str) -> None:
@@ -379,7 +361,7 @@ class _LockedFolder(FolderHold):
         os.close(self._lock)
 
 
-class StoreWriter(StoreWriting):
+class _LocalWriter(StoreWriting):
     """A file that is being written under a temporary name."""
 
     def __init__(self, store: LocalStore, name: str, temporary: str) -> None:
@@ -392,7 +374,6 @@ class StoreWriter(StoreWriting):
         self._open = True
 
     def write(self, data: bytes | memoryview) -> None:
-        """Append bytes; any buffer of bytes will do."""
         view = memoryview(data).cast("B")
         while view:
             written = self._store.disk.write(self._file, view)
@@ -400,7 +381,6 @@ class StoreWriter(StoreWriting):
             view = view[written:]
 
     def publish(self) -> bool:
-        """Make the file durable under its name; return False, also durably, if that name is taken."""
         failpoint("store.before_sync")
         store = self._store
         store.disk.fsync(self._file)
@@ -419,7 +399,6 @@ class StoreWriter(StoreWriting):
         return not taken
 
     def discard(self) -> None:
-        """Close the file and remove its temporary name; a published file stays."""
         if self._open:
             self._open = False
             os.close(self._file)

@@ -62,8 +62,7 @@ _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[
 class ObjectClient:
     """One prefix of one bucket. Names are relative to it.
 
-    Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses; so
-    does the constructor with a configuration that is not sufficient.
+    Every call raises `OSError` (ETIMEDOUT) when the store does not answer, and `ConnectorError` when it refuses.
     """
 
     def __init__(self, url: ObjectUrl, access: StoreAccess) -> None:
@@ -73,12 +72,8 @@ class ObjectClient:
         try:
             self._bucket = _bucket(url, access)
         except (exceptions.BaseError, ValueError, TypeError) as error:
-            raise SpoolError(
-                "SPOOL_STORE_MISCONFIGURED",
-                f"The object store cannot be used as it is configured: {self._said(error)}",
-                str(url),
-                _CHECK_OPTIONS,
-            ) from None
+            what = f"The object store cannot be used as it is configured: {self._said(error)}"
+            raise SpoolError("SPOOL_STORE_MISCONFIGURED", what, str(url), _CHECK_OPTIONS) from None
 
     @contextlib.contextmanager
     def _errors(self, name: str, *, needs_bucket: bool = False) -> Iterator[None]:
@@ -87,12 +82,9 @@ class ObjectClient:
             yield
         except FileNotFoundError:
             if needs_bucket:
-                raise SpoolError(
-                    "SPOOL_BUCKET_NOT_FOUND",
-                    f"There is no bucket or container {self._url.bucket}",
-                    str(self._url),
-                    "Create it, or correct spoolLocation; the spool creates none.",
-                ) from None
+                what = f"There is no bucket or container {self._url.bucket}"
+                action = "Create it, or correct spoolLocation; the spool creates none."
+                raise SpoolError("SPOOL_BUCKET_NOT_FOUND", what, str(self._url), action) from None
             raise FileNotFoundError(errno.ENOENT, "There is no such object", name) from None
         except _CONFLICTS:
             raise
@@ -137,8 +129,8 @@ class ObjectClient:
 
     def read(self, name: str) -> bytes | None:
         """Return a whole object; None if there is none."""
-        version = self.read_version(name)
-        return None if version is None else version[0]
+        present = self.read_version(name)
+        return None if present is None else present[0]
 
     def read_version(self, name: str) -> tuple[bytes, Version] | None:
         """Return a whole object and its version; None if there is none."""
@@ -212,29 +204,19 @@ class ObjectClient:
     def _failed(self, error: Exception, name: str) -> NoReturn:
         where, host = f"{self._url}/{name}", socket.gethostname()
         if isinstance(error, exceptions.PermissionDeniedError):
-            raise AccessDeniedError(
-                "SPOOL_ACCESS_DENIED",
-                f"The object store does not allow the host {host} to do this: {self._said(error)}",
-                where,
-                "Give its credentials the rights to list the bucket, and to read, create, replace and delete objects.",
-            ) from None
+            what = f"The object store does not allow the host {host} to do this: {self._said(error)}"
+            action = (
+                "Give its credentials the rights to list the bucket, and to read, create, replace and delete objects."
+            )
+            raise AccessDeniedError("SPOOL_ACCESS_DENIED", what, where, action) from None
         if isinstance(error, exceptions.UnauthenticatedError):
-            raise CredentialsError(
-                "SPOOL_CREDENTIALS_REFUSED",
-                f"The object store does not accept the credentials of the host {host}: {self._said(error)}",
-                where,
-                _CHECK_OPTIONS,
-            ) from None
+            what = f"The object store does not accept the credentials of the host {host}: {self._said(error)}"
+            raise CredentialsError("SPOOL_CREDENTIALS_REFUSED", what, where, _CHECK_OPTIONS) from None
         text = str(error)
         if _MACHINE.search(text) and not _LATER.search(text) and not self._answered:
             # Once the store has answered, the machine has credentials: a failed request for newer ones passes.
-            raise CredentialsError(
-                "SPOOL_CREDENTIALS_MISSING",
-                f"No credentials for the object store are given, and the host {host} has none of its own: "
-                f"{self._said(error)}",
-                where,
-                _CREDENTIALS[self._url.kind],
-            ) from None
+            what = f"No credentials for the object store are given, and the host {host} has none: {self._said(error)}"
+            raise CredentialsError("SPOOL_CREDENTIALS_MISSING", what, where, _CREDENTIALS[self._url.kind]) from None
         raise OSError(errno.ETIMEDOUT, f"The object store does not answer: {self._said(error)}", where) from None
 
     def _said(self, error: Exception) -> str:
@@ -258,9 +240,7 @@ def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
     if _LOOPBACK.fullmatch(endpoint) or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
         client["allow_http"] = True
     elif endpoint.startswith("http:"):
-        raise ValueError(
-            "plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true in the environment"
-        )
+        raise ValueError("plain http reaches only this machine; use https, or set AWS_ALLOW_HTTP=true")
     common: dict[str, Any] = {"prefix": url.prefix or None, "client_options": client, "retry_config": _RETRIES}
     if url.kind == "s3":
         config = {

@@ -1,7 +1,6 @@
 """A spool on an object store, by conditional puts (rules R1, R2, R7 and R9).
 
-A put is atomic, and durable when it is answered, so nothing is written to ``tmp/`` first: a file is collected in memory
-and put at once, if its name is free.
+A put is atomic, and durable when it is answered: a file is collected in memory and put at once, if its name is free.
 
 Object stores have no folders and no locks. A folder of the inbox is an object ``folders/inbox/<fetcher>``, which names
 its holder; whether that process lives can be seen only on its own machine. So before a fetcher is forgotten, or another
@@ -16,6 +15,7 @@ import errno
 import json
 import socket
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from io import BytesIO
 from typing import TYPE_CHECKING, Final
@@ -57,12 +57,9 @@ class ObjectStore(Store):
         try:
             from connectors.spool.store.object_client import ObjectClient  # noqa: PLC0415 - it imports obstore
         except ImportError:
-            raise SpoolError(
-                "SPOOL_OBSTORE_MISSING",
-                f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have",
-                self.location,
-                f"Install the extra objects there: {install_command('objects')}.",
-            ) from None
+            what = f"A spool on an object store needs obstore, which the host {socket.gethostname()} does not have"
+            action = f"Install the extra objects there: {install_command('objects')}."
+            raise SpoolError("SPOOL_OBSTORE_MISSING", what, self.location, action) from None
         return ObjectClient(self._url, self._access)
 
     @property
@@ -71,30 +68,19 @@ class ObjectStore(Store):
         return str(self._url)
 
     def make_root(self) -> None:
-        """Check that the store can be reached, and that it honours the condition of a put.
-
-        Raises `SpoolError` if there is no such bucket or the condition is ignored, `ServiceUnavailableError` without an
-        answer, `AccessDeniedError` or `CredentialsError` if the store refuses.
-        """
+        """Check that the store can be reached, and that it honours the condition of a put; raises `ConnectorError`."""
         name = f"probe/{self.owner}"
         try:
             self.client.create(name, b"1")
             replaced = self.client.create(name, b"2")
             self.client.delete(name)
         except TimeoutError as error:
-            raise ServiceUnavailableError(
-                "SPOOL_STORE_NO_ANSWER",
-                str(error.strerror),
-                self.root,
-                "Check spoolLocation, spoolEndpoint, region and credentials.",
-            ) from None
+            action = "Check spoolLocation, spoolEndpoint, region and credentials."
+            raise ServiceUnavailableError("SPOOL_STORE_NO_ANSWER", str(error.strerror), self.root, action) from None
         if replaced:
-            raise SpoolError(
-                "SPOOL_STORE_NOT_CONDITIONAL",
-                "The object store has replaced an object that a put was not to replace",
-                self.root,
-                "A spool needs a store that honours If-None-Match; this one would lose data. Choose another one.",
-            )
+            what = "The object store has replaced an object that a put was not to replace"
+            action = "A spool needs a store that honours If-None-Match; this one would lose data. Choose another one."
+            raise SpoolError("SPOOL_STORE_NOT_CONDITIONAL", what, self.root, action)
 
     def keep_root(self) -> None:
         """Do nothing: a URL means one place."""
@@ -158,7 +144,7 @@ class ObjectStore(Store):
 
     def hold_folder(self, name: str) -> _HeldFolder:
         """Hold a folder: write who does."""
-        self.client.put(f"{_FOLDERS}/{name}", json.dumps(Holder.this_process().to_json()).encode())
+        self.client.put(f"{_FOLDERS}/{name}", json.dumps(asdict(Holder.this_process())).encode())
         return _HeldFolder(self, name)
 
     def is_locked(self, name: str) -> bool:
@@ -174,7 +160,7 @@ class ObjectStore(Store):
     def _holder(self, name: str) -> Holder | None:
         data = self.client.read(f"{_FOLDERS}/{name}")
         value = json.loads(data) if data else {}
-        return Holder.from_json(value) if value else None
+        return Holder(**value) if value else None
 
     def close_folder(self, name: str, next_file: str) -> bool:
         """Close the next name of a folder, unless it is held on this machine; return False if the name is taken."""
@@ -212,21 +198,15 @@ class ObjectStore(Store):
 
 
 class _HeldFolder(FolderHold):
-    """A folder that this process has claimed."""
-
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
         self._name = name
 
     def is_present(self) -> bool:
-        """Return whether files may still be published: no put has failed or found its name taken.
-
-        After a put whose outcome is not known, its number can be neither used again nor skipped.
-        """
+        # After a put whose outcome is not known, its number can be neither used again nor skipped.
         return not self._store.unsure
 
     def release(self) -> None:
-        """Write that nobody holds it: other machines cannot know it otherwise."""
         self._store.client.put(f"{_FOLDERS}/{self._name}", b"{}")
 
 
@@ -243,11 +223,7 @@ class _ObjectWriter(StoreWriting):
         self.length += self._data.write(data)
 
     def publish(self) -> bool:
-        """Put the object if its name is free; return False if other bytes have that name.
-
-        Raises `OSError` when it is not known whether the object is there, and `FileNotFoundError` if its folder of the
-        inbox was given up (rule R2).
-        """
+        """Put the object if its name is free; raises `FileNotFoundError` if its folder was closed (rule R2)."""
         failpoint("store.before_put")
         try:
             with self._data.getbuffer() as view:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,7 @@ def left_by_a_peek(folder: Path, name: str, holder: Holder | None) -> Path:
     left.mkdir()
     (left / "rows").touch()
     if holder is not None:
-        (left / "holder").write_text(json.dumps(holder.to_json()))
+        (left / "holder").write_text(json.dumps(asdict(holder)))
     return left
 
 

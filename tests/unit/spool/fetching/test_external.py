@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +16,8 @@ from connectors.spool.fetching.external import ExternalFetching, Published, Read
 from connectors.spool.fetching.pipeline import FetcherFolder
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.ledger.recovery import clear_temporary, read_state
-from connectors.spool.store.base import Holder
-from connectors.spool.store.local import LocalStore, StoreWriter
+from connectors.spool.store.base import Holder, StoreWriting
+from connectors.spool.store.local import LocalStore
 from connectors.spool.stream import compaction
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.testing.object_store import ObjectStoreServer
@@ -192,7 +192,7 @@ def test_nobody_is_seen_at_work_until_a_fetcher_holds_a_folder(spool: HandSpool)
 
 
 def elsewhere() -> bytes:
-    return json.dumps({**Holder.this_process().to_json(), "machine": "another"}).encode()
+    return json.dumps({**asdict(Holder.this_process()), "machine": "another"}).encode()
 
 
 def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_for_a_while(
@@ -216,7 +216,7 @@ def test_a_fetcher_of_another_machine_that_has_nothing_to_do_keeps_its_folder_fo
     assert not ObjectSpool(server=server).store.exists("inbox/f0/1.arrow")
 
 
-def half_written(folder: FetcherFolder) -> StoreWriter:
+def half_written(folder: FetcherFolder) -> StoreWriting:
     """A segment that a fetcher has begun."""
     writer = folder.store.writer(f"{folder.name}/0.arrow")
     writer.write(b"half of it")

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -274,7 +275,7 @@ def test_the_lease_of_a_machine_that_is_gone_is_taken_when_it_expires(
 
 def test_the_lease_of_a_machine_that_renews_it_is_refused(spool: ObjectSpool) -> None:
     holder = spool.lease(renew=0.1)
-    holder._holder = type(holder._holder).from_json({**holder._holder.to_json(), "machine": "another boot"})
+    holder._holder = replace(holder._holder, machine="another boot")
     holder.acquire()
     with pytest.raises(Exception, match="SPOOL_IN_USE"):
         spool.lease(expire=60, poll=0.02).acquire()

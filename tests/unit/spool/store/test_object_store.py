@@ -210,8 +210,8 @@ def test_a_folder_is_in_the_inbox_until_it_is_removed_and_only_an_empty_one_is(
 
 def test_a_folder_is_held_as_long_as_its_process_lives(server: ObjectStoreServer, store: ObjectStore) -> None:
     code = (
-        "import sys, json\nfrom connectors.spool.store.base import Holder\n"
-        "print(json.dumps(Holder.this_process().to_json()), flush=True)\nsys.stdin.read()"
+        "import sys, json\nfrom dataclasses import asdict\nfrom connectors.spool.store.base import Holder\n"
+        "print(json.dumps(asdict(Holder.this_process())), flush=True)\nsys.stdin.read()"
     )
     child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert child.stdin is not None
