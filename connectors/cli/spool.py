@@ -186,12 +186,9 @@ def _spool_at(location: str, *, json: bool) -> Iterator[str]:
         try:
             yield import_module("connectors.spool.options").location_text(location)
         except OSError as error:
-            raise SpoolError(
-                "SPOOL_UNREADABLE",
-                error.strerror or str(error),
-                str(error.filename or "the spool"),
-                "Run this as the user of the query, where its disk is seen.",
-            ) from None
+            what, where = error.strerror or str(error), str(error.filename or "the spool")
+            action = "Run this as the user of the query, where its disk is seen."
+            raise SpoolError("SPOOL_UNREADABLE", what, where, action) from None
 
 
 def _admin(module: str) -> ModuleType:

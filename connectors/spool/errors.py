@@ -65,12 +65,9 @@ def reading_errors(root: str) -> Iterator[None]:
     try:
         yield
     except PermissionError as error:
-        raise SpoolError(
-            "SPOOL_UNREADABLE",
-            f"This user cannot read the spool: {error.strerror}",
-            str(error.filename or root),
-            f"Only its owner may read a spool. Run driver, executors and tools as the user of the query; {_OWNERS}",
-        ) from error
+        what = f"This user cannot read the spool: {error.strerror}"
+        action = f"Only its owner may read a spool. Run driver, executors and tools as the user of the query; {_OWNERS}"
+        raise SpoolError("SPOOL_UNREADABLE", what, str(error.filename or root), action) from error
 
 
 def no_room(error: OSError) -> bool:

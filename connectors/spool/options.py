@@ -48,10 +48,13 @@ def _parse_endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
+_URLS: Final = (
+    "s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
+    "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER"
+)
 LOCATION: Final[Kind[Path | str]] = Kind(
     "location",
-    "an absolute path, a file: URL, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
-    "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
+    f"an absolute path, a file: URL, or {_URLS}",
     Path | str,
     _parse_location,
 )
@@ -69,13 +72,8 @@ def location_text(location: str | Path) -> str:
         return str(LOCATION.parse(text))
     except ValueError as error:
         # The location is not repeated: a URL may hold a secret.
-        raise OptionError(
-            "SPOOL_LOCATION",
-            f"No spool can be there: {error if text else 'the text is empty'}",
-            "LOCATION",
-            "Give a folder, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
-            "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER.",
-        ) from None
+        what = f"No spool can be there: {error if text else 'the text is empty'}"
+        raise OptionError("SPOOL_LOCATION", what, "LOCATION", f"Give a folder, or {_URLS}.") from None
 
 
 @dataclass(frozen=True, kw_only=True)

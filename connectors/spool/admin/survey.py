@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.spool.errors import reading_errors
-from connectors.spool.ledger.data_loss import read_notes
+from connectors.spool.ledger.data_loss import read_notes, segment_numbers
 from connectors.spool.ledger.fencing import claimed_epochs
 from connectors.spool.ledger.identity import SpoolIdentity, read_identity
 from connectors.spool.ledger.ledger import read_row_sizes
@@ -236,7 +236,7 @@ def _survey(path: str | Path, owner: str, access: StoreAccess | None = None) -> 
         for left in reversed(range(_TRIES)):
             taken = time.monotonic()
             # Before the ledger: what is admitted in between is then counted once, not twice or never.
-            inbox = {fetcher: _numbers(store, fetcher) for fetcher in store.list("inbox")}
+            inbox = {fetcher: segment_numbers(store, fetcher) for fetcher in store.list("inbox")}
             state = read_state(store, identity.spool)
             names = (segment_name(fetcher, number) for fetcher, numbers in inbox.items() for number in numbers)
             infos = {name: _info(store, name) for name in names if state.is_waiting(name)}
@@ -290,11 +290,6 @@ def _stats(
 
 def _unread_segments(state: LedgerState) -> list[SegmentEntry]:
     return [entry for entry in state.segments if entry.end > state.committed and not entry.quarantined]
-
-
-def _numbers(store: Store, fetcher: str) -> list[int]:
-    stems = (file.partition(".")[0] for file in store.list(f"inbox/{fetcher}"))
-    return [int(stem) for stem in stems if stem.isdigit()]
 
 
 def _info(store: Store, name: str) -> SegmentInfo | None:

@@ -39,6 +39,7 @@ __all__ = [
     "quarantine",
     "quarantined_rows",
     "read_notes",
+    "segment_numbers",
     "waiting_names",
     "what_is_wrong",
 ]
@@ -214,11 +215,16 @@ def read_notes(store: Store) -> Iterator[dict[str, Any]]:
             yield note | {"error": text + place}
 
 
+def segment_numbers(store: Store, fetcher: str) -> list[int]:
+    """Return the numbers of the durable segments of a fetcher, admitted or not."""
+    stems = (name.partition(".")[0] for name in store.names(f"inbox/{fetcher}"))
+    return [int(stem) for stem in stems if stem.isdigit()]
+
+
 def waiting_names(store: Store, state: LedgerState) -> Iterator[str]:
     """Yield the names of all segments that are not admitted, also of those that are missing between others."""
     for fetcher in store.list("inbox"):
-        numbers = (name.partition(".")[0] for name in store.list(f"inbox/{fetcher}"))
-        highest = max((int(number) for number in numbers if number.isdigit()), default=-1)
+        highest = max(segment_numbers(store, fetcher), default=-1)
         for number in range(state.fetchers.get(fetcher, -1) + 1, highest + 1):
             yield segment_name(fetcher, number)
 

@@ -63,12 +63,11 @@ def read_identity(store: Store) -> SpoolIdentity | None:
         value = decode(store.read(IDENTITY_NAME), where, "The identity of the spool")
     except FileNotFoundError:
         if any(store.list(folder) for folder in ("epochs", "ledger", "inbox", "ids")):
-            raise SpoolDamagedError(
-                "SPOOL_IDENTITY_MISSING",
-                "The folder has parts of a spool and its identity is missing",
-                where,
-                "Restore the file from a backup; if this never was a spool, give spoolLocation a folder of its own.",
-            ) from None
+            what = "The folder has parts of a spool and its identity is missing"
+            action = (
+                "Restore the file from a backup; if this never was a spool, give spoolLocation a folder of its own."
+            )
+            raise SpoolDamagedError("SPOOL_IDENTITY_MISSING", what, where, action) from None
         return None
     store.keep_root()
     sources, hash_key = tuple(value["sources"]), bytes.fromhex(value["hash_key"])
@@ -95,13 +94,9 @@ def check_source(store: Store, identity: SpoolIdentity, connector: str, sources:
         action = "Give each subscription a spoolLocation of its own."
         raise SpoolError("SPOOL_OTHER_SOURCE", f"The spool holds {held} and the query reads {read}", store.root, action)
     if identity.location != store.location:
-        raise SpoolError(
-            "SPOOL_MOVED",
-            f"The spool was made in {identity.location}; it was moved or copied here",
-            store.location,
-            "To use it here, run connectors spool adopt; the one at the old location must not be used any more. Two "
-            "copies of one spool must never run.",
-        )
+        what = f"The spool was made in {identity.location}; it was moved or copied here"
+        action = "To use it here, run connectors spool adopt, which ends its use there: two copies must never run."
+        raise SpoolError("SPOOL_MOVED", what, store.location, action)
 
 
 def check_identity(store: Store, spool: str) -> None:
@@ -122,8 +117,7 @@ def replace_identity(store: Store, identity: SpoolIdentity) -> None:
 
 
 def _encoded(identity: SpoolIdentity) -> bytes:
-    value = asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()}
-    return encode(value)
+    return encode(asdict(identity) | {"v": FORMAT_VERSION, "hash_key": identity.hash_key.hex()})
 
 
 def refuse_foreign_folder(store: Store) -> None:

@@ -7,7 +7,6 @@ background thread admits.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 from typing import Any
@@ -89,8 +88,7 @@ class Ledger:
     def admitted_since(self, ordinal: int) -> list[SegmentEntry]:
         """Return the segments in the spool that were admitted from this ordinal on."""
         with self.lock:
-            segments = self.state.segments
-            return list(segments[bisect_left(segments, ordinal, key=lambda entry: entry.ordinal) :])
+            return self.state.since(ordinal)
 
     def commit(self, position: int) -> None:
         """Record that Spark has committed all rows below a position."""

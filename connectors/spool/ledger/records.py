@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from connectors.spool.errors import other_version, record_damaged
@@ -25,16 +26,11 @@ _MARK = "\0"
 """A placeholder for text that is inserted; no name of a file has it."""
 
 
+@dataclass(slots=True)
 class JsonText:
     """The items of a JSON list as text, with commas between, which is put into a larger text unchanged."""
 
-    def __init__(self, text: bytes | memoryview) -> None:
-        self.text = text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JsonText) and self.text == other.text
-
-    __hash__ = None  # type: ignore[assignment]
+    text: bytes | memoryview
 
 
 def record_name(epoch: int, number: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -176,8 +175,7 @@ def _seal(store: Store, spool: str, epoch: int, highest: int, claim: Claim, *, e
 
 def _load_recent(store: Store, state: LedgerState, index: DedupIndex) -> None:
     """Read the ids of admitted segments that are in no run yet."""
-    first = bisect_left(state.segments, state.runs_through, key=lambda entry: entry.ordinal)
-    for entry in state.segments[first:]:
+    for entry in state.since(state.runs_through):
         if not entry.quarantined:
             keys, _ = SegmentReader(store, entry.name, entry.digest).index()
             index.add(state.space(entry.source), keys, entry.published)

@@ -306,6 +306,10 @@ class LedgerState:
         entry = self.segments[index] if index < len(self.segments) else None
         return entry if entry is not None and entry.name == seen.name else None
 
+    def since(self, ordinal: int) -> list[SegmentEntry]:
+        """Return the segments that were admitted from this ordinal on."""
+        return self.segments[bisect_left(self.segments, ordinal, key=lambda entry: entry.ordinal) :]
+
     def is_waiting(self, name: str) -> bool:
         """Return whether a segment of this name is not admitted yet."""
         _, fetcher, file = name.split("/")

@@ -20,7 +20,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolInUseError, SpoolVersionError
+from connectors.core.errors import ConnectorError, SpoolDamagedError, SpoolVersionError
 from connectors.core.failpoints import failpoint
 from connectors.spool.errors import OTHER_DISK, fenced_error, foreign_file, in_use_error, not_writable
 from connectors.spool.ledger.records import FORMAT_VERSION, decode, encode
@@ -192,16 +192,14 @@ class SpoolLease:
 
     def _has_ended(self, holder: Holder | None, watched: float, *, changed: bool) -> bool:
         """Return whether the holder is gone, False if that is not known yet; raises `SpoolInUseError` if it lives."""
-        if holder is not None and holder.is_here:
-            if not holder.lives:
-                return True
-            # A reader process whose JVM is gone ends by itself.
-            if holder.jvm_lives or watched > _GRACE:
-                raise self._in_use(holder)
-            return False
-        if changed:
-            raise self._in_use(holder)
-        return watched >= self._expiry
+        if holder is None or not holder.is_here:
+            in_use, ended = changed, watched >= self._expiry
+        else:  # a reader process whose JVM is gone ends by itself
+            ended = not holder.lives
+            in_use = not ended and (holder.jvm_lives or watched > _GRACE)
+        if in_use:
+            raise in_use_error(holder, f"{self._store.root}/{LEASE_NAME}", can_take_over=True)
+        return ended
 
     def _put(self, version: Version | None) -> bool:
         failpoint("lease.before_put")
@@ -249,9 +247,6 @@ class SpoolLease:
     def _bytes(self, *, released: bool = False) -> bytes:
         lease = {"nonce": self._nonce, "count": self._count, "released": released, "holder": asdict(self._holder)}
         return encode({"v": FORMAT_VERSION, "kind": "lease", **lease})
-
-    def _in_use(self, holder: Holder | None) -> SpoolInUseError:
-        return in_use_error(holder, f"{self._store.root}/{LEASE_NAME}", can_take_over=True)
 
 
 WriterLock = SpoolLock | SpoolLease

@@ -138,13 +138,11 @@ class LocalStore(Store):
     def check_visible(self) -> None:
         """Raise `SpoolError` if this machine cannot see the spool: it may have an empty folder of the same name."""
         if not Path(self.root, IDENTITY_NAME).exists():
-            raise SpoolError(
-                "SPOOL_NOT_VISIBLE",
-                f"The host {socket.gethostname()} cannot see the spool",
-                self.root,
-                "Put spoolLocation on a file system that the driver and all executors share, or on an object store, or "
-                "run with master local[*].",
+            what = f"The host {socket.gethostname()} cannot see the spool"
+            action = (
+                "Put it on a disk that driver and executors share, or on an object store, or run with master local[*]."
             )
+            raise SpoolError("SPOOL_NOT_VISIBLE", what, self.root, action)
 
     @contextlib.contextmanager
     def folder(self, name: str, *, make: bool = False) -> Iterator[int]:
@@ -446,13 +444,11 @@ def _check_owner(information: os.stat_result, path: Path, what: str) -> None:
     user, is_link = os.geteuid(), stat.S_ISLNK(information.st_mode)
     may_be_roots = is_link or what in {_PARENT, _INSIDE}
     if information.st_uid != user and not (may_be_roots and information.st_uid == _ROOT):
-        raise SpoolError(
-            "SPOOL_FOREIGN_OWNER",
-            f"The owner of {what} is uid {information.st_uid}, who could take the spool away; this process runs as uid "
-            f"{user}",
-            str(path),
-            f"Make uid {user} the owner (chown), run as that user, or choose another spoolLocation.",
+        text = (
+            f"The owner of {what}, uid {information.st_uid}, could take the spool away; this process runs as uid {user}"
         )
+        action = f"Make uid {user} the owner (chown), run as that user, or choose another spoolLocation."
+        raise SpoolError("SPOOL_FOREIGN_OWNER", text, str(path), action)
     # The sticky bit lets nobody rename or delete what belongs to another user, but anybody may add files.
     if is_link or (information.st_mode & stat.S_ISVTX and what is _PARENT):
         return
