@@ -90,7 +90,9 @@ class ObjectStoreOptions:
         "spoolEndpoint",
         _ENDPOINT,
         "For spools on object stores: where the store is, if it is not that of the cloud itself, such as MinIO or R2 "
-        "for s3. Like all options of this kind it may also come from the environment (AWS_ENDPOINT_URL).",
+        "for s3, or an emulator on this machine. For gs: an emulator, which is asked without credentials. Like all "
+        "options of this kind it may also come from the environment (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT, "
+        "STORAGE_EMULATOR_HOST).",
         default=None,
     )
     spool_region: str | None = option(
@@ -167,7 +169,7 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
     """Refuse options of object stores for a spool in a folder, or of another cloud, with `OptionError`."""
     kind = parse_object_url(location).kind if isinstance(location, str) else "a folder"
     options_of_kinds = {
-        "spoolEndpoint": (options.spool_endpoint, ("s3", "az")),
+        "spoolEndpoint": (options.spool_endpoint, ("s3", "gs", "az")),
         "spoolRegion": (options.spool_region, ("s3",)),
         "spoolKeyId": (options.spool_key_id, ("s3", "az")),
         "spoolSecret": (options.spool_secret, ("s3", "az")),
@@ -183,6 +185,14 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
                 f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}",
                 "Leave it out.",
             )
+    if options.spool_endpoint is not None and options.spool_credentials_file is not None:
+        raise conflict(
+            connector,
+            "spoolCredentialsFile",
+            "spoolEndpoint",
+            "the endpoint of a spool on gs is an emulator, which takes no credentials",
+            "Leave one of them out.",
+        )
     if (options.spool_key_id is None) != (options.spool_secret is None) and kind == "s3":
         raise OptionError(
             "OPTION_MISSING",
