@@ -7,8 +7,11 @@ long, belong to ``./dev chaos stores``.
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -26,7 +29,7 @@ from connectors.spool.store.object_store import ObjectStore
 from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.servers.object_stores import STORES, StoreServer
-from connectors.testing.spark_protocol.driver import TaskWorkers
+from connectors.testing.spark_protocol.driver import TaskWorkers, descendants, is_running
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.spool_writing import access_of, object_store_options
 
@@ -45,6 +48,7 @@ OF_FIXTURES = {
     "bucket": (OWN, *STORES),
     "theirs": tuple(STORES),
     "guarded": CHECKS_CREDENTIALS,
+    "azure": ("azurite",),
 }
 """The stores that a test runs on, by the fixture that it has."""
 
@@ -111,7 +115,7 @@ def place(running: Place) -> Place:
     return made
 
 
-bucket = theirs = guarded = place
+bucket = theirs = guarded = azure = place
 
 
 # Names.
@@ -355,6 +359,50 @@ def test_the_environment_is_enough_to_reach_it(theirs: Place, monkeypatch: pytes
     for variable, value in theirs.server.environment().items():
         monkeypatch.setenv(variable, value)
     assert open_store(theirs.location, "cd").read("ids/a") == b"1"
+
+
+def test_both_urls_of_an_azure_container_are_one_place(azure: Place) -> None:
+    azure.open().put("ids/a", b"1")
+    account, folder = azure.access.key_id, azure.location.removeprefix("az://spools/")
+    other = f"abfss://spools@{account}.dfs.core.windows.net/{folder}"
+    assert open_store(other, "cd", replace(azure.access, key_id=None)).read("ids/a") == b"1"
+
+
+# The servers, and the tests.
+
+
+def test_a_server_that_is_killed_leaves_no_process(theirs: Place) -> None:
+    with type(theirs.server)() as server:  # type: ignore[misc]
+        processes = [server.pid, *descendants(server.pid)]
+        os.kill(server.pid, signal.SIGKILL)
+        end = time.monotonic() + 30
+        while (left := [pid for pid in processes if is_running(pid)]) and time.monotonic() < end:
+            time.sleep(0.05)
+    assert left == []
+
+
+def test_the_program_says_what_to_export_and_ends_when_it_is_told(theirs: Place) -> None:
+    command = [sys.executable, "-m", "connectors.testing.servers.object_stores", theirs.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        lines = list(
+            iter(lambda: process.stdout.readline().strip(), f"# spoolLocation={STORES[theirs.name].location('FOLDER')}")
+        )
+        process.terminate()
+    endpoint = lines[0].removeprefix("listening on ")
+    exported = dict(line.removeprefix("export ").split("=", 1) for line in lines[1:])
+    assert exported == STORES[theirs.name].access_environment(endpoint)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    "check", [test_of_many_writers_at_once_one_gets_the_name, test_of_many_that_replace_one_version_one_does]
+)
+def test_a_store_that_ignores_conditions_is_seen(check: Callable[[Place], None]) -> None:
+    with ObjectStoreServer() as server:
+        server.conditional = False
+        with pytest.raises(AssertionError):
+            check(_of_options(OWN, object_store_options(server)))
 
 
 # A query.

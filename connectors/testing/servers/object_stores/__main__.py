@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.servers.java import free_port
@@ -34,10 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     port = options.port or free_port()
     try:
-        with (
-            TemporaryDirectory(prefix=f"{server.name}-") as folder,
-            server.serve(port, Path(folder), stopping) as alive,
-        ):
+        with server.serve(port, stopping) as alive:
             announce(f"{HOST}:{port}")
             for variable, value in server.access_environment(f"{HOST}:{port}").items():
                 sys.stdout.write(f"export {variable}={shlex.quote(value)}\n")

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import ClassVar
 
 from connectors.testing.servers.node_packages import MANIFESTS, node_packages
@@ -54,7 +53,7 @@ class AzuriteServer(StoreServer):
 
     @classmethod
     @contextmanager
-    def serve(cls, port: int, folder: Path, stopping: threading.Event) -> Iterator[Callable[[], bool]]:  # noqa: ARG003
+    def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
         """Run it under Node.js. It refuses versions of the API newer than itself, unless told not to look."""
         found = node_packages(_PACKAGES)
         program = found.modules / "azurite" / "dist" / "src" / "blob" / "main.js"

@@ -13,7 +13,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
 
@@ -57,6 +56,8 @@ class StoreServer(ABC):
         )
         self.endpoint = self._process.endpoint
         """``127.0.0.1:PORT``, without TLS."""
+        self.pid = self._process.pid
+        """The supervisor; the store runs in it or is its child."""
 
     def __enter__(self) -> Self:
         return self
@@ -100,12 +101,11 @@ class StoreServer(ABC):
 
     @classmethod
     @abstractmethod
-    def serve(cls, port: int, folder: Path, stopping: threading.Event) -> AbstractContextManager[Callable[[], bool]]:
+    def serve(cls, port: int, stopping: threading.Event) -> AbstractContextManager[Callable[[], bool]]:
         """Run the store in this process, or as a child bound to it, until the end of the context; make the bucket.
 
         Args:
             port: to listen on.
-            folder: for what it writes.
             stopping: ends the wait for its start.
 
         Returns:

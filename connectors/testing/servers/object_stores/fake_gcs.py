@@ -11,7 +11,6 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import ClassVar
 
 from connectors.testing.servers.go_programs import GO_MODULES, go_program
@@ -48,11 +47,11 @@ class FakeGcsServer(StoreServer):
 
     @classmethod
     @contextmanager
-    def serve(cls, port: int, folder: Path, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
+    def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
         """Run it, and the front in threads of this process."""
         behind = free_port()
         command = [go_program(_PROGRAM).path, "-backend", "memory", "-scheme", "http", "-log-level", "error"]
-        command += ["-host", HOST, "-port", str(behind), "-data", str(folder)]
+        command += ["-host", HOST, "-port", str(behind)]
         with child_server(command, behind, stopping) as alive:
             bucket = json.dumps({"name": BUCKET}).encode()
             request(behind, "POST", "/storage/v1/b?project=spools", bucket, {"Content-Type": "application/json"})

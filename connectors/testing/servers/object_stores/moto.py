@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import ClassVar
 
 from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, request
@@ -63,7 +62,7 @@ class MotoServer(StoreServer):
 
     @classmethod
     @contextmanager
-    def serve(cls, port: int, folder: Path, stopping: threading.Event) -> Iterator[Callable[[], bool]]:  # noqa: ARG003
+    def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:  # noqa: ARG003
         """Run it in a thread of this process."""
         from moto.moto_server.werkzeug_app import (  # noqa: PLC0415 - a tool of the repository
             DomainDispatcherApplication,

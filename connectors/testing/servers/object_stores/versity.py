@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from connectors.testing.servers.go_programs import GO_MODULES, go_program
@@ -53,11 +54,8 @@ class VersityServer(StoreServer):
 
     @classmethod
     @contextmanager
-    def serve(cls, port: int, folder: Path, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
+    def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
         """Run it; a bucket is a folder. Metadata go into a folder too, as not every disk has extended attributes."""
-        buckets, metadata = folder / "buckets", folder / "metadata"
-        (buckets / BUCKET).mkdir(parents=True)
-        metadata.mkdir()
         command = [
             go_program(_PROGRAM).path,
             "--port",
@@ -67,7 +65,11 @@ class VersityServer(StoreServer):
             "--quiet",
             "--keep-alive",
         ]
-        command += ["posix", "--sidecar", str(metadata), str(buckets)]
         secrets = {"ROOT_ACCESS_KEY": _KEY_ID, "ROOT_SECRET_KEY": _SECRET}
-        with child_server(command, port, stopping, secrets) as alive:
-            yield alive
+        with TemporaryDirectory(prefix=f"{cls.name}-") as folder:
+            buckets, metadata = Path(folder, "buckets"), Path(folder, "metadata")
+            (buckets / BUCKET).mkdir(parents=True)
+            metadata.mkdir()
+            command += ["posix", "--sidecar", str(metadata), str(buckets)]
+            with child_server(command, port, stopping, secrets) as alive:
+                yield alive
