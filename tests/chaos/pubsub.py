@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -57,38 +57,53 @@ def sweeps() -> Iterator[Trial]:
         yield Trial(f"external-sweep-{number}", "external_sweep", action)
 
 
-def random_kills(
-    record: Record, trials: int, messages: int, stack: ExitStack, store: TrialStore | None = None
-) -> Iterator[Trial]:
-    """The random kills through Spark; server and Spark start with the first of them.
+class KillRig:
+    """The server and the Spark process of random kills, which start with the first of them.
 
     Args:
         record: gives the seeds.
-        trials: of four kills each.
-        messages: of each of them.
         stack: ends what is started.
-        store: for the spools of the trials, instead of folders.
     """
-    started: list[Any] = []
 
-    def run(folder: Path, seed: int, victims: tuple[str, ...]) -> dict[str, Any]:
-        if not started:
-            server = stack.enter_context(start_server_process(event_limit=0, seed=record.seed))
-            jobs = stack.enter_context(SparkJobs(stack.enter_context(temporary_folder("jobs"))))
-            started.extend((server, jobs))
-        server, jobs = started
-        options = None if store is None else store.options(folder.name)
+    def __init__(self, record: Record, stack: ExitStack) -> None:
+        self._stack = stack
+        self.record = record
+
+    @cached_property
+    def _server(self) -> Any:
+        return self._stack.enter_context(start_server_process(event_limit=0, seed=self.record.seed))
+
+    @cached_property
+    def _jobs(self) -> SparkJobs:
+        return self._stack.enter_context(SparkJobs(self._stack.enter_context(temporary_folder("jobs"))))
+
+    def run(
+        self, folder: Path, seed: int, victims: tuple[str, ...], messages: int, store: TrialStore | None
+    ) -> dict[str, Any]:
+        """Run a trial in a folder of its own."""
+        spool = None if store is None else store.options(folder.name)
         try:
             plan = KillPlan.make(seed, victims, messages)
-            return KillTrial(plan, folder / folder.name, server, server.endpoint, jobs, options).run()
+            return KillTrial(plan, folder / folder.name, self._server, self._server.endpoint, self._jobs, spool).run()
         except BaseException:
-            jobs.discard()
+            self._jobs.discard()
             raise
 
+
+def random_kills(rig: KillRig, trials: int, messages: int, store: TrialStore | None = None) -> Iterator[Trial]:
+    """The random kills through Spark.
+
+    Args:
+        rig: runs them.
+        trials: of four kills each.
+        messages: of each of them.
+        store: for the spools of the trials, instead of folders.
+    """
     prefix, part = ("kill", "random_kills") if store is None else (f"{store.name}-kill", f"{store.name}_random_kills")
     for number in range(1, trials + 1):
         name, victims = f"{prefix}-{number:03d}", (*VICTIMS, DRIVERS[number % len(DRIVERS)])
-        yield Trial(name, part, partial(run, seed=record.trial_seed(name), victims=victims))
+        seed = rig.record.trial_seed(name)
+        yield Trial(name, part, partial(rig.run, seed=seed, victims=victims, messages=messages, store=store))
 
 
 def growth(batches: list[int]) -> Iterator[Trial]:
@@ -126,7 +141,7 @@ def main(arguments: list[str]) -> int:
     marks = sorted({min(2000, told.batches), told.batches})
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
-        for trial in (*sweeps(), *random_kills(record, told.trials, told.messages, stack), *growth(marks)):
+        for trial in (*sweeps(), *random_kills(KillRig(record, stack), told.trials, told.messages), *growth(marks)):
             if told.only in {None, trial.part}:
                 yield trial
 

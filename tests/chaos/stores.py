@@ -22,7 +22,7 @@ from connectors.testing.servers.object_stores import STORES, StoreServer
 from tests.chaos._pubsub_sweep import run_sweep
 from tests.chaos._record import ROOT, Record
 from tests.chaos._trials import Trial, add_record_arguments, run_trials
-from tests.chaos.pubsub import TrialStore, random_kills
+from tests.chaos.pubsub import KillRig, TrialStore, random_kills
 
 PACKAGES = ("pyspark", "pyarrow", "grpcio", "google-cloud-pubsub", "obstore")
 PARTS = ("contract", "sweep", "random_kills")
@@ -94,9 +94,10 @@ def main(arguments: list[str]) -> int:
         names = [name for name in STORES if told.store in {None, name}]
         for name in names:
             yield from trials_of(name, stores)
+        rig = KillRig(record, stack)
         for name in names:
             store = TrialStore(name, partial(stores.options, name))
-            yield from random_kills(record, told.trials, told.messages, stack, store)
+            yield from random_kills(rig, told.trials, told.messages, store)
 
     def picked(record: Record, stack: ExitStack) -> Iterator[Trial]:
         return (each for each in trials(record, stack) if told.only is None or each.part.endswith(f"_{told.only}"))
