@@ -63,8 +63,8 @@ class ServerScheduling(LoadScopeScheduling):
     """Which tests run in one process, where several run at a time.
 
     All that start Spark, since two cores carry one Spark, and all that share a server that takes seconds to start: the
-    Pub/Sub emulator, a Kafka broker, kinesis-local. Each other test goes where there is room. The largest group comes
-    first.
+    Pub/Sub emulator, a Kafka broker, kinesis-local, object stores. Each other test goes where there is room. The
+    largest group comes first.
     (pytest-xdist's own ``loadgroup`` writes its groups into a field that pytest 9.2 no longer has, and groups nothing.)
     """
 
@@ -75,6 +75,8 @@ class ServerScheduling(LoadScopeScheduling):
             return "kafka"
         if "kinesis_local" in nodeid or "kinesis/test_local" in nodeid:
             return "kinesis-local"
+        if "contract/test_stores" in nodeid:
+            return "stores"
         return "emulator" if "emulator" in nodeid else nodeid
 
 

@@ -84,7 +84,9 @@ class ObjectStoreOptions:
         "spoolEndpoint",
         _ENDPOINT,
         "For spools on object stores: where the store is, if it is not that of the cloud itself, such as MinIO or R2 "
-        "for s3. Like all options of this kind it may also come from the environment (AWS_ENDPOINT_URL).",
+        "for s3, or an emulator on this machine. For gs: an emulator, which is asked without credentials. Like all "
+        "options of this kind it may also come from the environment (AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT, "
+        "STORAGE_EMULATOR_HOST).",
         default=None,
     )
     spool_region: str | None = option(
@@ -161,7 +163,7 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
     """Refuse options of object stores for a spool in a folder, or of another cloud, with `OptionError`."""
     kind = parse_object_url(location).kind if isinstance(location, str) else "a folder"
     options_of_kinds = {
-        "spoolEndpoint": (options.spool_endpoint, ("s3", "az")),
+        "spoolEndpoint": (options.spool_endpoint, ("s3", "gs", "az")),
         "spoolRegion": (options.spool_region, ("s3",)),
         "spoolKeyId": (options.spool_key_id, ("s3", "az")),
         "spoolSecret": (options.spool_secret, ("s3", "az")),
@@ -172,6 +174,9 @@ def check_object_store_options(options: ObjectStoreOptions, location: Path | str
         if value is not None and kind not in kinds:
             why = f"it is for spools on {' and '.join(kinds)}, and this one is on {kind}"
             raise conflict(connector, name, "spoolLocation", why, "Leave it out.")
+    if options.spool_endpoint is not None and options.spool_credentials_file is not None:
+        why = "the endpoint of a spool on gs is an emulator, which takes no credentials"
+        raise conflict(connector, "spoolCredentialsFile", "spoolEndpoint", why, "Leave one of them out.")
     if (options.spool_key_id is None) != (options.spool_secret is None) and kind == "s3":
         what = "The options spoolKeyId and spoolSecret belong together, and one is missing"
         action = "Give both, or neither to use the environment's credentials."

@@ -16,6 +16,7 @@ from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from tests.chaos import _processes
 from tests.chaos._sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
+from tests.support.spool_writing import access_of
 
 VICTIMS = ("source_runner", "fetcher", "worker")
 """Who is killed in each trial, in an order that follows from its seed; and one of `DRIVERS`."""
@@ -140,10 +141,20 @@ class KillTrial:
         server: where messages come from.
         endpoint: where it listens.
         jobs: Spark processes.
+        spool: the options that say where the spool goes, if not into the folder.
     """
 
-    def __init__(self, plan: KillPlan, folder: Path, server: PubSubKnobs, endpoint: str, jobs: SparkJobs) -> None:
+    def __init__(
+        self,
+        plan: KillPlan,
+        folder: Path,
+        server: PubSubKnobs,
+        endpoint: str,
+        jobs: SparkJobs,
+        spool: Mapping[str, str] | None = None,
+    ) -> None:
         folder.mkdir(parents=True)
+        self._spool = {"spoolLocation": str(folder / "spool"), **(spool or {})}
         self._plan, self._folder, self._server, self._endpoint, self._jobs = plan, folder, server, endpoint, jobs
         self._name = folder.name
         self._published: dict[str, dict[str, Any]] = {}
@@ -162,9 +173,8 @@ class KillTrial:
             "projectId": _PROJECT,
             "subscriptionId": self._name,
             "endpoint": self._endpoint,
-            "spoolLocation": str(self._folder / "spool"),
         }
-        options = {**place, **self._plan.options}
+        options = {**place, **self._spool, **self._plan.options}
         return {
             "folder": str(self._folder),
             "format": "pubsub",
@@ -284,7 +294,7 @@ class KillTrial:
         findings = examine(
             sink_rows(self._folder), attempts(self._folder), self._published, key="messageId", position="offset"
         )
-        spool = stats(str(self._folder / "spool"))
+        spool = stats(self._spool["spoolLocation"], access_of(self._spool))
         faults = self._faults(findings)
         return {
             "ok": not faults,

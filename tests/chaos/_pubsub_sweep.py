@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from connectors.testing.spark_protocol.stream import Trigger
 from tests.support.external_rig import ExternalRig
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.pubsub_sweep import all_crashes, sweep
+from tests.support.spool_writing import object_store_options
 
 _MESSAGES_TO_REPLAY = 6
 _BATCH_SECONDS = 60.0
@@ -90,25 +91,34 @@ class ReplayingExternalRig(ReplayingRig, ExternalRig):
     """A rig whose queries replay what fetchers outside of them fetch."""
 
 
-def run_sweep(folder: Path, *, objects: bool = False, external: bool = False) -> dict[str, Any]:
+Spool = Callable[[ExitStack], Mapping[str, str]]
+"""Gives the options that say where a spool goes; what it starts for that is closed with the stack."""
+
+
+def own_object_store(stack: ExitStack) -> Mapping[str, str]:
+    """A spool on an object store server of our own."""
+    return object_store_options(stack.enter_context(ObjectStoreServer()))
+
+
+def run_sweep(folder: Path, *, spool: Spool | None = None, external: bool = False) -> dict[str, Any]:
     """Crash the fetcher and the reader at every failpoint; the outcome for the record.
 
     Args:
         folder: for checkpoint, sink and spool.
-        objects: the spool goes on an object store instead.
+        spool: where the spool goes instead, which is an object store.
         external: ``connectors fetch`` fetches; it dies with its fetchers before each of their crashes, and outlives
             those of the reader.
 
     Raises:
         AssertionError, ProtocolError: rows were lost or doubled, a replay differed, or a batch did not come.
     """
-    crashes = all_crashes(objects=objects)
+    crashes = all_crashes(objects=spool is not None)
     workers = TaskWorkers(1)
     try:
         with PubSubServer() as server, ExitStack() as stack:
-            bucket = stack.enter_context(ObjectStoreServer()) if objects else None
+            options = None if spool is None else spool(stack)
             kind = ReplayingExternalRig if external else ReplayingRig
-            rig = kind(server, server.endpoint, folder, workers, bucket)
+            rig = kind(server, server.endpoint, folder, workers, options)
             if isinstance(rig, ExternalRig):
                 stack.enter_context(rig)
             missed = sweep(rig, crashes)

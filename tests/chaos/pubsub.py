@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict
-from functools import partial
+from dataclasses import asdict, dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from connectors.testing.pubsub import PubSubServer, start_server_process
 from connectors.testing.spark_protocol.driver import InProcessWorkers
 from tests.chaos._pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
-from tests.chaos._pubsub_sweep import run_sweep
+from tests.chaos._pubsub_sweep import own_object_store, run_sweep
 from tests.chaos._record import Record
 from tests.chaos._spark import SparkJobs
 from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
@@ -32,38 +32,78 @@ PARTS = ("sweep", "object_sweep", "external_sweep", "random_kills", "growth")
 BASE_BATCH = 400
 
 
+@dataclass(frozen=True)
+class TrialStore:
+    """An object store for the spools of trials.
+
+    Attributes:
+        name: in the names of the trials.
+        options: of a spool in a folder of that name; starts the store if that is needed.
+    """
+
+    name: str
+    options: Callable[[str], Mapping[str, str]]
+
+
 def sweeps() -> Iterator[Trial]:
     """The crash sweeps."""
     for number in range(1, SWEEPS + 1):
         yield Trial(f"sweep-{number}", "sweep", run_sweep)
     for number in range(1, SWEEPS + 1):
-        yield Trial(f"object-sweep-{number}", "object_sweep", partial(run_sweep, objects=True))
+        yield Trial(f"object-sweep-{number}", "object_sweep", partial(run_sweep, spool=own_object_store))
     for number in range(1, SWEEPS + 1):
         # The second one with the spool on an object store, as on a cluster.
-        action = partial(run_sweep, external=True, objects=number > 1)
+        action = partial(run_sweep, external=True, spool=own_object_store if number > 1 else None)
         yield Trial(f"external-sweep-{number}", "external_sweep", action)
 
 
-def random_kills(record: Record, trials: int, messages: int, stack: ExitStack) -> Iterator[Trial]:
-    """The random kills through Spark; server and Spark start with the first of them."""
-    started: list[Any] = []
+class KillRig:
+    """The server and the Spark process of random kills, which start with the first of them.
 
-    def run(folder: Path, seed: int, victims: tuple[str, ...]) -> dict[str, Any]:
-        if not started:
-            server = stack.enter_context(start_server_process(event_limit=0, seed=record.seed))
-            jobs = stack.enter_context(SparkJobs(stack.enter_context(temporary_folder("jobs"))))
-            started.extend((server, jobs))
-        server, jobs = started
+    Args:
+        record: gives the seeds.
+        stack: ends what is started.
+    """
+
+    def __init__(self, record: Record, stack: ExitStack) -> None:
+        self._stack = stack
+        self.record = record
+
+    @cached_property
+    def _server(self) -> Any:
+        return self._stack.enter_context(start_server_process(event_limit=0, seed=self.record.seed))
+
+    @cached_property
+    def _jobs(self) -> SparkJobs:
+        return self._stack.enter_context(SparkJobs(self._stack.enter_context(temporary_folder("jobs"))))
+
+    def run(
+        self, folder: Path, seed: int, victims: tuple[str, ...], messages: int, store: TrialStore | None
+    ) -> dict[str, Any]:
+        """Run a trial in a folder of its own."""
+        spool = None if store is None else store.options(folder.name)
         try:
             plan = KillPlan.make(seed, victims, messages)
-            return KillTrial(plan, folder / folder.name, server, server.endpoint, jobs).run()
+            return KillTrial(plan, folder / folder.name, self._server, self._server.endpoint, self._jobs, spool).run()
         except BaseException:
-            jobs.discard()
+            self._jobs.discard()
             raise
 
+
+def random_kills(rig: KillRig, trials: int, messages: int, store: TrialStore | None = None) -> Iterator[Trial]:
+    """The random kills through Spark.
+
+    Args:
+        rig: runs them.
+        trials: of four kills each.
+        messages: of each of them.
+        store: for the spools of the trials, instead of folders.
+    """
+    prefix, part = ("kill", "random_kills") if store is None else (f"{store.name}-kill", f"{store.name}_random_kills")
     for number in range(1, trials + 1):
-        name, victims = f"kill-{number:03d}", (*VICTIMS, DRIVERS[number % len(DRIVERS)])
-        yield Trial(name, "random_kills", partial(run, seed=record.trial_seed(name), victims=victims))
+        name, victims = f"{prefix}-{number:03d}", (*VICTIMS, DRIVERS[number % len(DRIVERS)])
+        seed = rig.record.trial_seed(name)
+        yield Trial(name, part, partial(rig.run, seed=seed, victims=victims, messages=messages, store=store))
 
 
 def growth(batches: list[int]) -> Iterator[Trial]:
@@ -101,7 +141,7 @@ def main(arguments: list[str]) -> int:
     marks = sorted({min(2000, told.batches), told.batches})
 
     def trials(record: Record, stack: ExitStack) -> Iterator[Trial]:
-        for trial in (*sweeps(), *random_kills(record, told.trials, told.messages, stack), *growth(marks)):
+        for trial in (*sweeps(), *random_kills(KillRig(record, stack), told.trials, told.messages), *growth(marks)):
             if told.only in {None, trial.part}:
                 yield trial
 

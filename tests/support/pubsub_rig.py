@@ -12,27 +12,12 @@ from google.pubsub_v1.types import pubsub as types
 
 from connectors.pubsub.datasource import PubSubDataSource
 from connectors.spool import SpoolStats, stats
-from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
 from connectors.testing.spark_protocol.driver import Batch, FolderSink, StreamingQuery, TaskWorkers, descendants
-from tests.support.spool_writing import KEY_ID, SECRET, access_to
+from tests.support.spool_writing import access_of
 
 TOPIC = "projects/shop/topics/orders"
 SUBSCRIPTION = "projects/shop/subscriptions/orders"
-
-
-OBJECT_SPOOL = "s3://spools/orders"
-
-
-def object_store_options(objects: ObjectStoreServer) -> dict[str, str]:
-    """The options of a spool on this object store."""
-    return {
-        "spoolLocation": OBJECT_SPOOL,
-        "spoolEndpoint": objects.endpoint,
-        "spoolRegion": "us-east-1",
-        "spoolKeyId": KEY_ID,
-        "spoolSecret": SECRET,
-    }
 
 
 class PubSubRig:
@@ -43,7 +28,7 @@ class PubSubRig:
         endpoint: where it listens.
         folder: where spool, checkpoint and sink go.
         workers: task workers that tests share.
-        objects: where the spool goes instead.
+        spool: the options that say where the spool goes instead.
         subscription: settings of the subscription, as `PubSubKnobs.create_subscription` takes them.
     """
 
@@ -53,14 +38,14 @@ class PubSubRig:
         endpoint: str,
         folder: Path,
         workers: TaskWorkers,
-        objects: ObjectStoreServer | None = None,
+        spool: Mapping[str, str] | None = None,
         **subscription: Any,
     ) -> None:
         self.server = server
         self.endpoint = endpoint
         self.folder = folder
         self.spool = folder / "spool"
-        self.objects = objects
+        self.spool_options = {"spoolLocation": str(self.spool), **(spool or {})}
         self.checkpoint = folder / "checkpoint"
         self.sink = FolderSink(folder / "sink")
         self.workers = workers
@@ -72,10 +57,9 @@ class PubSubRig:
         return {
             "subscriptionId": SUBSCRIPTION,
             "endpoint": self.endpoint,
-            "spoolLocation": str(self.spool),
             "maxFetchPeriod": "20ms",
             "streams": "2",
-            **({} if self.objects is None else object_store_options(self.objects)),
+            **self.spool_options,
             **changes,
         }
 
@@ -117,9 +101,7 @@ class PubSubRig:
 
     def stats(self) -> SpoolStats:
         """The counters of the spool."""
-        if self.objects is None:
-            return stats(str(self.spool))
-        return stats(OBJECT_SPOOL, access_to(self.objects))
+        return stats(self.spool_options["spoolLocation"], access_of(self.spool_options))
 
     def wait_for(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
         """Wait until a condition holds; fails if it does not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -130,8 +130,29 @@ KEY_ID = "key-of-the-spool"
 SECRET = "wJalr-secret-of-the-spool"
 
 
+def object_store_options(server: ObjectStoreServer) -> dict[str, str]:
+    """The options of a spool on this server."""
+    return {
+        "spoolLocation": "s3://spools/orders",
+        "spoolEndpoint": server.endpoint,
+        "spoolRegion": "us-east-1",
+        "spoolKeyId": KEY_ID,
+        "spoolSecret": SECRET,
+    }
+
+
+def access_of(options: Mapping[str, str]) -> StoreAccess:
+    """How to reach the object store that the options of a query name."""
+    return StoreAccess(
+        endpoint=options.get("spoolEndpoint"),
+        region=options.get("spoolRegion"),
+        key_id=options.get("spoolKeyId"),
+        secret=Secret(options["spoolSecret"]) if "spoolSecret" in options else None,
+    )
+
+
 def access_to(server: ObjectStoreServer) -> StoreAccess:
-    return StoreAccess(endpoint=server.endpoint, region="us-east-1", key_id=KEY_ID, secret=Secret(SECRET))
+    return access_of(object_store_options(server))
 
 
 @dataclass

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import mmap
 import os
 import re
@@ -56,6 +57,7 @@ _CREDENTIALS = {
     "identity.",
 }
 _CHECK_OPTIONS = "Check the options that begin with spool, and the environment variables of the store."
+_ENDPOINT_VARIABLES = {"s3": "AWS_ENDPOINT_URL", "gs": "STORAGE_EMULATOR_HOST", "az": "AZURE_STORAGE_ENDPOINT"}
 _LOOPBACK = re.compile(r"http://(127\.\d+\.\d+\.\d+|localhost|\[::1\])(:\d+)?(/[^?#]*)?")
 
 
@@ -236,7 +238,9 @@ def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
     secret = None if access.secret is None else access.secret.reveal()
     token = None if access.session_token is None else access.session_token.reveal()
     client: dict[str, Any] = dict(_CLIENT)
-    endpoint = access.endpoint or (os.environ.get("AWS_ENDPOINT_URL", "") if url.kind == "s3" else "")
+    endpoint = access.endpoint or os.environ.get(_ENDPOINT_VARIABLES[url.kind], "")
+    if url.kind == "gs" and endpoint and "://" not in endpoint:
+        endpoint = f"http://{endpoint}"  # Google's own clients take it without a scheme too
     if _LOOPBACK.fullmatch(endpoint) or os.environ.get("AWS_ALLOW_HTTP", "").lower() == "true":
         client["allow_http"] = True
     elif endpoint.startswith("http:"):
@@ -252,9 +256,18 @@ def _bucket(url: ObjectUrl, access: StoreAccess) -> Any:
         }
         return S3Store(url.bucket, config=_without_none(config), **common)  # type: ignore[arg-type]
     if url.kind == "gs":
-        return GCSStore(url.bucket, config=_without_none({"service_account": access.credentials_file}), **common)  # type: ignore[arg-type]
+        service = {"service_account": access.credentials_file}
+        if endpoint and access.credentials_file is None:
+            service = {"service_account_key": _emulator_key(endpoint)}
+        return GCSStore(url.bucket, config=_without_none(service), **common)  # type: ignore[arg-type]
     account = {"account_name": url.account or access.key_id, "account_key": secret, "endpoint": access.endpoint}
     return AzureStore(url.bucket, config=_without_none(account), **common)  # type: ignore[arg-type]
+
+
+def _emulator_key(endpoint: str) -> str:
+    """Return the key of a service account for an emulator of GCS, which is asked without credentials."""
+    empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
+    return json.dumps({"gcs_base_url": endpoint, "disable_oauth": True, **empty})
 
 
 def _without_none(values: Mapping[str, str | None]) -> dict[str, str]:

@@ -17,9 +17,11 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["NodePackages", "node_packages"]
+__all__ = ["MANIFESTS", "NodePackages", "node_packages"]
 
-_MANIFESTS = Path(__file__).parent / "npm"
+MANIFESTS = Path(__file__).parent / "npm"
+"""A folder for each set of packages."""
+
 _FILES = ("package.json", "package-lock.json", ".npmrc")
 _SECONDS = 300
 
@@ -38,7 +40,7 @@ def node_packages(name: str) -> NodePackages:
     node, npm = shutil.which("node"), shutil.which("npm")
     if node is None or npm is None:
         return NodePackages(reason="Node.js and npm were not found on the PATH: install the packages nodejs and npm")
-    manifest = _MANIFESTS / name
+    manifest = MANIFESTS / name
     version = hashlib.blake2b((manifest / "package-lock.json").read_bytes(), digest_size=8).hexdigest()
     cache = Path("~/.cache/pyspark-stream-connectors").expanduser()
     cache.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,7 @@ from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.external_rig import ExternalRig
 from tests.support.pubsub_rig import PubSubRig
 from tests.support.pubsub_sweep import READER_POINTS, REPAIR_POINTS, Crash, all_crashes, points_in_code, sweep
+from tests.support.spool_writing import object_store_options
 
 OBJECT_STORE_SAMPLE = (
     ("fetcher", "store.before_put"),
@@ -47,8 +48,8 @@ def run(tmp_path: Path, crashes: list[Crash], *, objects: bool = False, external
     workers = TaskWorkers(1)
     try:
         with PubSubServer() as server, ExitStack() as stack:
-            bucket = stack.enter_context(ObjectStoreServer()) if objects else None
-            rig = (ExternalRig if external else PubSubRig)(server, server.endpoint, tmp_path, workers, bucket)
+            spool = object_store_options(stack.enter_context(ObjectStoreServer())) if objects else None
+            rig = (ExternalRig if external else PubSubRig)(server, server.endpoint, tmp_path, workers, spool)
             if isinstance(rig, ExternalRig):
                 stack.enter_context(rig)
             missed = sweep(rig, crashes)

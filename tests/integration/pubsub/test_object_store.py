@@ -12,31 +12,37 @@ from connectors.testing.object_store import ObjectStoreServer
 from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import ReaderFailedError, TaskWorkers
 from tests.support.pubsub_rig import PubSubRig
-from tests.support.spool_writing import SECRET
+from tests.support.spool_writing import SECRET, object_store_options
 
 
 @pytest.fixture
-def rig(tmp_path: Path, workers: TaskWorkers) -> Iterator[PubSubRig]:
-    with PubSubServer() as server, ObjectStoreServer() as objects:
-        yield PubSubRig(server, server.endpoint, tmp_path, workers, objects)
+def objects() -> Iterator[ObjectStoreServer]:
+    with ObjectStoreServer() as running:
+        yield running
 
 
-def claims(rig: PubSubRig) -> list[str]:
-    assert rig.objects is not None
-    return sorted(name for name in rig.objects.objects if "/epochs/" in name)
+@pytest.fixture
+def rig(tmp_path: Path, workers: TaskWorkers, server: PubSubServer, objects: ObjectStoreServer) -> PubSubRig:
+    return PubSubRig(server, server.endpoint, tmp_path, workers, object_store_options(objects))
 
 
-def test_a_second_query_is_refused_until_it_takes_over_and_then_the_first_one_stops(rig: PubSubRig) -> None:
+def claims(objects: ObjectStoreServer) -> list[str]:
+    return sorted(name for name in objects.objects if "/epochs/" in name)
+
+
+def test_a_second_query_is_refused_until_it_takes_over_and_then_the_first_one_stops(
+    rig: PubSubRig, objects: ObjectStoreServer
+) -> None:
     rig.publish(50)
     with rig.query() as query:
         rig.run_until_all(query)
-        before = claims(rig)
+        before = claims(objects)
         with (
             rig.query(checkpoint=rig.folder / "other", sink=None) as second,
             pytest.raises(ReaderFailedError, match=r"SPOOL_IN_USE.*takeOver"),
         ):
             second.run_batch()
-        assert claims(rig) == before
+        assert claims(objects) == before
         with rig.query({"takeOver": "true"}) as third:
             rig.publish(50)
             rig.run_until_all(third)
@@ -47,32 +53,32 @@ def test_a_second_query_is_refused_until_it_takes_over_and_then_the_first_one_st
     rig.assert_each_once()
 
 
-def test_a_store_that_loses_answers_and_throttles_loses_and_doubles_nothing(rig: PubSubRig) -> None:
-    assert rig.objects is not None
+def test_a_store_that_loses_answers_and_throttles_loses_and_doubles_nothing(
+    rig: PubSubRig, objects: ObjectStoreServer
+) -> None:
     seed = random.randrange(1 << 30)
     chooser = random.Random(seed)
     with rig.query({"maxOutstandingMessages": "20", "maxRecordsPerTrigger": "16"}) as query:
         for turn in range(12):
             rig.publish(25)
-            rig.objects.heal()
+            objects.heal()
             for kind in ("PUT", "GET", "HEAD", "LIST", "DELETE"):
-                rig.objects.lose_answers(kind, after=chooser.randrange(8))
-                rig.objects.refuse(kind, 503, "SlowDown", count=chooser.randrange(4))
+                objects.lose_answers(kind, after=chooser.randrange(8))
+                objects.refuse(kind, 503, "SlowDown", count=chooser.randrange(4))
             if turn == 6:
                 query.restart()
             rig.run_until_all(query, 60)
-        rig.objects.heal()
+        objects.heal()
         query.idle(3)
     rig.assert_each_once()
     assert rig.stats().rows == len(rig.published), f"seed {seed}"
 
 
-def test_nothing_that_is_kept_has_the_secret(rig: PubSubRig) -> None:
+def test_nothing_that_is_kept_has_the_secret(rig: PubSubRig, objects: ObjectStoreServer) -> None:
     rig.publish(30)
     with rig.query() as query:
         rig.run_until_all(query)
-    assert rig.objects is not None
     kept = {str(path): path.read_bytes() for path in rig.folder.rglob("*") if path.is_file()}
     assert any("offsets" in name for name in kept)
-    for name, data in {**kept, **rig.objects.objects}.items():
+    for name, data in {**kept, **objects.objects}.items():
         assert SECRET.encode() not in data, name

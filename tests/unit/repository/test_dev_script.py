@@ -471,10 +471,12 @@ class TestVerbs:
         (ready.root / "tests" / "chaos" / "pubsub.py").touch()
         ready.dev("chaos", "pubsub", "--trials", "3")
         ready.dev("servers", "--port", "1")
+        ready.dev("servers", "azurite", "--port", "2")
         assert ready.calls("pytest") == ["python -m pytest -n 4 -k a or b tests/unit"]
         assert ready.calls("fetch") == ["python bench/fetch.py --rows 3"]
         assert ready.calls("chaos") == ["python -m tests.chaos.pubsub --trials 3"]
         assert ready.calls("emulator") == ["python -m connectors.testing.servers.pubsub_emulator --port 1"]
+        assert ready.calls("stores") == ["python -m connectors.testing.servers.object_stores azurite --port 2"]
 
     def test_status_of_the_tests_is_the_status(self, ready: Tree) -> None:
         ready.dev("test", status=1, BROKEN="pytest")

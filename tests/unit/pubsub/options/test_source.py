@@ -238,6 +238,14 @@ def test_the_access_to_an_object_store_comes_from_its_options_and_shows_no_secre
     [
         ({"spoolregion": "eu"}, "OPTION_CONFLICT"),
         ({"spoollocation": "gs://bucket/x", "spoolkeyid": "k", "spoolsecret": "s3cr3t"}, "OPTION_CONFLICT"),
+        (
+            {
+                "spoollocation": "gs://bucket/x",
+                "spoolendpoint": "http://127.0.0.1:4443",
+                "spoolcredentialsfile": "/s3cr3t.json",
+            },
+            "OPTION_CONFLICT",
+        ),
         ({"spoollocation": "s3://bucket/x", "spoolkeyid": "k"}, "OPTION_MISSING"),
         ({"spoollocation": "s3://bucket/x", "spoolendpoint": "http://minio.example"}, "OPTION_ILLEGAL"),
         ({"spoollocation": "s3://bucket/x", "spoolendpoint": "https://k:s3cr3t@minio.example"}, "OPTION_ILLEGAL"),

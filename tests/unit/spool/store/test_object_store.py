@@ -372,6 +372,42 @@ def test_an_endpoint_on_this_machine_may_have_a_path_as_those_of_azurite_have(se
     assert server.objects == {"devstoreaccount1/spools/a/ids/a": b"first"}
 
 
+@pytest.mark.parametrize(
+    ("root", "variable", "path", "access"),
+    [
+        ("gs://spools/a", "STORAGE_EMULATOR_HOST", "", StoreAccess()),
+        ("az://spools/a", "AZURE_STORAGE_ENDPOINT", "/account", StoreAccess(key_id="account", secret=Secret("a2V5"))),
+        ("s3://spools/a", "AWS_ENDPOINT_URL", "", StoreAccess(region="r", key_id=KEY_ID, secret=Secret(SECRET))),
+    ],
+)
+def test_an_emulator_is_found_by_the_variable_of_its_cloud(
+    server: ObjectStoreServer,
+    monkeypatch: pytest.MonkeyPatch,
+    root: str,
+    variable: str,
+    path: str,
+    access: StoreAccess,
+) -> None:
+    monkeypatch.setenv(variable, server.endpoint + path)
+    server.objects[f"{path[1:]}/spools/a/ids/a".lstrip("/")] = b"there"
+    assert open_store(root, "ab", access).read("ids/a") == b"there"
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_an_emulator_of_gcs_is_asked_without_credentials(
+    server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    """By the option, and by the variable, which Google's clients take without a scheme too."""
+    asked: list[str] = []
+    server.interrupt = lambda request: asked.append(request.authorization)
+    server.objects["spools/a/ids/a"] = b"there"
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"{scheme}{server.address}")
+    assert open_store("gs://spools/a", "ab").read("ids/a") == b"there"
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    assert open_store("gs://spools/a", "ab", StoreAccess(server.endpoint)).read("ids/a") == b"there"
+    assert asked == ["", ""]
+
+
 def test_plain_http_to_another_machine_is_refused_with_what_allows_it(
     server: ObjectStoreServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

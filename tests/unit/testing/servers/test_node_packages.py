@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.testing.servers.node_packages import node_packages
-
-MANIFEST = Path(__file__).parents[4] / "connectors" / "testing" / "servers" / "npm" / "kinesis-local"
+from connectors.testing.servers.node_packages import MANIFESTS, node_packages
 
 
 def program(folder: Path, name: str, script: str) -> None:
@@ -46,8 +44,11 @@ def test_second_call_finds_what_the_first_installed(home: Path) -> None:
     assert (home / "runs").read_text() == "x\n"
 
 
-def test_lock_file_pins_by_hash_and_names_no_registry() -> None:
-    lock = json.loads((MANIFEST / "package-lock.json").read_text())
-    (package,) = (each for name, each in lock["packages"].items() if name)
-    assert package["integrity"].startswith("sha512-")
-    assert "resolved" not in package
+@pytest.mark.parametrize("name", sorted(folder.name for folder in MANIFESTS.iterdir()))
+def test_lock_file_pins_by_hash_and_names_no_registry(name: str) -> None:
+    lock = json.loads((MANIFESTS / name / "package-lock.json").read_text())
+    packages = [each for path, each in lock["packages"].items() if path]
+    assert packages
+    for package in packages:
+        assert package["integrity"].startswith("sha512-")
+        assert "resolved" not in package

@@ -1,0 +1,75 @@
+"""VersityGW, an S3 server over a folder, built from its Go module."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import ClassVar
+
+from connectors.testing.servers.go_programs import GO_MODULES, go_program
+from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, child_server
+
+__all__ = ["VersityServer"]
+
+_PROGRAM = "versitygw"
+_REGION = "us-east-1"
+_KEY_ID = "key-of-the-gateway"
+_SECRET = "secret-of-the-gateway"  # noqa: S105 - of a server on this machine
+
+
+class VersityServer(StoreServer):
+    """VersityGW over a temporary folder; it checks signatures."""
+
+    name: ClassVar[str] = "versitygw"
+    version: ClassVar[str] = GO_MODULES[_PROGRAM].version
+    scheme: ClassVar[str] = "s3"
+
+    @classmethod
+    def unavailable(cls) -> str:
+        """Build it; return why it cannot be had."""
+        return go_program(_PROGRAM).reason
+
+    @classmethod
+    def access_options(cls, endpoint: str) -> dict[str, str]:
+        """Return the options by which a spool reaches it."""
+        return {
+            "spoolEndpoint": f"http://{endpoint}",
+            "spoolRegion": _REGION,
+            "spoolKeyId": _KEY_ID,
+            "spoolSecret": _SECRET,
+        }
+
+    @classmethod
+    def access_environment(cls, endpoint: str) -> dict[str, str]:
+        """Return the variables that say the same."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://{endpoint}",
+            "AWS_REGION": _REGION,
+            "AWS_ACCESS_KEY_ID": _KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": _SECRET,
+        }
+
+    @classmethod
+    @contextmanager
+    def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
+        """Run it; a bucket is a folder. Metadata go into a folder too, as not every disk has extended attributes."""
+        command = [
+            go_program(_PROGRAM).path,
+            "--port",
+            f"{HOST}:{port}",
+            "--region",
+            _REGION,
+            "--quiet",
+            "--keep-alive",
+        ]
+        secrets = {"ROOT_ACCESS_KEY": _KEY_ID, "ROOT_SECRET_KEY": _SECRET}
+        with TemporaryDirectory(prefix=f"{cls.name}-") as folder:
+            buckets, metadata = Path(folder, "buckets"), Path(folder, "metadata")
+            (buckets / BUCKET).mkdir(parents=True)
+            metadata.mkdir()
+            command += ["posix", "--sidecar", str(metadata), str(buckets)]
+            with child_server(command, port, stopping, secrets) as alive:
+                yield alive
