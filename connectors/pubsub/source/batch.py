@@ -41,7 +41,7 @@ from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
-    from connectors.pubsub.source.leases import Received
+    from connectors.pubsub.source.acks import Received
     from connectors.spool.ledger.ledger import Ledger
     from connectors.spool.stream.planning import Slice
 

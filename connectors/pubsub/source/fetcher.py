@@ -18,10 +18,9 @@ from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient, PullStream
 from connectors.pubsub.client.errors import AckFailures
 from connectors.pubsub.options.client import ServiceAccount, Transport
-from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.leases import Deadlines, Received
+from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
-from connectors.pubsub.source.streaming_pull import ServiceHealth, StreamReader
+from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth
 from connectors.pubsub.source.subscription import SubscriptionMonitor
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 
@@ -104,7 +103,7 @@ class PubSubFetch:
             ordered=parsed.ordered,
             fault=context.fault,
         )
-        self._readers: list[StreamReader] = []
+        self._readers: list[PullStreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
         self._monitor = SubscriptionMonitor(
@@ -123,7 +122,7 @@ class PubSubFetch:
         """Open the streams."""
         self._intake = intake
         self._readers = [
-            StreamReader(
+            PullStreamReader(
                 f"stream-{number}",
                 partial(self._open_stream, self._clients[number // _STREAMS_A_CHANNEL]),
                 intake,
@@ -144,7 +143,7 @@ class PubSubFetch:
     def decode(self, deliveries: Sequence[object]) -> Block:
         """Return the messages of these responses."""
         received = cast("Sequence[Received]", deliveries)
-        messages = self._decoder.decode([part.response for part in received if part.response is not None])
+        messages = self._decoder.decode([part.response for part in received])
         token = self._deadlines.merge(received, messages.ack_ids)
         block = Block(messages.rows, messages.rows.column("messageId"), messages.sizes, messages.published(), token)
         if self._settings.dedup_attribute:

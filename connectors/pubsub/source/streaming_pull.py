@@ -14,10 +14,10 @@ from typing import Final
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client.client import PullStream
-from connectors.pubsub.source.leases import Deadlines
+from connectors.pubsub.source.acks import Deadlines
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["ServiceHealth", "StreamReader", "message_count"]
+__all__ = ["PullStreamReader", "ServiceHealth", "message_count"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class ServiceHealth:
         self.error = error
 
 
-class StreamReader:
+class PullStreamReader:
     """Reads one stream after the other, in a thread of its own, until it is stopped.
 
     Responses go to the intake, and are held by the deadlines. The context hears of errors that no retry can fix, of
