@@ -1,8 +1,9 @@
 """Calls to the Pub/Sub service.
 
 `PubSubClient` is one gRPC channel. Pulls and acks pass bytes through: the SDK's own subscriber, which decodes them, is
-8 to 14 times slower. Every error that leaves this module is a `ConnectorError`; its ``transient`` says whether a retry
-can help, and its text holds no credentials.
+8 to 14 times slower. Nor are its types used: importing them loads all of its services, which took 0.5 s of processor
+time at the start of every reader and fetcher. Every error that leaves this module is a `ConnectorError`; its
+``transient`` says whether a retry can help, and its text holds no credentials.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
@@ -23,10 +26,9 @@ from connectors.core.options.declaration import parse_options
 from connectors.core.retry import RetryPolicy, retry
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.errors import AckFailures, RpcCall, ack_failures, connector_error, topic_deleted
-from connectors.pubsub.client.messages import wire_message
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, Transport, connection_transport
 
-__all__ = ["PubSubClient", "PullStream", "SubscriptionInfo", "delete_subscription"]
+__all__ = ["MESSAGES", "PubSubClient", "PullStream", "SubscriptionInfo", "delete_subscription", "wire_message"]
 
 # What the service uses for a subscription that names no retention:
 # https://docs.cloud.google.com/pubsub/docs/subscription-properties
@@ -47,6 +49,95 @@ _UNARY: Final = {
     "GetTopic": _PUBLISHER,
     "Publish": _PUBLISHER,
 }
+
+_PACKAGE: Final = "connectors.pubsub"
+
+MESSAGES: Final = {
+    "Timestamp": {"seconds": (1, "INT64"), "nanos": (2, "INT32")},
+    "Duration": {"seconds": (1, "INT64"), "nanos": (2, "INT32")},
+    "AttributesEntry": {"key": (1, "STRING"), "value": (2, "STRING")},
+    "PubsubMessage": {
+        "data": (1, "BYTES"),
+        "attributes": (2, "AttributesEntry[]"),
+        "message_id": (3, "STRING"),
+        "publish_time": (4, "Timestamp"),
+        "ordering_key": (5, "STRING"),
+    },
+    "ReceivedMessage": {
+        "ack_id": (1, "STRING"),
+        "message": (2, "PubsubMessage"),
+        "delivery_attempt": (3, "INT32"),
+    },
+    "StreamingPullResponse": {"received_messages": (1, "ReceivedMessage[]")},
+    "StreamingPullRequest": {
+        "subscription": (1, "STRING"),
+        "stream_ack_deadline_seconds": (5, "INT32"),
+        "client_id": (6, "STRING"),
+        "max_outstanding_messages": (7, "INT64"),
+        "max_outstanding_bytes": (8, "INT64"),
+    },
+    "SeekRequest": {"subscription": (1, "STRING"), "time": (2, "Timestamp"), "snapshot": (3, "STRING")},
+    "GetSubscriptionRequest": {"subscription": (1, "STRING")},
+    "DeleteSubscriptionRequest": {"subscription": (1, "STRING")},
+    "GetTopicRequest": {"topic": (1, "STRING")},
+    "Topic": {"name": (1, "STRING"), "message_retention_duration": (8, "Duration")},
+    "PushConfig": {"push_endpoint": (1, "STRING")},
+    "BigQueryConfig": {"table": (1, "STRING")},
+    "CloudStorageConfig": {"bucket": (1, "STRING")},
+    "BigtableConfig": {"table": (1, "STRING")},
+    "DeadLetterPolicy": {"dead_letter_topic": (1, "STRING")},
+    "Subscription": {
+        "name": (1, "STRING"),
+        "topic": (2, "STRING"),
+        "push_config": (4, "PushConfig"),
+        "ack_deadline_seconds": (5, "INT32"),
+        "message_retention_duration": (8, "Duration"),
+        "enable_message_ordering": (10, "BOOL"),
+        "filter": (12, "STRING"),
+        "dead_letter_policy": (13, "DeadLetterPolicy"),
+        "detached": (15, "BOOL"),
+        "enable_exactly_once_delivery": (16, "BOOL"),
+        "topic_message_retention_duration": (17, "Duration"),
+        "bigquery_config": (18, "BigQueryConfig"),
+        "cloud_storage_config": (22, "CloudStorageConfig"),
+        "bigtable_config": (27, "BigtableConfig"),
+    },
+}
+"""The messages and fields that we use, with their types: scalars in capitals, and names of messages.
+
+Names and numbers are those of google.pubsub.v1
+(https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto); a test holds them against the
+SDK's. Two entries differ, not on the wire: ``PubsubMessage.attributes`` is a list of entries, so that the order is
+kept, and a ``PullResponse`` is read as a ``StreamingPullResponse``, whose first field it shares.
+"""
+
+
+@cache
+def wire_message(name: str) -> Any:
+    """Return the class of a message of `MESSAGES`, by its name."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@cache
+def _pool() -> Any:
+    """Build a pool of our own: in the default one, two versions of a file would clash."""
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="connectors/pubsub/messages.proto", package=_PACKAGE, syntax="proto3"
+    )
+    for message, fields in MESSAGES.items():
+        declared = file.message_type.add(name=message)
+        for field, (number, kind) in fields.items():
+            target = declared.field.add(name=field, number=number)
+            target.label = field_type.LABEL_REPEATED if kind.endswith("[]") else field_type.LABEL_OPTIONAL
+            if kind.isupper():
+                target.type = field_type.Type.Value(f"TYPE_{kind}")
+            else:
+                target.type = field_type.TYPE_MESSAGE
+                target.type_name = f".{_PACKAGE}.{kind.removesuffix('[]')}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import ptars_obstacle, warn_not_fast
-from connectors.pubsub.client.messages import wire_message
+from connectors.pubsub.client.client import wire_message
 from connectors.pubsub.client.wire import lengths
 from connectors.spool.segments.id_keys import OtherIds
 
