@@ -17,6 +17,7 @@ __all__ = [
     "TOPIC",
     "BatchMode",
     "FetchMode",
+    "SchemaMode",
     "SegmentCompression",
     "SpoolDurability",
     "StartingPosition",
@@ -61,6 +62,13 @@ class FetchMode(StrEnum):
 
     DRIVER = "driver"
     EXTERNAL = "external"
+
+
+class SchemaMode(StrEnum):
+    """Which columns the rows of a source have."""
+
+    NATIVE = "native"
+    DATABRICKS = "databricks"
 
 
 class BatchMode(StrEnum):

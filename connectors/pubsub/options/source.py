@@ -24,6 +24,7 @@ from connectors.pubsub.options.kinds import (
     TOPIC,
     BatchMode,
     FetchMode,
+    SchemaMode,
     SegmentCompression,
     SpoolDurability,
     StartingPosition,
@@ -38,7 +39,6 @@ from connectors.pubsub.options.source_checks import (
     check_subscriptions,
     deletion_refused,
 )
-from connectors.pubsub.schema import SchemaMode
 from connectors.spool.options import (
     LOCATION,
     ObjectStoreOptions,

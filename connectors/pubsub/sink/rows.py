@@ -1,4 +1,4 @@
-"""The columns that the sink takes, what a row must be to be published, and rows as encoded messages.
+"""From the rows of a task to PublishRequests: the columns, what a row must be, and its bytes.
 
 The bytes are those of google.pubsub.v1
 (https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto)::
@@ -11,9 +11,9 @@ and a map is a repeated message of a key (1) and a value (2). No Python object i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, DataType, MapType, StringType
 
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.pubsub.client.wire import concatenate, delimited, lengths, prefixes, string_field
+from connectors.pubsub.client.wire import concatenate, cut, delimited, lengths, prefixes, string_field, values_and_ends
 from connectors.pubsub.options.kinds import full_path, is_name
 
 if TYPE_CHECKING:
@@ -33,13 +33,22 @@ if TYPE_CHECKING:
 
     from connectors.pubsub.options.sink import PubSubWriteOptions
 
-__all__ = ["MAX_REQUEST_BYTES", "SINK", "EncodedRows", "RowStamp", "SinkColumns", "check_columns", "encode_rows"]
+__all__ = [
+    "MAX_REQUEST_BYTES",
+    "PublishRequest",
+    "RowStamp",
+    "SinkColumns",
+    "check_columns",
+    "encode_rows",
+    "publish_requests",
+]
 
-SINK: Final = "pubsub sink"
+_SINK: Final = "pubsub sink"
 
 # https://cloud.google.com/pubsub/quotas#resource_limits
 MAX_REQUEST_BYTES: Final = 10_000_000
 """Most bytes of a PublishRequest."""
+_MAX_REQUEST_MESSAGES: Final = 1000
 _MAX_ATTRIBUTES: Final = 100
 _MAX_ATTRIBUTE_KEY_BYTES: Final = 256
 _MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
@@ -48,9 +57,12 @@ _MAX_ORDERING_KEY_BYTES: Final = 1024
 _SLICE_BYTES: Final = 32 << 20
 """Payloads encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
 
+_GATHERED_BYTES: Final = 8 << 20
+"""So much is gathered from small batches, so that requests are full, and those of one ordering key few."""
+
 _DATA, _ATTRIBUTES, _ORDERING_KEY = 1, 2, 5
 _KEY, _VALUE = 1, 2
-_MESSAGES: Final = 2
+_TOPIC, _MESSAGES = 1, 2
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
 _DIGITS: Final = 16
@@ -129,7 +141,7 @@ def _check_type(types: Mapping[str, DataType], name: str, legal: str) -> None:
 
 
 def _illegal(what: str, action: str) -> OptionError:
-    return OptionError("PUBSUB_SINK_COLUMNS", what, SINK, action)
+    return OptionError("PUBSUB_SINK_COLUMNS", what, _SINK, action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +173,41 @@ class EncodedRows:
     numbers: npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishRequest:
+    """Messages that are sent together; their ordering key is empty for messages without order.
+
+    Attributes:
+        messages: the encoded messages of more requests than this one.
+        ends: where in them each of these begins and, last, where they end.
+        numbers: the number of each row in its partition.
+    """
+
+    topic: str
+    ordering_key: str
+    messages: memoryview
+    ends: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages."""
+        return int(self.ends[-1] - self.ends[0])
+
+    def encode(self) -> bytes:
+        """Return the request as it is sent."""
+        return b"".join((string_field(_TOPIC, self.topic), self.messages[self.ends[0] : self.ends[-1]]))
+
+    def part(self, first: int, last: int) -> PublishRequest:
+        """Return a request with the messages from one to before another."""
+        return PublishRequest(
+            self.topic, self.ordering_key, self.messages, self.ends[first : last + 1], self.numbers[first:last]
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class _Attributes:
     """All attributes of some rows: those of row i are from ``offsets[i]`` to before ``offsets[i + 1]``."""
@@ -185,6 +232,58 @@ class _Attributes:
         return _Attributes(
             np.concatenate([[0], np.cumsum(counts)]).astype(np.int32), self.keys.filter(mask), self.values.filter(mask)
         )
+
+
+def publish_requests(
+    batches: Iterable[pa.RecordBatch], columns: SinkColumns, stamp: RowStamp
+) -> Iterator[PublishRequest]:
+    """Yield the requests for all rows of a task; the rows of a topic and ordering key stay in their order."""
+    gathered: list[EncodedRows] = []
+    size = first = 0
+    for batch in batches:
+        for encoded in encode_rows(batch, columns, stamp, first):
+            gathered.append(encoded)
+            size += encoded.messages.nbytes
+            if size >= _GATHERED_BYTES:
+                yield from _requests(gathered, columns)
+                gathered, size = [], 0
+        first += batch.num_rows
+    if gathered:
+        yield from _requests(gathered, columns)
+
+
+def _requests(parts: list[EncodedRows], columns: SinkColumns) -> Iterator[PublishRequest]:
+    messages = _concatenated([part.messages for part in parts])
+    numbers = np.concatenate([part.numbers for part in parts])
+    topics, topic_codes = _codes([part.topics for part in parts], columns.topic or "", len(numbers))
+    keys, key_codes = _codes([part.ordering_keys for part in parts], "", len(numbers))
+    groups = topic_codes * len(keys) + key_codes
+    starts = np.flatnonzero(np.diff(groups)) + 1
+    if len(starts):
+        # Stable, so that the rows of a group stay in their order.
+        order = np.argsort(groups, kind="stable")
+        groups, numbers, messages = groups[order], numbers[order], messages.take(pa.array(order))
+        starts = np.flatnonzero(np.diff(groups)) + 1
+    data, ends = values_and_ends(messages)
+    for begin, end in pairwise([0, *starts.tolist(), len(groups)]):
+        topic, key = topics[int(groups[begin]) // len(keys)], keys[int(groups[begin]) % len(keys)]
+        whole = PublishRequest(topic, key, data, ends[begin : end + 1], numbers[begin:end])
+        room = MAX_REQUEST_BYTES - len(string_field(_TOPIC, topic))
+        for first, last in cut(whole.ends, _MAX_REQUEST_MESSAGES, room):
+            yield whole.part(first, last)
+
+
+def _concatenated(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _codes(parts: list[pa.Array | None], constant: str, rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the distinct values, and the index of each row's; without a column all rows have the same value."""
+    columns = [part for part in parts if part is not None]
+    if not columns:
+        return [constant], np.zeros(rows, np.int64)
+    encoded = pc.dictionary_encode(_concatenated(columns))
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
 
 
 def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> Iterator[EncodedRows]:
@@ -254,7 +353,7 @@ def _encode(
     heads = prefixes(_DATA, pc.binary_length(payloads))
     sizes = sum((lengths(part) for part in parts), lengths(heads) + lengths(payloads))
     framing = prefixes(_MESSAGES, pa.array(sizes))
-    longest = MAX_REQUEST_BYTES - len(string_field(1, columns.topic or "x" * 600))
+    longest = MAX_REQUEST_BYTES - len(string_field(_TOPIC, columns.topic or "x" * 600))
     check.refuse(lengths(framing) + sizes > longest, f"its message has more than the {MAX_REQUEST_BYTES} bytes allowed")
     check.finish()
     # The payload is copied once, here.
@@ -292,7 +391,7 @@ class _Check:
             raise ConnectorError(
                 "PUBSUB_BAD_ROW",
                 f"Row {self._first + row} of partition {self._partition} cannot be published: {reason}",
-                SINK,
+                _SINK,
                 "Rows are counted from 0 within their partition. Filter or change such rows; nothing of theirs was "
                 "sent.",
             )

@@ -23,7 +23,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.core.pool import Pool
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.pubsub.sink.requests import publish_requests
+from connectors.pubsub.sink.rows import publish_requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from connectors.pubsub.client.client import PubSubClient
     from connectors.pubsub.options.client import Transport
     from connectors.pubsub.options.sink import PubSubWriteOptions
-    from connectors.pubsub.sink.requests import PublishRequest
-    from connectors.pubsub.sink.rows import RowStamp, SinkColumns
+    from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns
 
 __all__ = ["Publisher", "close_clients", "publish_batches"]
 
