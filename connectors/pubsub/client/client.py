@@ -144,11 +144,8 @@ def _pool() -> Any:
 class SubscriptionInfo:
     """What the service says about a subscription; name and topics are full paths.
 
-    Attributes:
-        topic: its topic, or ``_deleted-topic_``.
-        retention_seconds: how long it retains messages that are not acked.
-        topic_retention_seconds: how long its topic retains messages, where the service says so here.
-        delivery: ``pull``, or where it delivers to by itself.
+    `topic` may be ``_deleted-topic_``; `topic_retention_seconds` is None where the service does not say it here;
+    `delivery` is ``pull``, or where the subscription delivers to by itself.
     """
 
     name: str
@@ -215,21 +212,22 @@ class PullStream:
     """One StreamingPull: an iterator over its responses, as wire bytes, in the order of arrival.
 
     It ends when the service closes the stream in good order, which it does often, and after `finish` or `cancel`.
+    `start` is the stub of the method.
     """
 
-    def __init__(self, client: PubSubClient, call: RpcCall, first_request: bytes) -> None:
+    def __init__(self, client: PubSubClient, start: Any, call: RpcCall, first_request: bytes) -> None:
         self._client = client
         self._call = call
         self._finished = threading.Event()
         self._cancelled = False
-        self._responses = client.start_stream(self._requests(first_request))
+        self._responses = start(self._requests(first_request))
         # Else the thread of gRPC that reads the requests would wait for ever. A call that is over takes no callback.
         if not self._responses.add_callback(self._finished.set):
             self._finished.set()
 
     def _requests(self, first_request: bytes) -> Iterator[bytes]:
-        """Yield one request, then wait: the end of the requests would tell the service to end the stream."""
         yield first_request
+        # Wait: the end of the requests would tell the service to end the stream.
         self._finished.wait()
 
     def __iter__(self) -> Self:
@@ -262,17 +260,14 @@ class PullStream:
 class PubSubClient:
     """One gRPC channel to Pub/Sub; safe to use from several threads. A process that forks later must not share it.
 
-    Topics, subscriptions and snapshots are named by full paths. A method that reads or changes one retries, and raises
-    SourceGoneError if it does not exist, AccessDeniedError if the role is missing, and ConnectorError for the rest.
-
-    Args:
-        transport: where the service is, and whether by TLS; without TLS no credentials are used.
-        credentials: a key file, or a service account; application default credentials when None.
-        retry_policy: for everything but pulls, acks and publishing, which are tried once: their callers retry.
-        sleep: waits between retries; see `connectors.core.retry.retry`.
+    Without `credentials`, application default credentials are used; without TLS none. Topics, subscriptions and
+    snapshots are named by full paths. A method that reads or changes one retries by `retry_policy`; pulls, acks and
+    publishing are tried once: their callers retry.
 
     Raises:
         CredentialsError: the credentials cannot be read.
+        SourceGoneError: what a method is about does not exist.
+        AccessDeniedError: the role is missing.
     """
 
     def __init__(
@@ -316,9 +311,9 @@ class PubSubClient:
     ) -> PullStream:
         """Open a stream. Its health is unknown before the first response or error.
 
-        The deadline is that of what it delivers, 10 to 600. Streams with the same client id are one client to the
-        service, which then leaves an ordering key with it when a stream is reopened. The service pauses at so many
-        messages or bytes that are not acked, 0 for no limit; it takes both only here, at the beginning.
+        The deadline, 10 to 600, is that of what it delivers. To the service, streams with the same id are one client,
+        which keeps its ordering keys when a stream is reopened. The service pauses at so many messages or bytes that
+        are not acked, 0 for no limit.
         """
         request = wire_message("StreamingPullRequest")(
             subscription=subscription,
@@ -328,11 +323,7 @@ class PubSubClient:
             max_outstanding_bytes=max_outstanding_bytes,
         )
         call = RpcCall("StreamingPull", subscription, self._transport)
-        return PullStream(self, call, request.SerializeToString())
-
-    def start_stream(self, requests: Iterator[bytes]) -> Any:
-        """Start a StreamingPull on this channel, bytes in and out, for `PullStream`."""
-        return self._streaming_pull(requests)
+        return PullStream(self, self._streaming_pull, call, request.SerializeToString())
 
     def acknowledge(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
         """Send an encoded ``AcknowledgeRequest``, once; raise ConnectorError if it failed as a whole."""
@@ -347,8 +338,7 @@ class PubSubClient:
     ) -> Any:
         """Begin to send an encoded ``PublishRequest``, once; return the call, which has a method `cancel`.
 
-        A thread of gRPC calls `done` with the error, or None, when it is over; not if it is cancelled. A call that is
-        cancelled may have taken effect.
+        A thread of gRPC calls `done` with the error, or None; not for a cancelled call, which may have taken effect.
         """
         call = RpcCall("Publish", topic, self._transport)
         future = self._unary["Publish"].future(request, timeout=timeout_seconds)
@@ -368,10 +358,7 @@ class PubSubClient:
         return SubscriptionInfo.from_wire(self._admin(call, request))
 
     def create_subscription(self, subscription: str, topic: str) -> SubscriptionInfo:
-        """Create a pull subscription with the service's defaults.
-
-        It fails with ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one already, perhaps because a response was lost.
-        """
+        """Create a pull subscription with the service's defaults; ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one."""
         request = wire_message("Subscription")(name=subscription, topic=topic)
         project = "/".join(subscription.split("/")[:2])
         call = RpcCall("CreateSubscription", f"{subscription} on {topic}", self._transport, granted_on=project)

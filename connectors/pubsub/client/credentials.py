@@ -27,7 +27,7 @@ _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - a
 
 
 def tls_credentials(source: Path | ServiceAccount | None) -> grpc.ChannelCredentials:
-    """Return what a channel needs for TLS and for calls with these credentials, or the default ones.
+    """Build a channel's credentials from these, or the default ones.
 
     Raises CredentialsError, with no text of another library, which may hold secrets.
     """
@@ -64,7 +64,7 @@ def _load(source: Path | ServiceAccount | None) -> Any:
 
 
 def key_file_content(account: ServiceAccount) -> dict[str, str]:
-    """Return what Google's key file of an account would hold."""
+    """Return the content of Google's key file for an account."""
     return {
         "type": "service_account",
         "client_email": account.client_email,
@@ -89,7 +89,6 @@ def _read_key_file(path: Path) -> dict[str, Any]:
 
 
 def _unusable(source: Path | ServiceAccount, problem: str) -> CredentialsError:
-    """Build the error for credentials that cannot be used; it shows nothing that may be secret."""
     if isinstance(source, Path):
         return CredentialsError(
             "CREDENTIALS_UNREADABLE",
