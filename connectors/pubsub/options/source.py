@@ -1,8 +1,4 @@
-"""The options of the ``pubsub`` source, each declared once.
-
-`parse_read_options` runs in the data source's ``schema()``, so that a bad option fails while ``load()`` runs and not
-when the query starts, and again where the options are used.
-"""
+"""The options of the ``pubsub`` source, each declared once."""
 
 from __future__ import annotations
 
@@ -19,6 +15,7 @@ from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
 from connectors.pubsub.options.kinds import (
     ATTRIBUTE,
+    DELETE_ON_STOP,
     POSITION,
     TIMESTAMP,
     TOPIC,
@@ -28,16 +25,13 @@ from connectors.pubsub.options.kinds import (
     SegmentCompression,
     SpoolDurability,
     StartingPosition,
-    full_path,
-    resource,
-)
-from connectors.pubsub.options.source_checks import (
-    DELETE_ON_STOP,
     check_batch,
     check_credentials,
     check_stream,
     check_subscriptions,
     deletion_refused,
+    full_path,
+    resource,
 )
 from connectors.spool.options import (
     LOCATION,
