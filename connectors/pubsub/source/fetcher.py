@@ -27,7 +27,6 @@ from connectors.spool.fetching.target import Block, FetchContext, Intake, Target
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
 
 TARGET: Final = "connectors.pubsub.source.fetcher:PubSubFetch"
-"""What `FetchPlan.target` is for Pub/Sub."""
 
 DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 """Counter of the messages without the attribute that dedupAttribute names."""
@@ -46,15 +45,13 @@ class PubSubFetchSettings:
     """The settings of a fetcher of Pub/Sub; they travel by pipe as `FetchPlan.settings`.
 
     Attributes:
-        subscription: full path.
-        service_account: without it and a key file, application default credentials are used.
-        ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
-        max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
-        max_outstanding_messages: likewise in messages.
+        ack_deadline_seconds: 10 to 600; of what the streams deliver, and of each extension.
+        max_outstanding_bytes, max_outstanding_messages: what the service may send ahead of acks, over all streams; 0
+            for no limit.
         ordered: the subscription has message ordering, or that is unknown.
         check_every_seconds: how often the first fetcher checks whether the subscription can still be read.
         plain: decode by protobuf only.
-        dedup_attribute: messages with the same value of it are duplicates; an empty text for none.
+        dedup_attribute: messages with the same value of it are duplicates; empty for none.
     """
 
     subscription: str
@@ -198,7 +195,7 @@ class PubSubFetch:
             failures = send(self._settings.subscription, request, timeout_seconds=timeout_seconds)
         except ConnectorError as error:
             if error.transient:
-                self._health.failed(error)
+                self._health.error = error
             raise
         self._health.responded()
         return failures

@@ -45,6 +45,7 @@ class ServiceHealth:
         self.last_response: float | None = None
         self.last_delivery: float | None = None
         self.error: ConnectorError | None = None
+        """Why the latest call failed, if it did."""
         self.check_wanted = threading.Event()
         """Set to have some call made: a stream says nothing before there are messages."""
 
@@ -58,16 +59,11 @@ class ServiceHealth:
         self.responded()
         self.last_delivery = self.last_response
 
-    def failed(self, error: ConnectorError) -> None:
-        """Note that a call had no response, or that the service is unavailable."""
-        self.error = error
-
 
 class PullStreamReader:
     """Reads one stream after the other, in a thread of its own, until it is stopped.
 
-    Responses go to the intake, and are held by the deadlines. The context hears of errors that no retry can fix, of
-    unexpected ones, and of changes.
+    Responses go to the intake, and are held by the deadlines.
     """
 
     def __init__(
@@ -97,10 +93,7 @@ class PullStreamReader:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a stream, and the service has responded to something since that was opened.
-
-        One that the service has just closed counts as open for the moment that it takes to open another.
-        """
+        """Whether it has a stream, or had one a moment ago, and the service has responded since that was opened."""
         return self._is_confirmed or time.monotonic() < self._open_until
 
     @property
@@ -160,7 +153,7 @@ class PullStreamReader:
                 self._stopped.wait(self._backoff.next_delay_seconds(error))
 
     def _read_one_stream(self) -> tuple[ConnectorError | None, int]:
-        """Read a stream to its end; return why it ended, and how many responses it gave."""
+        """Read a stream to its end; return its error, if any, and how many responses it gave."""
         responses = 0
         try:
             self._closing = False
@@ -203,7 +196,7 @@ class PullStreamReader:
             return
         _log.debug("a stream ended: %s", error)
         if time.monotonic() >= self._open_until:
-            self._health.failed(error)
+            self._health.error = error
 
 
 def message_count(response: bytes) -> int:
