@@ -212,15 +212,14 @@ class PullStream:
     """One StreamingPull: an iterator over its responses, as wire bytes, in the order of arrival.
 
     It ends when the service closes the stream in good order, which it does often, and after `finish` or `cancel`.
-    `start` is the stub of the method.
     """
 
-    def __init__(self, client: PubSubClient, start: Any, call: RpcCall, first_request: bytes) -> None:
+    def __init__(self, client: PubSubClient, call: RpcCall, first_request: bytes) -> None:
         self._client = client
         self._call = call
         self._finished = threading.Event()
         self._cancelled = False
-        self._responses = start(self._requests(first_request))
+        self._responses = client.start_stream(self._requests(first_request))
         # Else the thread of gRPC that reads the requests would wait for ever. A call that is over takes no callback.
         if not self._responses.add_callback(self._finished.set):
             self._finished.set()
@@ -323,7 +322,11 @@ class PubSubClient:
             max_outstanding_bytes=max_outstanding_bytes,
         )
         call = RpcCall("StreamingPull", subscription, self._transport)
-        return PullStream(self, self._streaming_pull, call, request.SerializeToString())
+        return PullStream(self, call, request.SerializeToString())
+
+    def start_stream(self, requests: Iterator[bytes]) -> Any:
+        """Start a StreamingPull on this channel, bytes in and out, for `PullStream`."""
+        return self._streaming_pull(requests)
 
     def acknowledge(self, subscription: str, request: bytes, *, timeout_seconds: float) -> AckFailures:
         """Send an encoded ``AcknowledgeRequest``, once; raise ConnectorError if it failed as a whole."""

@@ -22,7 +22,7 @@ def _parse_attribute(text: str) -> str:
     if text.lower() == "none":
         return ""
     if text.startswith("goog"):
-        raise ValueError("it begins with goog, which is reserved")
+        raise ValueError("it must not begin with goog, which is reserved")
     return ATTRIBUTE.parse(text)
 
 

@@ -11,7 +11,7 @@ and a map is a repeated message of a key (1) and a value (2). No Python object i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType
+from pyspark.sql.types import DataType, MapType, StringType
 
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
@@ -54,8 +54,16 @@ _MAX_ATTRIBUTE_KEY_BYTES: Final = 256
 _MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
 _MAX_ORDERING_KEY_BYTES: Final = 1024
 
+_COLUMN_TYPES: Final = {
+    "payload": "binary or string",
+    "data": "binary or string",
+    "attributes": "map<string,string>",
+    "orderingkey": "string",
+    "topic": "string",
+}
+
 _SLICE_BYTES: Final = 32 << 20
-"""Payloads encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
+"""Rows encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
 
 _GATHERED_BYTES: Final = 8 << 20
 """So much is gathered from small batches, so that requests are full, and those of one ordering key few."""
@@ -74,13 +82,10 @@ _ROWS_AT_ONCE: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns that a sink reads, by their names.
+    """The columns that a sink reads, by their names; None for one that is absent.
 
-    Attributes:
-        payload: of the payload; the others are None where there is none.
-        topic_column: of the topic; None when all rows have the same.
-        topic: full path of the topic of all rows; None takes the column.
-        project: of topics that are given by their ids.
+    `topic` is the full path of the topic of all rows; None takes the column. `project` is that of topics that are
+    given by their ids.
     """
 
     payload: str
@@ -97,7 +102,7 @@ def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumn
     types: dict[str, DataType] = {}
     for field in schema:
         name = field.name.lower()
-        if name in {"payload", "data", "attributes", "orderingkey", "topic"}:
+        if name in _COLUMN_TYPES:
             if name in names:
                 raise _illegal(f"There are two columns {field.name}", "Drop or rename one of them.")
             names[name], types[name] = field.name, field.dataType
@@ -106,38 +111,29 @@ def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumn
     payload = "payload" if "payload" in names else "data"
     if payload not in names:
         raise _illegal("There is no column payload, nor data", "Name the column with the bytes of the message payload.")
-    use_topic = options.topic is None
-    if use_topic and "topic" not in names:
+    if options.topic is not None:
+        types.pop("topic", None)
+    elif "topic" not in names:
         raise _illegal("There is neither an option topicId nor a column topic", "Give one of them.")
-    _check_type(types, payload, "binary or string")
-    _check_type(types, "attributes", "map<string,string>")
-    _check_type(types, "orderingkey", "string")
-    if use_topic:
-        _check_type(types, "topic", "string")
+    for name, kind in types.items():
+        legal = _COLUMN_TYPES[name]
+        if _type_name(kind) not in legal.split(" or "):
+            raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
     return SinkColumns(
         payload=names[payload],
         attributes=names.get("attributes"),
         ordering_key=names.get("orderingkey"),
-        topic_column=names["topic"] if use_topic else None,
+        topic_column=names["topic"] if options.topic is None else None,
         topic=options.topic,
         project=options.project_id,
     )
 
 
-def _check_type(types: Mapping[str, DataType], name: str, legal: str) -> None:
-    kind = types.get(name)
-    if kind is None:
-        return
-    if legal == "map<string,string>":
-        fits = (
-            isinstance(kind, MapType)
-            and isinstance(kind.keyType, StringType)
-            and isinstance(kind.valueType, StringType)
-        )
-    else:
-        fits = isinstance(kind, StringType) or ("binary" in legal and isinstance(kind, BinaryType))
-    if not fits:
-        raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
+def _type_name(kind: DataType) -> str:
+    """Return the name of a type, for a string without its collation."""
+    if isinstance(kind, MapType):
+        return f"map<{_type_name(kind.keyType)},{_type_name(kind.valueType)}>"
+    return "string" if isinstance(kind, StringType) else kind.simpleString()
 
 
 def _illegal(what: str, action: str) -> OptionError:
@@ -146,13 +142,10 @@ def _illegal(what: str, action: str) -> OptionError:
 
 @dataclass(frozen=True, slots=True)
 class RowStamp:
-    """The attribute that names a row for good.
+    """The attribute that names a row for good; an empty one for none. The partition is for errors.
 
-    Attributes:
-        attribute: its key; empty for none.
-        prefix: of its value; the number of the row in its partition and a digest of its content follow. So a number
-            that is used again, as after a restore of the checkpoint, gives a row of other content another name.
-        partition: the number of the partition, for errors.
+    After the prefix of its value come the number of the row in its partition and a digest of its content: a number
+    that is used again, as after a restore of the checkpoint, gives a row of other content another name.
     """
 
     attribute: str
@@ -175,12 +168,10 @@ class EncodedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishRequest:
-    """Messages that are sent together; their ordering key is empty for messages without order.
+    """Messages that are sent together, with the numbers of their rows; the ordering key may be empty.
 
-    Attributes:
-        messages: the encoded messages of more requests than this one.
-        ends: where in them each of these begins and, last, where they end.
-        numbers: the number of each row in its partition.
+    `messages` has the encoded messages of more requests than this one; `ends` is where in them each of these begins
+    and, last, where they end.
     """
 
     topic: str
@@ -291,41 +282,17 @@ def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, fi
 
     Raises ConnectorError, ``PUBSUB_BAD_ROW``, with the number of a row that cannot be published, and the reason.
     """
-    payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
-    if len(payloads) and batch.nbytes <= _SLICE_BYTES:
-        # As Spark's batches are: no row has to be measured.
-        yield _encode(batch, payloads, columns, stamp, first)
-        return
-    ends = np.cumsum(_sizes(batch, payloads, columns))
-    start = 0
-    while start < len(payloads):
-        begun = ends[start - 1] if start else 0
-        end = max(int(np.searchsorted(ends, begun + _SLICE_BYTES, side="right")), start + 1)
-        part = slice(start, end)
-        yield _encode(batch.slice(start, end - start), payloads[part], columns, stamp, first + start)
-        start = end
+    if batch.num_rows > 1 and batch.nbytes > _SLICE_BYTES:
+        middle = batch.num_rows // 2
+        yield from encode_rows(batch.slice(0, middle), columns, stamp, first)
+        yield from encode_rows(batch.slice(middle), columns, stamp, first + middle)
+    elif batch.num_rows:
+        yield _encode(batch, columns, stamp, first)
 
 
-def _sizes(batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns) -> npt.NDArray[np.int64]:
-    """Return about how many bytes the payload, ordering key and attributes of each row have."""
-    sizes = lengths(payloads)
-    if columns.ordering_key is not None:
-        sizes = sizes + _lengths_with_nulls(batch.column(columns.ordering_key))
-    if columns.attributes is not None:
-        attributes = _attributes(batch.column(columns.attributes), "")
-        ends = np.cumsum(_lengths_with_nulls(attributes.keys) + _lengths_with_nulls(attributes.values))
-        sizes = sizes + np.diff(np.concatenate([[0], ends])[attributes.offsets])
-    return sizes
-
-
-def _lengths_with_nulls(texts: pa.Array) -> npt.NDArray[np.int64]:
-    return lengths(pc.fill_null(texts.cast(pa.string()), ""))
-
-
-def _encode(
-    batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns, stamp: RowStamp, first: int
-) -> EncodedRows:
+def _encode(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> EncodedRows:
     check = _Check(stamp.partition, first)
+    payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
     topics = None if columns.topic_column is None else _topics(batch.column(columns.topic_column), columns, check)
     keys = None
     if columns.ordering_key is not None:
