@@ -84,7 +84,7 @@ STREAM_SCHEMA: Final = StructType(
         StructField("offset", LongType()),
     ]
 )
-"""``offset`` is the position that the ledger gave the row: the dense count of rows."""
+"""``offset`` is the position that the ledger gave the row."""
 
 DATABRICKS_SCHEMA: Final = StructType(
     [
@@ -94,10 +94,7 @@ DATABRICKS_SCHEMA: Final = StructType(
         StructField("publishTimestampInMillis", LongType()),
     ]
 )
-"""The columns of Databricks' source; its documentation calls the payload an array of bytes, which Spark calls binary.
-
-https://docs.databricks.com/aws/en/connect/streaming/pub-sub
-"""
+"""The columns of Databricks' source (https://docs.databricks.com/aws/en/connect/streaming/pub-sub)."""
 
 
 @dataclass

@@ -66,7 +66,7 @@ def _warning(check: str, problem: str, fix: str, code: str) -> Finding:
 
 
 def _clock(host: str, port: int) -> str | Finding:
-    """Compare the clocks: tokens that a key file signs hold a time, and the service refuses those of a wrong clock."""
+    # Tokens that a key file signs hold a time, and the service refuses those of a wrong clock.
     ahead = clock_difference(host, port, ssl.create_default_context())
     if ahead is None:
         return "not compared: the server does not tell its time"
@@ -82,7 +82,6 @@ def _clock(host: str, port: int) -> str | Finding:
 
 
 def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
-    """Check name, TCP, TLS, authentication, resource, type, permission and times, in this order."""
     transport = options.transport
     host, port = split_address(transport.target, 443)
     yield steps.step("name", lambda: f"{host} is {look_up(host, port)}")
@@ -174,7 +173,6 @@ def _deadline(info: SubscriptionInfo) -> str | Finding:
 
 
 def _retention(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> str | Finding:
-    """Check how long the query may stand still, and how long ids have to be stored."""
     retention, topic = info.retention_seconds, info.topic_retention_seconds
     if topic is None:
         try:

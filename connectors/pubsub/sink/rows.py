@@ -184,6 +184,11 @@ class PublishRequest:
         return len(self.numbers)
 
     @property
+    def lane(self) -> tuple[str, str]:
+        """Topic and ordering key: requests with an equal one are sent one after the other."""
+        return self.topic, self.ordering_key
+
+    @property
     def size(self) -> int:
         """Bytes of the messages."""
         return int(self.ends[-1] - self.ends[0])

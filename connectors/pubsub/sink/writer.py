@@ -1,8 +1,7 @@
 """Publishing the rows of a task: nothing is left in flight, and no error is missed.
 
-Some requests are in flight at a time, those of one ordering key one after the other; transient errors are retried.
-The thread that calls `Publisher.publish` and `Publisher.finish` decides everything; threads of gRPC only report that a
-request is over.
+Requests of one ordering key are sent one after the other. The thread that calls `Publisher.publish` decides everything;
+threads of gRPC only report that a request is over.
 """
 
 from __future__ import annotations
@@ -93,12 +92,10 @@ class Publisher:
         self._pending_bytes += request.size
         pending = _Pending(request, Backoff(self._retries))
         if request.ordering_key:
-            name = request.topic, request.ordering_key
-            lane = self._lanes.get(name)
-            if lane is not None:
-                lane.append(pending)
+            if request.lane in self._lanes:
+                self._lanes[request.lane].append(pending)
                 return
-            self._lanes[name] = deque()
+            self._lanes[request.lane] = deque()
         self._ready.append(pending)
         self._drain()
         self._send_ready()
@@ -168,7 +165,6 @@ class Publisher:
             raise error
 
     def _warn_once(self) -> None:
-        """Warn that nothing is published, when that has lasted for some seconds."""
         lasts = time.monotonic() - self._progress_at
         if self._pending and lasts >= _WARN_SECONDS and not self._warned:
             self._warned = True
@@ -185,14 +181,10 @@ class Publisher:
         self._progress_at, self._last_error = time.monotonic(), None
         self._pending -= 1
         self._pending_bytes -= pending.request.size
-        name = pending.request.topic, pending.request.ordering_key
-        lane = self._lanes.get(name)
-        if lane is None:
-            return
-        if lane:
+        if lane := self._lanes.get(pending.request.lane):
             self._ready.append(lane.popleft())
         else:
-            del self._lanes[name]
+            self._lanes.pop(pending.request.lane, None)
 
     def _split(self, pending: _Pending, error: ConnectorError) -> None:
         """Halve a refused request, of which nothing was published, to find the row that the service refuses."""
@@ -205,17 +197,13 @@ class Publisher:
                 error.action,
             )
         middle = len(request) // 2
-        first, second = (
-            _Pending(part, Backoff(self._retries))
-            for part in (request.part(0, middle), request.part(middle, len(request)))
-        )
+        second = _Pending(request.part(middle, len(request)), Backoff(self._retries))
+        self._ready.append(_Pending(request.part(0, middle), Backoff(self._retries)))
         self._pending += 1
-        lane = self._lanes.get((request.topic, request.ordering_key))
-        if lane is not None:
-            lane.appendleft(second)
-            self._ready.append(first)
+        if request.lane in self._lanes:
+            self._lanes[request.lane].appendleft(second)
         else:
-            self._ready.extend((first, second))
+            self._ready.append(second)
 
 
 _clients: Final[Pool[tuple[Transport, Path | None], PubSubClient]] = Pool(lambda client: client.close())

@@ -1,9 +1,8 @@
 """Planning a batch read: retained rows of a spool, or, with ``batchMode=peek``, what a subscription would deliver now.
 
-For a peek a fetcher fills a private spool while the read is planned; what it holds stays leased, and is handed back at
-the end. Then the private spool is read like any other, so every action on the DataFrame sees the same rows. Spark never
-says when a batch read is over: the folder is removed by the next peek on the machine after the driver's JVM has ended;
-that of a peek that fails, at once.
+For a peek a fetcher fills a private spool while the read is planned, which is then read like any other, so every action
+on the DataFrame sees the same rows. Spark never says when a batch read is over: the folder is removed by the next peek
+on the machine after the driver's JVM has ended; that of a peek that fails, at once.
 """
 
 from __future__ import annotations
@@ -61,16 +60,12 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
     A peek ends ``peekTime`` after its stream is open, or as soon as there are ``peekMaxRows`` rows, and hands all
     messages back. It creates no subscription, and fails if the service is not reached within ``startTimeout``.
     """
+    root, first, end = str(options.spool_folder), options.starting_position, options.ending_position
     if options.batch_mode is BatchMode.PEEK:
-        root, rows = _peek(options)
-        sources: tuple[str, ...] = (options.subscription,)
-        positions = SpoolRange(0, rows, options.partition_bytes, options.max_partitions)
-    else:
-        root, sources = str(options.spool_folder), options.subscriptions
-        positions = SpoolRange(
-            options.starting_position, options.ending_position, options.partition_bytes, options.max_partitions
-        )
-    return root, plan_spool_rows(root, FORMAT, sources, positions, options.store_access)
+        first = 0
+        root, end = _peek(options)
+    positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)
+    return root, plan_spool_rows(root, FORMAT, options.subscriptions, positions, options.store_access)
 
 
 class PubSubPeek(PubSubFetch):
@@ -93,13 +88,9 @@ class PubSubPeek(PubSubFetch):
 def _peek(options: PubSubReadOptions) -> tuple[str, int]:
     """Fill a private spool; return its folder, and how many of its first rows were asked for."""
     if isinstance(options.spool_folder, str):
-        raise conflict(
-            FORMAT,
-            "batchMode",
-            "spoolLocation",
-            "a peek stores its rows in a folder beside the spool, which has to be on a file system for that",
-            "Give a spoolLocation on a shared file system, or leave it out, for this read.",
-        )
+        why = "a peek stores its rows in a folder beside the spool, which has to be on a file system for that"
+        action = "Give a spoolLocation on a shared file system, or leave it out, for this read."
+        raise conflict(FORMAT, "batchMode", "spoolLocation", why, action)
     info = read_subscription(options)
     _remove_old(options.spool_folder)
     jvm = spark_pid()
@@ -125,7 +116,6 @@ def _peek(options: PubSubReadOptions) -> tuple[str, int]:
 
 
 def _open(root: str, jvm: int, subscription: str) -> Ledger:
-    """Create the private spool, which says whose it is."""
     store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
     store.make_root()
     holder = Path(root, _HOLDER)
@@ -136,7 +126,6 @@ def _open(root: str, jvm: int, subscription: str) -> Ledger:
 
 
 def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Ledger) -> None:
-    """Fetch into the ledger's spool until it is time to end."""
     # One stream, so that the service sends little more than is asked for; an emulator sends what it likes.
     one_stream = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
@@ -176,7 +165,7 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
 def _remove_old(spool: Path) -> None:
     """Remove what peeks of drivers that have ended left behind, as far as this machine can tell that they have."""
     for folder in spool.parent.glob(f"{glob.escape(spool.name)}.peek-*"):
-        # Another peek may remove it meanwhile, and one that has only begun has not said yet who it is.
+        # Another peek may remove it meanwhile, and one that has only begun has no holder yet.
         with suppress(OSError, ValueError, TypeError):
             holder = Holder.from_json(json.loads((folder / _HOLDER).read_text()))
             if holder.is_here and not holder.jvm_lives and folder.stat().st_uid == os.getuid():
