@@ -96,7 +96,7 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
         clients.append(PubSubClient(transport, options.credentials, retry_policy=_RETRY))
         # A response of any kind, also a refusal, means that the credentials are accepted.
         with suppress(AccessDeniedError, SourceGoneError):
-            infos.append(clients[0].get_subscription(options.subscription))
+            clients[0].get_subscription(options.subscription)
         return "accepted" if transport.secure else "none is needed without TLS"
 
     try:
@@ -114,8 +114,6 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
 
 
 def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
-    if infos:
-        return f"the subscription is there, of topic {infos[0].topic}"
     try:
         infos.append(client.get_subscription(options.subscription))
     except AccessDeniedError as error:
@@ -125,7 +123,7 @@ def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[Subs
             raise
         client.get_topic_retention(options.topic)
         return f"the subscription is absent; it will be created on {options.topic} if the spool is new"
-    return "the subscription is there"
+    return f"the subscription is there, of topic {infos[0].topic}"
 
 
 def _permission(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:

@@ -25,7 +25,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.options.declaration import parse_options
 from connectors.core.retry import RetryPolicy, retry
 from connectors.pubsub import FORMAT
-from connectors.pubsub.client.errors import AckFailures, RpcCall, ack_failures, connector_error, topic_deleted
+from connectors.pubsub.client.errors import AckFailures, RpcCall, connector_error, topic_deleted
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, Transport, connection_transport
 
 __all__ = ["MESSAGES", "PubSubClient", "PullStream", "SubscriptionInfo", "delete_subscription", "wire_message"]
@@ -38,17 +38,7 @@ _DELETED_TOPIC: Final = "_deleted-topic_"
 _ADMIN_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=5.0, deadline_seconds=30.0)
 _ADMIN_TIMEOUT_SECONDS: Final = 10.0
 _SUBSCRIBER: Final = "/google.pubsub.v1.Subscriber/"
-_PUBLISHER: Final = "/google.pubsub.v1.Publisher/"
-_UNARY: Final = {
-    "Acknowledge": _SUBSCRIBER,
-    "ModifyAckDeadline": _SUBSCRIBER,
-    "GetSubscription": _SUBSCRIBER,
-    "CreateSubscription": _SUBSCRIBER,
-    "DeleteSubscription": _SUBSCRIBER,
-    "Seek": _SUBSCRIBER,
-    "GetTopic": _PUBLISHER,
-    "Publish": _PUBLISHER,
-}
+_SUBSCRIPTION_METHODS: Final = ("GetSubscription", "CreateSubscription", "DeleteSubscription", "Seek")
 
 _PACKAGE: Final = "connectors.pubsub"
 
@@ -283,8 +273,11 @@ class PubSubClient:
         self._channel = _open_channel(transport, credentials)
         # No serializers: bytes in, bytes out.
         self._unary = {
-            method: self._channel.unary_unary(f"{service}{method}", None, None) for method, service in _UNARY.items()
+            method: self._channel.unary_unary(f"{_SUBSCRIBER}{method}", None, None)
+            for method in ("Acknowledge", "ModifyAckDeadline", *_SUBSCRIPTION_METHODS)
         }
+        for method in ("GetTopic", "Publish"):
+            self._unary[method] = self._channel.unary_unary(f"/google.pubsub.v1.Publisher/{method}", None, None)
         self._streaming_pull = self._channel.stream_stream(f"{_SUBSCRIBER}StreamingPull", None, None)
         self.closed = False
 
@@ -438,7 +431,9 @@ def _failures_in(error: Any) -> AckFailures | None:
     except (ValueError, DecodeError):
         # A proxy has shortened the text, or written details of its own; the code of the status is still right.
         return None
-    return ack_failures(reasons)
+    transient = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("TRANSIENT_FAILURE_"))
+    permanent = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("PERMANENT_FAILURE_"))
+    return AckFailures(transient, permanent) if transient or permanent else None
 
 
 def _open_channel(transport: Transport, credentials: Path | ServiceAccount | None) -> grpc.Channel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +15,7 @@ from connectors.core.errors import (
 )
 from connectors.pubsub.options.client import EMULATOR_VARIABLE, GOOGLE, Transport
 
-__all__ = ["AckFailures", "RpcCall", "ack_failures", "connector_error", "topic_deleted"]
+__all__ = ["AckFailures", "RpcCall", "connector_error", "topic_deleted"]
 
 # Those that Google's clients retry, and two that proxies and restarting servers give.
 _TRANSIENT: Final = frozenset(
@@ -67,13 +66,6 @@ class AckFailures:
 
     transient: frozenset[str] = frozenset()
     permanent: frozenset[str] = frozenset()
-
-
-def ack_failures(reasons: Mapping[str, str]) -> AckFailures | None:
-    """Sort ack ids by the reasons that the service gives; None if no reason is one of its."""
-    transient = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("TRANSIENT_FAILURE_"))
-    permanent = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("PERMANENT_FAILURE_"))
-    return AckFailures(transient, permanent) if transient or permanent else None
 
 
 def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:

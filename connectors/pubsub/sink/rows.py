@@ -50,8 +50,8 @@ MAX_REQUEST_BYTES: Final = 10_000_000
 """Most bytes of a PublishRequest."""
 _MAX_REQUEST_MESSAGES: Final = 1000
 _MAX_ATTRIBUTES: Final = 100
-_MAX_ATTRIBUTE_KEY_BYTES: Final = 256
-_MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
+_MAX_KEY_BYTES: Final = 256
+_MAX_VALUE_BYTES: Final = 1024
 _MAX_ORDERING_KEY_BYTES: Final = 1024
 
 _COLUMN_TYPES: Final = {
@@ -403,24 +403,21 @@ def _attributes(column: pa.Array, replaced: str) -> _Attributes:
 
 def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
     check.refuse(attributes.counts > most, f"it has more than {most} attributes of its own")
-    check.refuse_attributes(attributes, _not_utf8(attributes.keys), "the key {} of an attribute is not UTF-8")
-    check.refuse_attributes(attributes, _not_utf8(attributes.values), "the attribute {} is not UTF-8")
-    key_bytes = lengths(attributes.keys)
-    check.refuse_attributes(attributes, key_bytes == 0, "an attribute has an empty key")
-    check.refuse_attributes(
-        attributes,
-        key_bytes > _MAX_ATTRIBUTE_KEY_BYTES,
-        f"the key {{}}... has more than {_MAX_ATTRIBUTE_KEY_BYTES} bytes",
-    )
-    check.refuse_attributes(
-        attributes, _bools(pc.starts_with(attributes.keys, "goog")), "the key {} begins with goog, which is reserved"
-    )
-    check.refuse_attributes(attributes, _bools(pc.is_null(attributes.values)), "the attribute {} is null")
-    check.refuse_attributes(
-        attributes,
-        lengths(pc.fill_null(attributes.values, "")) > _MAX_ATTRIBUTE_VALUE_BYTES,
-        f"the attribute {{}} has more than {_MAX_ATTRIBUTE_VALUE_BYTES} bytes",
-    )
+    keys, values = attributes.keys, attributes.values
+    key_bytes, value_bytes = lengths(keys), lengths(pc.fill_null(values, ""))
+    for bad, reason in (
+        (_not_utf8(keys), "the key {} of an attribute is not UTF-8"),
+        (_not_utf8(values), "the attribute {} is not UTF-8"),
+        (key_bytes == 0, "an attribute has an empty key"),
+        (key_bytes > _MAX_KEY_BYTES, f"the key {{}}... has more than {_MAX_KEY_BYTES} bytes"),
+        (_bools(pc.starts_with(keys, "goog")), "the key {} begins with goog, which is reserved"),
+        (_bools(pc.is_null(values)), "the attribute {} is null"),
+        (
+            value_bytes > _MAX_VALUE_BYTES,
+            f"the attribute {{}} has more than {_MAX_VALUE_BYTES} bytes",
+        ),
+    ):
+        check.refuse_attributes(attributes, bad, reason)
 
 
 def _encode_attributes(attributes: _Attributes) -> pa.Array:

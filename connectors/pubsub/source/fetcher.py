@@ -1,27 +1,29 @@
 """What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, extend leases, nack.
 
-It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark.
+It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark. A subscription whose topic
+was deleted delivers what it holds (seen on the official emulator), so its query stops when nothing comes any more.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
 from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient, PullStream
-from connectors.pubsub.client.errors import AckFailures
+from connectors.pubsub.client.errors import AckFailures, topic_deleted
 from connectors.pubsub.options.client import ServiceAccount, Transport
 from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
 from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth
-from connectors.pubsub.source.subscription import SubscriptionMonitor
+from connectors.pubsub.source.subscription import require_readable
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
@@ -38,6 +40,8 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 """After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
 
 _PAUSE_POLL_SECONDS: Final = 0.25
+_QUIET_POLL_SECONDS: Final = 0.25
+_CHECK_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,16 +107,10 @@ class PubSubFetch:
         self._readers: list[PullStreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
-        self._monitor = SubscriptionMonitor(
-            lambda: self._clients[0].get_subscription(parsed.subscription),
-            self._health,
-            context,
-            every_seconds=parsed.check_every_seconds,
-            quiet_seconds=parsed.ack_deadline_seconds,
-            response_awaited=lambda: any(reader.awaits_response for reader in self._readers),
-            reading=self._is_reading,
-        )
-        for name, work in (("monitor", self._monitor.run), ("pauses", self._close_streams_in_pauses)):
+        self._check_every = parsed.check_every_seconds if context.index == 0 else threading.TIMEOUT_MAX
+        self._topic_deleted: SourceGoneError | None = None
+        self._quiet_since = 0.0
+        for name, work in (("monitor", self._watch_subscription), ("pauses", self._close_streams_in_pauses)):
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
 
     def start(self, intake: Intake) -> None:
@@ -171,7 +169,7 @@ class PubSubFetch:
     def close(self, deadline: float) -> None:
         """Send acks and nacks that wait, and close the channels."""
         self._closed.set()
-        self._monitor.close()
+        self._health.check_wanted.set()
         self._acks.close(deadline)
         self._deadlines.close(deadline)
         for client in self._clients:
@@ -206,9 +204,57 @@ class PubSubFetch:
         except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
             self._context.fault(error)
 
-    def _is_reading(self) -> bool:
+    def _watch_subscription(self) -> None:
+        """Read the subscription when a stream was opened and, in one fetcher, at times: a deleted topic shows there."""
+        next_check = time.monotonic() + self._check_every
+        while True:
+            pause = min(max(next_check - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+            wanted = self._health.check_wanted.wait(pause if self._topic_deleted is None else _QUIET_POLL_SECONDS)
+            self._health.check_wanted.clear()
+            if self._closed.is_set() or self._is_drained():
+                return
+            if wanted and not any(reader.awaits_response for reader in self._readers):
+                continue
+            if wanted or time.monotonic() >= next_check:
+                if not self._check_subscription():
+                    return
+                next_check = time.monotonic() + self._check_every
+
+    def _check_subscription(self) -> bool:
+        """Read the subscription once; return whether to go on."""
+        try:
+            info = self._clients[0].get_subscription(self._settings.subscription)
+            require_readable(info)
+            if info.topic_is_deleted and self._topic_deleted is None:
+                self._quiet_since, self._topic_deleted = time.monotonic(), topic_deleted(info.name)
+        except AccessDeniedError:
+            # A response, and no reason to stop: pulling needs another role than reading the subscription.
+            self._health.responded()
+            self._check_every = threading.TIMEOUT_MAX
+        except ConnectorError as error:
+            if not error.transient:
+                self._context.fail(error)
+                return False
+            self._health.error = error
+            self._health.check_wanted.set()
+            self._closed.wait(_CHECK_RETRY_SECONDS)
+        else:
+            self._health.responded()
+        self._context.changed()
+        return True
+
+    def _is_drained(self) -> bool:
+        """Whether the topic is gone and nothing came for as long as a fetcher that died may have held messages."""
+        if self._topic_deleted is None:
+            return False
+        now = time.monotonic()
         has_room = self._intake is not None and not self._intake.paused_seconds()
-        return has_room and all(reader.is_open for reader in self._readers)
+        if not has_room or not all(reader.is_open for reader in self._readers):
+            self._quiet_since = now
+        if now - max(self._quiet_since, self._health.last_delivery or 0.0) < self._settings.ack_deadline_seconds:
+            return False
+        self._context.fail(self._topic_deleted)
+        return True
 
     def _close_streams_in_pauses(self) -> None:
         while not self._closed.wait(_PAUSE_POLL_SECONDS):

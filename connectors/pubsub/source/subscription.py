@@ -1,28 +1,18 @@
-"""A subscription: whether it can be read, when it is created, how long its ids are stored, when it ends.
-
-A subscription whose topic was deleted delivers what it holds (seen on the official emulator, and in
-reference/pubsub.md section 2). So its query stops only when nothing comes any more.
-"""
+"""A subscription: whether it can be read, when it is created, how long its ids are stored."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
 from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
-from connectors.pubsub.client.errors import topic_deleted
-from connectors.pubsub.source.streaming_pull import ServiceHealth
-from connectors.spool.fetching.target import FetchContext
 
 if TYPE_CHECKING:
     from connectors.pubsub.options.source import PubSubReadOptions
 
 __all__ = [
-    "SubscriptionMonitor",
     "SubscriptionState",
     "ensure_subscription",
     "require_one_fetcher",
@@ -32,9 +22,6 @@ __all__ = [
 
 _LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
 """The longest retention that Pub/Sub offers, for subscriptions and for topics."""
-
-_RETRY_SECONDS: Final = 1.0
-_QUIET_POLL_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,90 +166,3 @@ def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> Subscri
         f"so one process fetches them. {error.action}"
     )
     return SubscriptionState(None, options.dedup_horizon, (warning,))
-
-
-class SubscriptionMonitor:
-    """Reads the subscription when a stream was opened, and now and then: a deleted topic shows only there.
-
-    Only the first fetcher reads it `every_seconds`. A subscription without a topic counts as empty when nothing came
-    for `quiet_seconds`: as long as a fetcher that died may have held messages. `response_awaited` says whether some
-    stream is open whose health is unknown, `reading` whether all are open and there is room for what they bring.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[], SubscriptionInfo],
-        health: ServiceHealth,
-        context: FetchContext,
-        *,
-        every_seconds: float,
-        quiet_seconds: float,
-        response_awaited: Callable[[], bool],
-        reading: Callable[[], bool],
-    ) -> None:
-        self._read = read
-        self._health = health
-        self._context = context
-        self._every = every_seconds if context.index == 0 else threading.TIMEOUT_MAX
-        self._quiet_seconds = quiet_seconds
-        self._response_awaited = response_awaited
-        self._reading = reading
-        self._closed = threading.Event()
-        self._gone: SourceGoneError | None = None
-        self._quiet_since = 0.0
-
-    def close(self) -> None:
-        """Make `run` return soon."""
-        self._closed.set()
-        self._health.check_wanted.set()
-
-    def run(self) -> None:
-        """Check until it is closed, or nothing more will come."""
-        next_check = time.monotonic() + self._every
-        while True:
-            pause = min(max(next_check - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
-            wanted = self._health.check_wanted.wait(pause if self._gone is None else _QUIET_POLL_SECONDS)
-            self._health.check_wanted.clear()
-            if self._closed.is_set() or self._is_drained():
-                return
-            if wanted and not self._response_awaited():
-                continue
-            if wanted or time.monotonic() >= next_check:
-                if not self._check():
-                    return
-                next_check = time.monotonic() + self._every
-
-    def _check(self) -> bool:
-        """Read the subscription once; return whether to go on."""
-        try:
-            info = self._read()
-            require_readable(info)
-            if info.topic_is_deleted and self._gone is None:
-                self._quiet_since, self._gone = time.monotonic(), topic_deleted(info.name)
-        except AccessDeniedError:
-            # A response, and no reason to stop: pulling needs another role than reading the subscription.
-            self._health.responded()
-            self._every = threading.TIMEOUT_MAX
-        except ConnectorError as error:
-            if not error.transient:
-                self._context.fail(error)
-                return False
-            self._health.error = error
-            self._health.check_wanted.set()
-            self._closed.wait(_RETRY_SECONDS)
-        else:
-            self._health.responded()
-        self._context.changed()
-        return True
-
-    def _is_drained(self) -> bool:
-        """Whether the topic is gone and nothing came for long enough; then the query stops."""
-        if self._gone is None:
-            return False
-        now = time.monotonic()
-        if not self._reading():
-            self._quiet_since = now
-        if now - max(self._quiet_since, self._health.last_delivery or 0.0) < self._quiet_seconds:
-            return False
-        self._context.fail(self._gone)
-        return True
