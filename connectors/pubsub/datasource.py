@@ -221,12 +221,11 @@ class PubSubStreamWriter(_TaskWriter, StreamWriter):
     def stamp(self) -> RowStamp:
         """Return what names the rows of a task of a stream: the same when its batch is repeated."""
         if not self._options.id_attribute:
-            return RowStamp(self._options.id_attribute, "", current_partition())
+            return super().stamp()
         task = stream_task(
             "PUBSUB_NO_BATCH_ID", "idAttribute", "Set idAttribute=none, and report the version of Spark."
         )
-        prefix = f"{task.query}/{task.batch}/{task.partition}/"
-        return RowStamp(self._options.id_attribute, prefix, task.partition)
+        return RowStamp(self._options.id_attribute, f"{task.query}/{task.batch}/{task.partition}/", task.partition)
 
 
 class PubSubDataSource(ConnectorSource):

@@ -199,10 +199,7 @@ def _seconds(message: Any, field: str) -> float | None:
 
 
 class PullStream:
-    """One StreamingPull: an iterator over its responses, as wire bytes, in the order of arrival.
-
-    It ends when the service closes the stream in good order, which it does often, and after `finish` or `cancel`.
-    """
+    """A StreamingPull: an iterator over responses, as wire bytes, until the service closes it, as it does often."""
 
     def __init__(self, client: PubSubClient, call: RpcCall, first_request: bytes) -> None:
         self._client = client
@@ -233,10 +230,7 @@ class PullStream:
         return response
 
     def finish(self) -> None:
-        """Ask the service to end the stream: what it had sent still comes.
-
-        It is not cancelled, because emulators keep sending to cancelled streams.
-        """
+        """Ask the service to end the stream, as emulators keep sending to cancelled ones; what it had sent comes."""
         self._finished.set()
 
     def cancel(self) -> None:

@@ -108,8 +108,7 @@ class Publisher:
     def discard(self) -> None:
         """Give up what is not published; some of it may have been."""
         for pending in self._in_flight:
-            if pending.call is not None:
-                pending.call.cancel()
+            pending.call.cancel()
         self._in_flight.clear()
 
     def _step(self) -> None:
@@ -136,7 +135,6 @@ class Publisher:
         while self._ready and len(self._in_flight) < self._most_requests:
             pending = self._ready.popleft()
             pending.give_up_at = pending.give_up_at or time.monotonic() + self._timeout
-            self._in_flight.add(pending)
             remaining = max(pending.give_up_at - time.monotonic(), 1.0)
             pending.call = self._client.publish(
                 pending.request.topic,
@@ -144,6 +142,7 @@ class Publisher:
                 timeout_seconds=min(_CALL_SECONDS, remaining),
                 done=partial(self._report, pending),
             )
+            self._in_flight.add(pending)
 
     def _report(self, pending: _Pending, error: ConnectorError | None) -> None:
         self._over.put((pending, error))

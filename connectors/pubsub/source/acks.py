@@ -72,10 +72,9 @@ class Received:
 class Deadlines:
     """Extends the deadlines of what is held, by 10 to 600 seconds, and nacks what is given up.
 
-    One thread sends extensions and nacks, one after the other, so that an extension never overtakes the nack of the
-    same message; it alone uses the decoder, which finds the ack ids of responses. `ordered` sends nacks one after the
-    other. After an unexpected error, which `fault` gets, the thread goes on, so that nobody waits for its nacks for
-    ever.
+    One thread sends them and uses the decoder, so that an extension never overtakes the nack of the same message.
+    `ordered` sends nacks one after the other. After an unexpected error, which `fault` gets, the thread goes on, so
+    that nobody waits for its nacks for ever.
     """
 
     def __init__(

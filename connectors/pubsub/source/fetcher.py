@@ -22,7 +22,7 @@ from connectors.pubsub.client.errors import AckFailures, topic_deleted
 from connectors.pubsub.options.client import ServiceAccount, Transport
 from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
-from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth
+from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth, start_thread
 from connectors.pubsub.source.subscription import require_readable
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 
@@ -39,8 +39,7 @@ _ONCE: Final = RetryPolicy(deadline_seconds=0.0)
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
 
-_PAUSE_POLL_SECONDS: Final = 0.25
-_QUIET_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
 _CHECK_RETRY_SECONDS: Final = 1.0
 
 
@@ -110,8 +109,8 @@ class PubSubFetch:
         self._check_every = parsed.check_every_seconds if context.index == 0 else threading.TIMEOUT_MAX
         self._topic_deleted: SourceGoneError | None = None
         self._quiet_since = 0.0
-        for name, work in (("monitor", self._watch_subscription), ("pauses", self._close_streams_in_pauses)):
-            threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
+        start_thread("monitor", self._watch_subscription, context)
+        start_thread("pauses", self._close_streams_in_pauses, context)
 
     def start(self, intake: Intake) -> None:
         """Open the streams."""
@@ -198,18 +197,12 @@ class PubSubFetch:
         self._health.responded()
         return failures
 
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            self._context.fault(error)
-
     def _watch_subscription(self) -> None:
         """Read the subscription when a stream was opened and, in one fetcher, at times: a deleted topic shows there."""
         next_check = time.monotonic() + self._check_every
         while True:
             pause = min(max(next_check - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
-            wanted = self._health.check_wanted.wait(pause if self._topic_deleted is None else _QUIET_POLL_SECONDS)
+            wanted = self._health.check_wanted.wait(pause if self._topic_deleted is None else _POLL_SECONDS)
             self._health.check_wanted.clear()
             if self._closed.is_set() or self._is_drained():
                 return
@@ -257,7 +250,7 @@ class PubSubFetch:
         return True
 
     def _close_streams_in_pauses(self) -> None:
-        while not self._closed.wait(_PAUSE_POLL_SECONDS):
+        while not self._closed.wait(_POLL_SECONDS):
             # A saturated fetcher has room for moments only: what counts is that a stream was let in.
             if self._intake is not None and self._intake.paused_seconds() >= _LONGEST_PAUSE_SECONDS:
                 for reader in self._readers:

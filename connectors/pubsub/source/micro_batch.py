@@ -210,8 +210,7 @@ def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers:
     for source, subscription in enumerate(options.subscriptions):
         one = options.alone(subscription)
         info = _read_once_created(one)
-        if _fetcher_count(one, info) < options.fetchers:
-            one = replace(one, fetchers=1)
+        one = replace(one, fetchers=_fetcher_count(one, info))
         plans.append(
             replace(
                 fetch_plan(one, info, identity),

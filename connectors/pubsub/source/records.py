@@ -4,10 +4,9 @@ Two decoders give equal rows for equal bytes: `PlainDecoder`, by protobuf, and `
 (https://github.com/0x26res/ptars), three to six times faster. ptars is a young library: `GuardedDecoder` compares the
 two from time to time, and uses the plain one for good after the first difference or error.
 
-What the wire leaves out becomes: no payload an empty one, no attributes an empty map, no ordering key an empty
-string, no publish time NULL (also a zero one, and one outside of the years 1 to 9999), and no delivery attempt NULL:
-the service counts attempts only for a subscription with a dead-letter policy. Times are cut to the microsecond below.
-An attribute that is there twice has its last value, at the place of its first.
+What the wire leaves out is empty (payload, attributes, ordering key) or NULL (publish time, also a zero one and one
+outside of the years 1 to 9999; delivery attempt, which only a dead-letter policy counts). Times are cut to the
+microsecond below. An attribute that is there twice has its last value, at the place of its first.
 """
 
 from __future__ import annotations
@@ -95,11 +94,9 @@ class Decoder(Protocol):
     """Reads responses."""
 
     def decode(self, responses: Sequence[bytes]) -> ReceivedMessages:
-        """Return the messages of serialised StreamingPullResponse or PullResponse messages.
+        """Return the messages of serialised StreamingPullResponse messages, of at most 2 GB, else ValueError.
 
-        Raises:
-            ConnectorError: ``PUBSUB_RESPONSE_UNREADABLE``: a response is no such message, or a message has no id.
-            ValueError: the responses have more than 2 GB in all.
+        Raises ConnectorError, ``PUBSUB_RESPONSE_UNREADABLE``, if a response is no such message or a message has no id.
         """
 
 

@@ -17,7 +17,7 @@ from connectors.pubsub.client.client import PullStream
 from connectors.pubsub.source.acks import Deadlines
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["PullStreamReader", "ServiceHealth", "message_count"]
+__all__ = ["PullStreamReader", "ServiceHealth", "message_count", "start_thread"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,11 +60,22 @@ class ServiceHealth:
         self.last_delivery = self.last_response
 
 
-class PullStreamReader:
-    """Reads one stream after the other, in a thread of its own, until it is stopped.
+def start_thread(name: str, work: Callable[[], None], context: FetchContext) -> threading.Thread:
+    """Start a daemon thread; the context gets its unexpected error."""
 
-    Responses go to the intake, and are held by the deadlines.
-    """
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
+            context.fault(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+class PullStreamReader:
+    """Reads one stream after the other, in a thread of its own; responses go to the deadlines and to the intake."""
 
     def __init__(
         self,
@@ -88,8 +99,7 @@ class PullStreamReader:
         self._stream: PullStream | None = None
         self._opened_at: float | None = None
         self._open_until = 0.0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = start_thread(name, self._read_streams, context)
 
     @property
     def is_open(self) -> bool:
@@ -130,12 +140,6 @@ class PullStreamReader:
         self.close_stream()
         self._thread.join(_JOIN_SECONDS)
         self._abandoned = True
-
-    def _run(self) -> None:
-        try:
-            self._read_streams()
-        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            self._context.fault(error)
 
     def _read_streams(self) -> None:
         while not self._stopped.is_set():
@@ -200,11 +204,7 @@ class PullStreamReader:
 
 
 def message_count(response: bytes) -> int:
-    """Return about how many messages a response holds.
-
-    Exact up to a few; beyond, the rest of the bytes is taken to hold messages like the first ones. Reading them all
-    would cost as much as decoding.
-    """
+    """Return how many messages a response holds; beyond a few an estimate: to read all costs as much as decoding."""
     position, count, end = 0, 0, len(response)
     while position < end and count < _COUNTED:
         if response[position] != _FIRST_FIELD:
