@@ -1,7 +1,5 @@
 """The ``pubsub`` format: a subscription's messages, exactly once, at positions that never change; also as a batch.
 
-Spark builds these classes in the source process, in planners and in tasks; see `connectors.core.datasource`.
-
 Publishing is not idempotent, so a task that runs again publishes again. A reader that deduplicates by the attribute
 that ``idAttribute`` names (``dedupAttribute``) has each row once.
 """

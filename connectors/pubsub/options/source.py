@@ -387,8 +387,7 @@ def parse_read_options(
 ) -> PubSubReadOptions:
     """Parse and check the options of a reader; raise OptionError for what is unknown, missing or illegal.
 
-    `streaming` says whether it is a stream; None if the caller does not know, then only what both kinds of read have
-    in common is checked.
+    Where `streaming` is None, only what streams and batch reads have in common is checked.
     """
     names = {key.lower() for key in raw if raw.get(key) is not None}
     own = {key: value for key, value in raw.items() if key.lower() != DELETE_ON_STOP.lower()}

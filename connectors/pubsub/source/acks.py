@@ -103,8 +103,7 @@ class Deadlines:
         self.counters = {"lease_extensions": 0, "lease_extensions_failed": 0, "nacks": 0, "nacks_failed": 0}
         """Messages extended and nacked, and those for which the call failed."""
         self._pool = ThreadPoolExecutor(_PARALLEL, thread_name_prefix="deadline")
-        self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="leases", daemon=True).start()
 
     def receive(self, response: bytes) -> Received:
         """Hold a response that has just come."""

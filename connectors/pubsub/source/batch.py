@@ -15,21 +15,18 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.options.declaration import conflict
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import BatchMode
-from connectors.pubsub.source.fetcher import PubSubFetch
 from connectors.pubsub.source.micro_batch import fetch_plan, read_subscription
 from connectors.spool.errors import disk_errors
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.target import FetchContext
 from connectors.spool.ledger.fencing import spark_pid
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
@@ -40,14 +37,12 @@ from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
-    from connectors.pubsub.source.acks import Received
     from connectors.spool.ledger.ledger import Ledger
     from connectors.spool.stream.planning import Slice
 
-__all__ = ["PubSubPeek", "plan_batch"]
+__all__ = ["plan_batch"]
 
 _log = logging.getLogger(__name__)
-_TARGET: Final = "connectors.pubsub.source.batch:PubSubPeek"
 _POLL_SECONDS: Final = 0.05
 _NONCE_BYTES: Final = 8
 _HOLDER: Final = "holder"
@@ -66,23 +61,6 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
         root, end = _peek(options)
     positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)
     return root, plan_spool_rows(root, FORMAT, options.subscriptions, positions, options.store_access)
-
-
-class PubSubPeek(PubSubFetch):
-    """A fetcher's target that acknowledges nothing: what is durable stays leased until the end, and is nacked then."""
-
-    def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
-        super().__init__(settings, context)
-        self._durable: list[Received] = []
-
-    def on_durable(self, token: object) -> None:
-        """Leave a block leased."""
-        self._durable.append(token)  # type: ignore[arg-type]  # `decode` made it
-
-    def close(self, deadline: float) -> None:
-        """Hand everything back, then close."""
-        self._deadlines.nack(self._durable)
-        super().close(deadline)
 
 
 def _peek(options: PubSubReadOptions) -> tuple[str, int]:
@@ -129,8 +107,9 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
     # One stream, so that the service sends little more than is asked for; an emulator sends what it likes.
     one_stream = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
+    plan = fetch_plan(one_stream, info, ledger.identity)
     group = FetcherGroup(
-        replace(fetch_plan(one_stream, info, ledger.identity), target=_TARGET, root=ledger.store.root, access=None),
+        replace(plan, root=ledger.store.root, access=None, settings={**plan.settings, "peek": True}),
         1,
         on_published=lambda _fetcher, _number: woken.set(),
         free_bytes=options.max_outstanding_bytes,

@@ -55,6 +55,7 @@ class PubSubFetchSettings:
         check_every_seconds: how often the first fetcher checks whether the subscription can still be read.
         plain: decode by protobuf only.
         dedup_attribute: messages with the same value of it are duplicates; empty for none.
+        peek: nothing is acked; what is durable stays leased until the end, and is nacked then.
     """
 
     subscription: str
@@ -69,6 +70,7 @@ class PubSubFetchSettings:
     check_every_seconds: float = 30.0
     plain: bool = False
     dedup_attribute: str = ""
+    peek: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as a JSON object."""
@@ -103,6 +105,7 @@ class PubSubFetch:
             ordered=parsed.ordered,
             fault=context.fault,
         )
+        self._peeked: list[Received] = []
         self._readers: list[PullStreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
@@ -148,6 +151,9 @@ class PubSubFetch:
     def on_durable(self, token: object) -> None:
         """Ack a block."""
         received = cast("Received", token)
+        if self._settings.peek:
+            self._peeked.append(received)
+            return
         self._deadlines.release(received)
         self._acks.acknowledge(received.ack_ids)
 
@@ -169,6 +175,8 @@ class PubSubFetch:
         """Send acks and nacks that wait, and close the channels."""
         self._closed.set()
         self._health.check_wanted.set()
+        if self._peeked:
+            self._deadlines.nack(self._peeked)
         self._acks.close(deadline)
         self._deadlines.close(deadline)
         for client in self._clients:
