@@ -38,6 +38,7 @@ _DELETED_TOPIC: Final = "_deleted-topic_"
 _ADMIN_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=5.0, deadline_seconds=30.0)
 _ADMIN_TIMEOUT_SECONDS: Final = 10.0
 _SUBSCRIBER: Final = "/google.pubsub.v1.Subscriber/"
+_SUBSCRIPTION_METHODS: Final = ("GetSubscription", "CreateSubscription", "DeleteSubscription", "Seek")
 
 _PACKAGE: Final = "connectors.pubsub"
 
@@ -267,14 +268,7 @@ class PubSubClient:
         # No serializers: bytes in, bytes out.
         self._unary = {
             method: self._channel.unary_unary(f"{_SUBSCRIBER}{method}", None, None)
-            for method in (
-                "Acknowledge",
-                "ModifyAckDeadline",
-                "GetSubscription",
-                "CreateSubscription",
-                "DeleteSubscription",
-                "Seek",
-            )
+            for method in ("Acknowledge", "ModifyAckDeadline", *_SUBSCRIPTION_METHODS)
         }
         for method in ("GetTopic", "Publish"):
             self._unary[method] = self._channel.unary_unary(f"/google.pubsub.v1.Publisher/{method}", None, None)

@@ -1,7 +1,4 @@
-"""Google credentials from a key file, a service account, or the environment.
-
-Only calls by TLS import this module: Google's libraries take 0.1 s of processor time to load.
-"""
+"""Google credentials. Only calls by TLS import this module: Google's libraries take 0.1 s of processor time to load."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - a
 
 
 def tls_credentials(source: Path | ServiceAccount | None) -> grpc.ChannelCredentials:
-    """Build a channel's credentials from these, or the default ones.
-
-    Raises CredentialsError, with no text of another library, which may hold secrets.
-    """
+    """Build a channel's credentials from these, or the default ones; an error shows no text of another library."""
     make_plugin: Any = AuthMetadataPlugin  # comes without types
     plugin = make_plugin(_load(source), Request())
     return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))

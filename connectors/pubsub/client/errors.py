@@ -59,10 +59,7 @@ class RpcCall:
 
 @dataclass(frozen=True, slots=True)
 class AckFailures:
-    """The ack ids of one request that had no effect; only subscriptions with exactly-once delivery report them.
-
-    The transient ones are worth sending again; the messages of the others will be redelivered.
-    """
+    """The ack ids of one request that had no effect, as exactly-once delivery reports them; transient: send again."""
 
     transient: frozenset[str] = frozenset()
     permanent: frozenset[str] = frozenset()

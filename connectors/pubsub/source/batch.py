@@ -74,7 +74,13 @@ def _peek(options: PubSubReadOptions) -> tuple[str, int]:
     jvm = spark_pid()
     root = f"{options.spool_folder}.peek-{jvm}-{secrets.token_hex(_NONCE_BYTES)}"
     try:
-        ledger = _open(root, jvm, options.subscription)
+        store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
+        store.make_root()
+        holder = Path(root, _HOLDER)
+        with disk_errors(root):
+            holder.touch(mode=0o600)
+            holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
+            ledger = open_ledger(store, open_identity(store, FORMAT, options.subscriptions))
         _fetch(options, info, ledger)
     except BaseException:
         # Nobody reads it, and the driver may live for weeks.
@@ -91,16 +97,6 @@ def _peek(options: PubSubReadOptions) -> tuple[str, int]:
         dead_letters,
     )
     return root, min(ledger.state.head, options.peek_max_rows)
-
-
-def _open(root: str, jvm: int, subscription: str) -> Ledger:
-    store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
-    store.make_root()
-    holder = Path(root, _HOLDER)
-    with disk_errors(root):
-        holder.touch(mode=0o600)
-        holder.write_text(json.dumps(Holder.this_process(jvm).to_json()))
-        return open_ledger(store, open_identity(store, FORMAT, (subscription,)))
 
 
 def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Ledger) -> None:
