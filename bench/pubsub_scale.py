@@ -36,8 +36,9 @@ import pyarrow.compute as pc
 from _canned_pubsub import CannedPubSub
 from _common import Benchmark, Side, file_system_of, fsync_milliseconds, parser
 
+from connectors.pubsub.datasource import spark_rows
 from connectors.pubsub.options.client import Transport
-from connectors.pubsub.schema import SchemaMode, output
+from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
@@ -194,7 +195,7 @@ def stages(root: Path, costs: Costs) -> None:
     began, found = own_seconds(), 0
     for slices in parts:
         for kept in read_slices(str(root), slices):
-            found += len(output(kept, (SOURCE,), SchemaMode.NATIVE))
+            found += len(spark_rows(kept, (SOURCE,), SchemaMode.NATIVE))
     costs.keep("read, in the tasks", own_seconds() - began, rows)
     assert found == rows
     print(f"{'':16} {rows:,} messages in {len(ledger.state.segments)} segments, {len(parts)} partitions\n", flush=True)

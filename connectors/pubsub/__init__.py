@@ -1,8 +1,4 @@
-"""Google Cloud Pub/Sub as a source and a sink of Spark.
-
-Spark builds the classes of the module ``datasource``. On the driver ``source.micro_batch`` and ``source.batch`` plan;
-in tasks ``source`` reads and ``sink`` writes. Only ``client`` calls the service.
-"""
+"""Google Cloud Pub/Sub as a source and a sink of Spark; ``datasource`` has the classes that Spark builds."""
 
 from typing import Final
 

@@ -1,19 +1,28 @@
 """The ``pubsub`` format: a subscription's messages, exactly once, at positions that never change; also as a batch.
 
-Spark builds these classes in the source process, in planners and in tasks; see `connectors.core.datasource`.
-
-Publishing is not idempotent, so a task that runs again publishes again. The attribute `idAttribute` names each row,
-and a reader that deduplicates by it (``dedupAttribute``) has each row once.
+Publishing is not idempotent, so a task that runs again publishes again. A reader that deduplicates by the attribute
+that ``idAttribute`` names (``dedupAttribute``) has each row once.
 """
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from connectors.core.datasource import (
     NO_LIMIT,
@@ -34,42 +43,63 @@ from connectors.core.formats import connector_named
 _PUBSUB: Final = connector_named("pubsub")
 
 with _PUBSUB.imports():
-    from connectors.pubsub.schema import SchemaMode, output, schema_of
+    import numpy as np
+    import pyarrow as pa
+
+    from connectors.pubsub.options.kinds import SchemaMode
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
     from connectors.spool.store.base import StoreAccess
     from connectors.spool.stream.batch import read_spool_rows
     from connectors.spool.stream.planning import Slice
-    from connectors.spool.stream.reader import read_slices
+    from connectors.spool.stream.reader import SpoolRows, read_slices
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql.types import StructType
-
     from connectors.pubsub.options.sink import PubSubWriteOptions
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.spool.stream.micro_batch import SpoolStream
 
 __all__ = [
+    "DATABRICKS_SCHEMA",
+    "STREAM_SCHEMA",
     "PubSubBatchReader",
     "PubSubBatchWriter",
     "PubSubDataSource",
     "PubSubPartition",
     "PubSubStreamReader",
     "PubSubStreamWriter",
+    "spark_rows",
 ]
+
+STREAM_SCHEMA: Final = StructType(
+    [
+        StructField("messageId", StringType()),
+        StructField("payload", BinaryType()),
+        StructField("attributes", MapType(StringType(), StringType())),
+        StructField("orderingKey", StringType()),
+        StructField("publishTimestamp", TimestampType()),
+        StructField("deliveryAttempt", IntegerType()),
+        StructField("subscription", StringType()),
+        StructField("offset", LongType()),
+    ]
+)
+"""``offset`` is the position that the ledger gave the row."""
+
+DATABRICKS_SCHEMA: Final = StructType(
+    [
+        StructField("messageId", StringType()),
+        StructField("payload", BinaryType()),
+        StructField("attributes", StringType()),
+        StructField("publishTimestampInMillis", LongType()),
+    ]
+)
+"""The columns of Databricks' source (https://docs.databricks.com/aws/en/connect/streaming/pub-sub)."""
 
 
 @dataclass
 class PubSubPartition(Partition):
-    """A task's part of a batch.
+    """A task's part of a batch: slices of a spool in the order of their positions, with indexes of `subscriptions`.
 
-    Attributes:
-        root: the location of the spool.
-        subscriptions: full names; slices have indexes of this tuple.
-        slices: runs of rows of segments, in the order of their positions.
-        mode: which columns to return.
-        access: how to reach the object store that the spool is on.
-        is_stream: whether a stream reads them, which may not be freed before it commits.
+    A stream reads what nobody frees before it commits; a batch reads what a query may free meanwhile.
     """
 
     root: str
@@ -83,7 +113,34 @@ class PubSubPartition(Partition):
         """Yield the rows."""
         read = read_slices if self.is_stream else read_spool_rows
         for rows in read(self.root, self.slices, self.access):
-            yield output(rows, self.subscriptions, self.mode)
+            yield spark_rows(rows, self.subscriptions, self.mode)
+
+
+def spark_rows(spool_rows: SpoolRows, subscriptions: tuple[str, ...], mode: SchemaMode) -> pa.RecordBatch:
+    """Return rows of a spool in the columns of a mode; `subscriptions` are the full paths of the spool's sources."""
+    rows = spool_rows.rows
+    if mode is SchemaMode.NATIVE:
+        first = spool_rows.position
+        columns = [
+            *rows.columns,
+            pa.repeat(pa.scalar(subscriptions[spool_rows.source], pa.string()), len(rows)),
+            pa.array(np.arange(first, first + len(rows), dtype=np.int64)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=STREAM_SCHEMA.names)
+    published = rows.column("publishTimestamp").cast(pa.int64())
+    missing = published.is_null().to_numpy(zero_copy_only=False)
+    milliseconds = published.fill_null(0).to_numpy() // 1000
+    attributes = [
+        json.dumps(dict(pairs), ensure_ascii=False, separators=(",", ":"))
+        for pairs in rows.column("attributes").to_pylist()
+    ]
+    columns = [
+        rows.column("messageId"),
+        rows.column("payload"),
+        pa.array(attributes, pa.string()),
+        pa.array(milliseconds, mask=missing),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=DATABRICKS_SCHEMA.names)
 
 
 class PubSubStreamReader(StreamReader["PubSubReadOptions", "SpoolStream"]):
@@ -162,12 +219,11 @@ class PubSubStreamWriter(_TaskWriter, StreamWriter):
     def stamp(self) -> RowStamp:
         """Return what names the rows of a task of a stream: the same when its batch is repeated."""
         if not self._options.id_attribute:
-            return RowStamp(self._options.id_attribute, "", current_partition())
+            return super().stamp()
         task = stream_task(
             "PUBSUB_NO_BATCH_ID", "idAttribute", "Set idAttribute=none, and report the version of Spark."
         )
-        prefix = f"{task.query}/{task.batch}/{task.partition}/"
-        return RowStamp(self._options.id_attribute, prefix, task.partition)
+        return RowStamp(self._options.id_attribute, f"{task.query}/{task.batch}/{task.partition}/", task.partition)
 
 
 class PubSubDataSource(ConnectorSource):
@@ -180,7 +236,7 @@ class PubSubDataSource(ConnectorSource):
     def row_schema(self) -> StructType:
         """Return the schema that ``schemaMode`` chooses."""
         options: PubSubReadOptions = _PUBSUB.read_options(self.options, streaming=None)
-        return schema_of(options.schema_mode)
+        return DATABRICKS_SCHEMA if options.schema_mode is SchemaMode.DATABRICKS else STREAM_SCHEMA
 
     def overwrite_error(self) -> OptionError:
         """Return the error for the save mode overwrite."""

@@ -66,7 +66,7 @@ def _warning(check: str, problem: str, fix: str, code: str) -> Finding:
 
 
 def _clock(host: str, port: int) -> str | Finding:
-    """Compare the clocks: tokens that a key file signs hold a time, and the service refuses those of a wrong clock."""
+    # Tokens that a key file signs hold a time, and the service refuses those of a wrong clock.
     ahead = clock_difference(host, port, ssl.create_default_context())
     if ahead is None:
         return "not compared: the server does not tell its time"
@@ -82,7 +82,6 @@ def _clock(host: str, port: int) -> str | Finding:
 
 
 def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
-    """Check name, TCP, TLS, authentication, resource, type, permission and times, in this order."""
     transport = options.transport
     host, port = split_address(transport.target, 443)
     yield steps.step("name", lambda: f"{host} is {look_up(host, port)}")
@@ -97,7 +96,7 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
         clients.append(PubSubClient(transport, options.credentials, retry_policy=_RETRY))
         # A response of any kind, also a refusal, means that the credentials are accepted.
         with suppress(AccessDeniedError, SourceGoneError):
-            infos.append(clients[0].get_subscription(options.subscription))
+            clients[0].get_subscription(options.subscription)
         return "accepted" if transport.secure else "none is needed without TLS"
 
     try:
@@ -115,8 +114,6 @@ def _service(options: PubSubReadOptions, steps: Steps) -> Iterator[Finding]:
 
 
 def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
-    if infos:
-        return f"the subscription is there, of topic {infos[0].topic}"
     try:
         infos.append(client.get_subscription(options.subscription))
     except AccessDeniedError as error:
@@ -126,7 +123,7 @@ def _resource(client: PubSubClient, options: PubSubReadOptions, infos: list[Subs
             raise
         client.get_topic_retention(options.topic)
         return f"the subscription is absent; it will be created on {options.topic} if the spool is new"
-    return "the subscription is there"
+    return f"the subscription is there, of topic {infos[0].topic}"
 
 
 def _permission(client: PubSubClient, options: PubSubReadOptions, infos: list[SubscriptionInfo]) -> str | Finding:
@@ -174,7 +171,6 @@ def _deadline(info: SubscriptionInfo) -> str | Finding:
 
 
 def _retention(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> str | Finding:
-    """Check how long the query may stand still, and how long ids have to be stored."""
     retention, topic = info.retention_seconds, info.topic_retention_seconds
     if topic is None:
         try:

@@ -1,8 +1,9 @@
 """Calls to the Pub/Sub service.
 
 `PubSubClient` is one gRPC channel. Pulls and acks pass bytes through: the SDK's own subscriber, which decodes them, is
-8 to 14 times slower. Every error that leaves this module is a `ConnectorError`; its ``transient`` says whether a retry
-can help, and its text holds no credentials.
+8 to 14 times slower. Nor are its types used: importing them loads all of its services, which took 0.5 s of processor
+time at the start of every reader and fetcher. Every error that leaves this module is a `ConnectorError`; its
+``transient`` says whether a retry can help, and its text holds no credentials.
 """
 
 from __future__ import annotations
@@ -12,21 +13,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Self
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
 from connectors.core.options.declaration import parse_options
 from connectors.core.retry import RetryPolicy, retry
 from connectors.pubsub import FORMAT
-from connectors.pubsub.client.errors import AckFailures, RpcCall, ack_failures, connector_error, topic_deleted
-from connectors.pubsub.client.messages import wire_message
+from connectors.pubsub.client.errors import AckFailures, RpcCall, connector_error, topic_deleted
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, Transport, connection_transport
 
-__all__ = ["PubSubClient", "PullStream", "SubscriptionInfo", "delete_subscription"]
+__all__ = ["MESSAGES", "PubSubClient", "PullStream", "SubscriptionInfo", "delete_subscription", "wire_message"]
 
 # What the service uses for a subscription that names no retention:
 # https://docs.cloud.google.com/pubsub/docs/subscription-properties
@@ -36,28 +38,104 @@ _DELETED_TOPIC: Final = "_deleted-topic_"
 _ADMIN_RETRY: Final = RetryPolicy(initial_seconds=0.1, cap_seconds=5.0, deadline_seconds=30.0)
 _ADMIN_TIMEOUT_SECONDS: Final = 10.0
 _SUBSCRIBER: Final = "/google.pubsub.v1.Subscriber/"
-_PUBLISHER: Final = "/google.pubsub.v1.Publisher/"
-_UNARY: Final = {
-    "Acknowledge": _SUBSCRIBER,
-    "ModifyAckDeadline": _SUBSCRIBER,
-    "GetSubscription": _SUBSCRIBER,
-    "CreateSubscription": _SUBSCRIBER,
-    "DeleteSubscription": _SUBSCRIBER,
-    "Seek": _SUBSCRIBER,
-    "GetTopic": _PUBLISHER,
-    "Publish": _PUBLISHER,
+_SUBSCRIPTION_METHODS: Final = ("GetSubscription", "CreateSubscription", "DeleteSubscription", "Seek")
+
+_PACKAGE: Final = "connectors.pubsub"
+
+MESSAGES: Final = {
+    "Timestamp": {"seconds": (1, "INT64"), "nanos": (2, "INT32")},
+    "Duration": {"seconds": (1, "INT64"), "nanos": (2, "INT32")},
+    "AttributesEntry": {"key": (1, "STRING"), "value": (2, "STRING")},
+    "PubsubMessage": {
+        "data": (1, "BYTES"),
+        "attributes": (2, "AttributesEntry[]"),
+        "message_id": (3, "STRING"),
+        "publish_time": (4, "Timestamp"),
+        "ordering_key": (5, "STRING"),
+    },
+    "ReceivedMessage": {
+        "ack_id": (1, "STRING"),
+        "message": (2, "PubsubMessage"),
+        "delivery_attempt": (3, "INT32"),
+    },
+    "StreamingPullResponse": {"received_messages": (1, "ReceivedMessage[]")},
+    "StreamingPullRequest": {
+        "subscription": (1, "STRING"),
+        "stream_ack_deadline_seconds": (5, "INT32"),
+        "client_id": (6, "STRING"),
+        "max_outstanding_messages": (7, "INT64"),
+        "max_outstanding_bytes": (8, "INT64"),
+    },
+    "SeekRequest": {"subscription": (1, "STRING"), "time": (2, "Timestamp"), "snapshot": (3, "STRING")},
+    "GetSubscriptionRequest": {"subscription": (1, "STRING")},
+    "DeleteSubscriptionRequest": {"subscription": (1, "STRING")},
+    "GetTopicRequest": {"topic": (1, "STRING")},
+    "Topic": {"name": (1, "STRING"), "message_retention_duration": (8, "Duration")},
+    "PushConfig": {"push_endpoint": (1, "STRING")},
+    "BigQueryConfig": {"table": (1, "STRING")},
+    "CloudStorageConfig": {"bucket": (1, "STRING")},
+    "BigtableConfig": {"table": (1, "STRING")},
+    "DeadLetterPolicy": {"dead_letter_topic": (1, "STRING")},
+    "Subscription": {
+        "name": (1, "STRING"),
+        "topic": (2, "STRING"),
+        "push_config": (4, "PushConfig"),
+        "ack_deadline_seconds": (5, "INT32"),
+        "message_retention_duration": (8, "Duration"),
+        "enable_message_ordering": (10, "BOOL"),
+        "filter": (12, "STRING"),
+        "dead_letter_policy": (13, "DeadLetterPolicy"),
+        "detached": (15, "BOOL"),
+        "enable_exactly_once_delivery": (16, "BOOL"),
+        "topic_message_retention_duration": (17, "Duration"),
+        "bigquery_config": (18, "BigQueryConfig"),
+        "cloud_storage_config": (22, "CloudStorageConfig"),
+        "bigtable_config": (27, "BigtableConfig"),
+    },
 }
+"""The messages and fields that we use, with their types: scalars in capitals, and names of messages.
+
+Names and numbers are those of google.pubsub.v1
+(https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto); a test holds them against the
+SDK's. Two entries differ, not on the wire: ``PubsubMessage.attributes`` is a list of entries, so that the order is
+kept, and a ``PullResponse`` is read as a ``StreamingPullResponse``, whose first field it shares.
+"""
+
+
+@cache
+def wire_message(name: str) -> Any:
+    """Return the class of a message of `MESSAGES`, by its name."""
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@cache
+def _pool() -> Any:
+    """Build a pool of our own: in the default one, two versions of a file would clash."""
+    field_type = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(
+        name="connectors/pubsub/messages.proto", package=_PACKAGE, syntax="proto3"
+    )
+    for message, fields in MESSAGES.items():
+        declared = file.message_type.add(name=message)
+        for field, (number, kind) in fields.items():
+            target = declared.field.add(name=field, number=number)
+            target.label = field_type.LABEL_REPEATED if kind.endswith("[]") else field_type.LABEL_OPTIONAL
+            if kind.isupper():
+                target.type = field_type.Type.Value(f"TYPE_{kind}")
+            else:
+                target.type = field_type.TYPE_MESSAGE
+                target.type_name = f".{_PACKAGE}.{kind.removesuffix('[]')}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return pool
 
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
     """What the service says about a subscription; name and topics are full paths.
 
-    Attributes:
-        topic: its topic, or ``_deleted-topic_``.
-        retention_seconds: how long it retains messages that are not acked.
-        topic_retention_seconds: how long its topic retains messages, where the service says so here.
-        delivery: ``pull``, or where it delivers to by itself.
+    `topic` may be ``_deleted-topic_``; `topic_retention_seconds` is None where the service does not say it here;
+    `delivery` is ``pull``, or where the subscription delivers to by itself.
     """
 
     name: str
@@ -121,10 +199,7 @@ def _seconds(message: Any, field: str) -> float | None:
 
 
 class PullStream:
-    """One StreamingPull: an iterator over its responses, as wire bytes, in the order of arrival.
-
-    It ends when the service closes the stream in good order, which it does often, and after `finish` or `cancel`.
-    """
+    """A StreamingPull: an iterator over responses, as wire bytes, until the service closes it, as it does often."""
 
     def __init__(self, client: PubSubClient, call: RpcCall, first_request: bytes) -> None:
         self._client = client
@@ -137,8 +212,8 @@ class PullStream:
             self._finished.set()
 
     def _requests(self, first_request: bytes) -> Iterator[bytes]:
-        """Yield one request, then wait: the end of the requests would tell the service to end the stream."""
         yield first_request
+        # Wait: the end of the requests would tell the service to end the stream.
         self._finished.wait()
 
     def __iter__(self) -> Self:
@@ -155,10 +230,7 @@ class PullStream:
         return response
 
     def finish(self) -> None:
-        """Ask the service to end the stream: what it had sent still comes.
-
-        It is not cancelled, because emulators keep sending to cancelled streams.
-        """
+        """Ask the service to end the stream, as emulators keep sending to cancelled ones; what it had sent comes."""
         self._finished.set()
 
     def cancel(self) -> None:
@@ -171,17 +243,14 @@ class PullStream:
 class PubSubClient:
     """One gRPC channel to Pub/Sub; safe to use from several threads. A process that forks later must not share it.
 
-    Topics, subscriptions and snapshots are named by full paths. A method that reads or changes one retries, and raises
-    SourceGoneError if it does not exist, AccessDeniedError if the role is missing, and ConnectorError for the rest.
-
-    Args:
-        transport: where the service is, and whether by TLS; without TLS no credentials are used.
-        credentials: a key file, or a service account; application default credentials when None.
-        retry_policy: for everything but pulls, acks and publishing, which are tried once: their callers retry.
-        sleep: waits between retries; see `connectors.core.retry.retry`.
+    Without `credentials`, application default credentials are used; without TLS none. Topics, subscriptions and
+    snapshots are named by full paths. A method that reads or changes one retries by `retry_policy`; pulls, acks and
+    publishing are tried once: their callers retry.
 
     Raises:
         CredentialsError: the credentials cannot be read.
+        SourceGoneError: what a method is about does not exist.
+        AccessDeniedError: the role is missing.
     """
 
     def __init__(
@@ -198,8 +267,11 @@ class PubSubClient:
         self._channel = _open_channel(transport, credentials)
         # No serializers: bytes in, bytes out.
         self._unary = {
-            method: self._channel.unary_unary(f"{service}{method}", None, None) for method, service in _UNARY.items()
+            method: self._channel.unary_unary(f"{_SUBSCRIBER}{method}", None, None)
+            for method in ("Acknowledge", "ModifyAckDeadline", *_SUBSCRIPTION_METHODS)
         }
+        for method in ("GetTopic", "Publish"):
+            self._unary[method] = self._channel.unary_unary(f"/google.pubsub.v1.Publisher/{method}", None, None)
         self._streaming_pull = self._channel.stream_stream(f"{_SUBSCRIBER}StreamingPull", None, None)
         self.closed = False
 
@@ -225,9 +297,9 @@ class PubSubClient:
     ) -> PullStream:
         """Open a stream. Its health is unknown before the first response or error.
 
-        The deadline is that of what it delivers, 10 to 600. Streams with the same client id are one client to the
-        service, which then leaves an ordering key with it when a stream is reopened. The service pauses at so many
-        messages or bytes that are not acked, 0 for no limit; it takes both only here, at the beginning.
+        The deadline, 10 to 600, is that of what it delivers. To the service, streams with the same id are one client,
+        which keeps its ordering keys when a stream is reopened. The service pauses at so many messages or bytes that
+        are not acked, 0 for no limit.
         """
         request = wire_message("StreamingPullRequest")(
             subscription=subscription,
@@ -256,8 +328,7 @@ class PubSubClient:
     ) -> Any:
         """Begin to send an encoded ``PublishRequest``, once; return the call, which has a method `cancel`.
 
-        A thread of gRPC calls `done` with the error, or None, when it is over; not if it is cancelled. A call that is
-        cancelled may have taken effect.
+        A thread of gRPC calls `done` with the error, or None; not for a cancelled call, which may have taken effect.
         """
         call = RpcCall("Publish", topic, self._transport)
         future = self._unary["Publish"].future(request, timeout=timeout_seconds)
@@ -277,10 +348,7 @@ class PubSubClient:
         return SubscriptionInfo.from_wire(self._admin(call, request))
 
     def create_subscription(self, subscription: str, topic: str) -> SubscriptionInfo:
-        """Create a pull subscription with the service's defaults.
-
-        It fails with ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one already, perhaps because a response was lost.
-        """
+        """Create a pull subscription with the service's defaults; ``PUBSUB_SUBSCRIPTION_EXISTS`` if there is one."""
         request = wire_message("Subscription")(name=subscription, topic=topic)
         project = "/".join(subscription.split("/")[:2])
         call = RpcCall("CreateSubscription", f"{subscription} on {topic}", self._transport, granted_on=project)
@@ -357,7 +425,9 @@ def _failures_in(error: Any) -> AckFailures | None:
     except (ValueError, DecodeError):
         # A proxy has shortened the text, or written details of its own; the code of the status is still right.
         return None
-    return ack_failures(reasons)
+    transient = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("TRANSIENT_FAILURE_"))
+    permanent = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("PERMANENT_FAILURE_"))
+    return AckFailures(transient, permanent) if transient or permanent else None
 
 
 def _open_channel(transport: Transport, credentials: Path | ServiceAccount | None) -> grpc.Channel:

@@ -1,7 +1,4 @@
-"""Google credentials from a key file, a service account, or the environment.
-
-Only calls by TLS import this module: Google's libraries take 0.1 s of processor time to load.
-"""
+"""Google credentials. Only calls by TLS import this module: Google's libraries take 0.1 s of processor time to load."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ _TOKEN_ENDPOINT: Final = "https://oauth2.googleapis.com/token"  # noqa: S105 - a
 
 
 def tls_credentials(source: Path | ServiceAccount | None) -> grpc.ChannelCredentials:
-    """Return what a channel needs for TLS and for calls with these credentials, or the default ones.
-
-    Raises CredentialsError, with no text of another library, which may hold secrets.
-    """
+    """Build a channel's credentials from these, or the default ones; an error shows no text of another library."""
     make_plugin: Any = AuthMetadataPlugin  # comes without types
     plugin = make_plugin(_load(source), Request())
     return grpc.composite_channel_credentials(grpc.ssl_channel_credentials(), grpc.metadata_call_credentials(plugin))
@@ -64,7 +58,7 @@ def _load(source: Path | ServiceAccount | None) -> Any:
 
 
 def key_file_content(account: ServiceAccount) -> dict[str, str]:
-    """Return what Google's key file of an account would hold."""
+    """Return the content of Google's key file for an account."""
     return {
         "type": "service_account",
         "client_email": account.client_email,
@@ -89,7 +83,6 @@ def _read_key_file(path: Path) -> dict[str, Any]:
 
 
 def _unusable(source: Path | ServiceAccount, problem: str) -> CredentialsError:
-    """Build the error for credentials that cannot be used; it shows nothing that may be secret."""
     if isinstance(source, Path):
         return CredentialsError(
             "CREDENTIALS_UNREADABLE",

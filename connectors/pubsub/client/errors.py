@@ -1,13 +1,8 @@
-"""What a failed call to Pub/Sub means to the user: from gRPC status codes to the errors of this pack.
-
-The transient ones are those that Google's own clients retry, and CANCELLED and UNKNOWN, which proxies and restarting
-servers give; a call that this side cancelled never gets here.
-"""
+"""What a failed call to Pub/Sub means to the user: from gRPC status codes to the errors of this pack."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,8 +15,9 @@ from connectors.core.errors import (
 )
 from connectors.pubsub.options.client import EMULATOR_VARIABLE, GOOGLE, Transport
 
-__all__ = ["AckFailures", "RpcCall", "ack_failures", "connector_error", "topic_deleted"]
+__all__ = ["AckFailures", "RpcCall", "connector_error", "topic_deleted"]
 
+# Those that Google's clients retry, and two that proxies and restarting servers give.
 _TRANSIENT: Final = frozenset(
     {"UNAVAILABLE", "DEADLINE_EXCEEDED", "INTERNAL", "ABORTED", "RESOURCE_EXHAUSTED", "CANCELLED", "UNKNOWN"}
 )
@@ -63,29 +59,14 @@ class RpcCall:
 
 @dataclass(frozen=True, slots=True)
 class AckFailures:
-    """The ack ids of one request that had no effect; only subscriptions with exactly-once delivery report them.
-
-    Attributes:
-        transient: worth sending again.
-        permanent: never again; their messages will be redelivered.
-    """
+    """The ack ids of one request that had no effect, as exactly-once delivery reports them; transient: send again."""
 
     transient: frozenset[str] = frozenset()
     permanent: frozenset[str] = frozenset()
 
 
-def ack_failures(reasons: Mapping[str, str]) -> AckFailures | None:
-    """Sort ack ids by the reasons that the service gives; None if no reason is one of its."""
-    transient = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("TRANSIENT_FAILURE_"))
-    permanent = frozenset(ack_id for ack_id, reason in reasons.items() if reason.startswith("PERMANENT_FAILURE_"))
-    return AckFailures(transient, permanent) if transient or permanent else None
-
-
 def connector_error(call: RpcCall, status: str, detail: str) -> ConnectorError:
-    """Build the error for a failed call, from the name of its gRPC status and the service's text.
-
-    The text is shown in one line, cut, and without anything that looks like a credential.
-    """
+    """Build the error for a failed call, from the name of its gRPC status and the service's text."""
     if _CERTIFICATE.search(detail):
         return _untrusted(call, detail)
     if detail.startswith(_PLUGIN_FAILED):
@@ -110,13 +91,6 @@ def topic_deleted(subscription: str) -> SourceGoneError:
 def _not_found(call: RpcCall) -> SourceGoneError:
     if call.method == "GetTopic":
         return topic_deleted(call.resource)
-    if call.method == "CreateSubscription":
-        return SourceGoneError(
-            "PUBSUB_TOPIC_NOT_FOUND",
-            "The subscription cannot be created: its topic does not exist",
-            call.resource,
-            "Check the option topicId, or create the topic.",
-        )
     if call.method == "Seek" and "/snapshots/" in call.resource:
         return SourceGoneError(
             "PUBSUB_SNAPSHOT_NOT_FOUND",
@@ -124,7 +98,7 @@ def _not_found(call: RpcCall) -> SourceGoneError:
             call.resource,
             "Check the option startingSnapshot; snapshots expire after at most 7 days.",
         )
-    if call.method == "Publish":
+    if call.method in {"CreateSubscription", "Publish"}:
         return SourceGoneError(
             "PUBSUB_TOPIC_NOT_FOUND",
             "The topic does not exist",
@@ -149,13 +123,7 @@ def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
             f"Grant {role} on it to the account that the query runs as.{_quoted(detail)}",
         )
     if status == "UNAUTHENTICATED":
-        return CredentialsError(
-            "PUBSUB_UNAUTHENTICATED",
-            "The service does not accept the credentials",
-            f"{call.method} at {call.transport.target}",
-            "Check the option credentialsFile, or the application default credentials: the key may be deleted or "
-            "expired, or the clock of this machine may be wrong.",
-        )
+        return _unauthenticated("The service does not accept the credentials", call)
     if status == "FAILED_PRECONDITION" and call.method not in {"CreateSubscription", "Publish", "Seek"}:
         return SourceGoneError(
             "PUBSUB_SUBSCRIPTION_DETACHED",
@@ -178,7 +146,6 @@ def _refused(call: RpcCall, status: str, detail: str) -> ConnectorError:
 
 
 def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
-    """Build the error for a certificate that is not trusted: no retry helps."""
     of_token = detail.startswith(_PLUGIN_FAILED)
     peer = "the token endpoint" if of_token else call.transport.target
     variable = "REQUESTS_CA_BUNDLE" if of_token else "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
@@ -193,21 +160,24 @@ def _untrusted(call: RpcCall, detail: str) -> ConnectorError:
 
 
 def _no_token(call: RpcCall, detail: str) -> ConnectorError:
-    """Build the error for credentials that gave no token; the text of the token endpoint may hold secrets."""
-    where = f"{call.method} at {call.transport.target}"
+    # The text of the token endpoint may hold secrets, so it is not shown.
     if _OAUTH_REFUSED.search(detail):
-        return CredentialsError(
-            "PUBSUB_UNAUTHENTICATED",
-            "The credentials were refused when a token was asked for",
-            where,
-            "Check the option credentialsFile, or the application default credentials: the key may be deleted or "
-            "expired.",
-        )
+        return _unauthenticated("The credentials were refused when a token was asked for", call)
     return ServiceUnavailableError(
         "PUBSUB_TOKEN_UNAVAILABLE",
         "The credentials gave no access token",
-        where,
+        f"{call.method} at {call.transport.target}",
         "Check that this machine reaches the token endpoint of its credentials.",
+    )
+
+
+def _unauthenticated(what: str, call: RpcCall) -> CredentialsError:
+    return CredentialsError(
+        "PUBSUB_UNAUTHENTICATED",
+        what,
+        f"{call.method} at {call.transport.target}",
+        "Check the option credentialsFile, or the application default credentials: the key may be deleted or "
+        "expired, or the clock of this machine may be wrong.",
     )
 
 
@@ -231,7 +201,7 @@ def _unavailable(call: RpcCall, status: str, detail: str) -> ConnectorError:
 
 
 def _quoted(detail: str) -> str:
-    """Return the service's text as the end of an error text; empty if there is none."""
+    """Return the service's text in one line, cut and without secrets, to end an error text; empty if there is none."""
     text = " ".join(_SECRETS.sub("***", detail).split())
     if not text:
         return ""

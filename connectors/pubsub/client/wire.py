@@ -2,14 +2,11 @@
 
 A field of strings or bytes is, for each value, its tag, its length as a varint, and its bytes
 (https://protobuf.dev/programming-guides/encoding/): so the data buffer of a column whose values are "tag, length,
-bytes" is a repeated field as it is sent. The requests are those of google.pubsub.v1
-(https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto)::
+bytes" is a repeated field as it is sent. The requests are those of google.pubsub.v1::
 
     message AcknowledgeRequest { string subscription = 1; repeated string ack_ids = 2; }
     message ModifyAckDeadlineRequest {
-      string subscription = 1;
-      int32 ack_deadline_seconds = 3;
-      repeated string ack_ids = 4;
+      string subscription = 1; int32 ack_deadline_seconds = 3; repeated string ack_ids = 4;
     }
 """
 
@@ -36,9 +33,7 @@ __all__ = [
     "prefixes",
     "string_field",
     "values_and_ends",
-    "varint",
 ]
-
 
 MAX_ACK_IDS: Final = 2_500
 """Most ack ids in one request: at the 170 to 220 bytes that ids have, as many as `MAX_REQUEST_BYTES` holds."""
@@ -53,7 +48,7 @@ _CONTINUED: Final = 0x80
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
 
-def varint(value: int) -> bytes:
+def _varint(value: int) -> bytes:
     """Encode a number, seven bits a byte, the lowest first."""
     out = bytearray()
     while value >= _CONTINUED:
@@ -65,7 +60,7 @@ def varint(value: int) -> bytes:
 
 @lru_cache(maxsize=1 << 16)
 def _prefix(field: int, length: int) -> bytes:
-    return varint(field << 3 | _LENGTH_DELIMITED) + varint(length)
+    return _varint(field << 3 | _LENGTH_DELIMITED) + _varint(length)
 
 
 def string_field(field: int, value: str) -> bytes:
@@ -125,7 +120,7 @@ def modify_ack_deadline_requests(subscription: str, ack_ids: pa.Array, seconds: 
     if not 0 <= seconds <= _LONGEST_DEADLINE:
         raise ValueError(f"a deadline of {seconds} seconds; the service takes 0 to 600")
     # As every field of proto3, a zero is left out.
-    deadline = b"\x18" + varint(seconds) if seconds else b""
+    deadline = b"\x18" + _varint(seconds) if seconds else b""
     return _requests(string_field(1, subscription) + deadline, 4, ack_ids)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -36,11 +37,7 @@ _TLS_PORT: Final = 443
 
 @dataclass(frozen=True, slots=True)
 class Transport:
-    """How the service is reached, at ``host:port``; decided by `decide_transport`.
-
-    `secure` means TLS with credentials; over plaintext no credentials are ever sent. `local` means this machine or an
-    emulator.
-    """
+    """How the service is reached, at ``host:port``: by TLS with credentials, or else without; locally or not."""
 
     target: str
     secure: bool
@@ -53,10 +50,7 @@ GOOGLE: Final = Transport(f"pubsub.googleapis.com:{_TLS_PORT}", secure=True, loc
 
 @dataclass(frozen=True, slots=True)
 class ServiceAccount:
-    r"""The key of a service account, by options instead of a file; its ``repr`` does not show the private key.
-
-    Line ends of the private key, which is in the PEM format, may be written as ``\n``.
-    """
+    r"""The key of a service account, by options instead of a file; line ends of the PEM may be written as ``\n``."""
 
     client_email: str
     private_key: str = field(repr=False)
@@ -159,18 +153,12 @@ def _split_endpoint(text: str) -> tuple[str, str, int | None]:
 
 
 def _emulator_target(text: str) -> str:
-    try:
+    with suppress(ValueError):
         _, host, port = _split_endpoint(text.strip())
-    except ValueError:
-        host, port = "", None
-    if port is None:
-        raise OptionError(
-            "OPTION_ILLEGAL",
-            f"The environment variable {EMULATOR_VARIABLE} is not host:port",
-            FORMAT,
-            "Set it to something like localhost:8085, or unset it.",
-        )
-    return _target(host, port)
+        if port is not None:
+            return _target(host, port)
+    what = f"The environment variable {EMULATOR_VARIABLE} is not host:port"
+    raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Set it to something like localhost:8085, or unset it.")
 
 
 def _target(host: str, port: int) -> str:
@@ -180,10 +168,9 @@ def _target(host: str, port: int) -> str:
 def connection_transport(
     options: PubSubClientOptions, environ: Mapping[str, str], credentials_option: str | None = None
 ) -> Transport:
-    """Decide from the options and the environment where the service is.
+    """Decide from options and environment where the service is; raise OptionError if they contradict each other.
 
-    `credentials_option` is the option that gives credentials, if it is not credentialsFile. Raises OptionError if the
-    options contradict each other, or would send data or credentials without TLS.
+    `credentials_option` is the option that gives credentials, if it is not credentialsFile.
     """
     transport = decide_transport(
         options.endpoint, environ.get(EMULATOR_VARIABLE), allow_insecure=options.allow_insecure

@@ -1,27 +1,39 @@
-"""Kinds of values that only options of Pub/Sub have, and the names of its resources: an id, or a full path."""
+"""What values options of Pub/Sub may have, alone and beside each other, and the names of its resources."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from connectors.core.errors import OptionError
+from connectors.core.options.declaration import conflict
 from connectors.core.options.kinds import INTEGER, Kind, choice
+from connectors.pubsub import FORMAT
 
 __all__ = [
     "ATTRIBUTE",
+    "DELETE_ON_STOP",
     "POSITION",
     "PROJECT",
     "TIMESTAMP",
     "TOPIC",
     "BatchMode",
     "FetchMode",
+    "SchemaMode",
     "SegmentCompression",
     "SpoolDurability",
     "StartingPosition",
+    "check_batch",
+    "check_credentials",
+    "check_stream",
+    "check_subscriptions",
+    "deletion_refused",
     "full_path",
     "is_name",
+    "project_required",
     "resource",
 ]
 
@@ -32,6 +44,14 @@ _YEAR_10000_MICROSECONDS: Final = 253_402_300_800_000_000
 _PROJECT: Final = r"[A-Za-z0-9.:-]+"
 # The rules of Pub/Sub, less the length.
 _ID: Final = r"[A-Za-z0-9][A-Za-z0-9_.~+%-]*"
+
+
+DELETE_ON_STOP: Final = "deleteSubscriptionOnStreamStop"
+"""An option of other products; see `deletion_refused`."""
+
+_STREAM_ONLY: Final = ("startingTimestamp", "startingSnapshot", "dedupEpoch")
+_BATCH_ONLY: Final = ("batchMode", "endingPosition", "peekTime", "peekMaxRows")
+_ACCOUNT: Final = ("clientEmail", "privateKey", "clientId", "privateKeyId")
 
 
 class SpoolDurability(StrEnum):
@@ -61,6 +81,13 @@ class FetchMode(StrEnum):
 
     DRIVER = "driver"
     EXTERNAL = "external"
+
+
+class SchemaMode(StrEnum):
+    """Which columns the rows of a source have."""
+
+    NATIVE = "native"
+    DATABRICKS = "databricks"
 
 
 class BatchMode(StrEnum):
@@ -146,3 +173,78 @@ TIMESTAMP: Final = Kind(
 )
 PROJECT: Final = Kind("string", "the id of a project, such as my-shop", str, _parse_project)
 TOPIC: Final = resource("topics")
+
+
+def check_stream(names: Collection[str], starting_position: StartingPosition | int) -> None:
+    """Refuse what only a batch read can have; `names` are the options that were given, lower-cased."""
+    for name in _BATCH_ONLY:
+        if name.lower() in names:
+            what = f"The option {name} is for batch reads, and this is a stream"
+            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Leave it out, or use spark.read.")
+    if not isinstance(starting_position, StartingPosition):
+        what = f"The option startingPosition cannot be {starting_position}: a stream begins at a word"
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, f"Give {_WORD.legal}.")
+
+
+def check_batch(names: Collection[str], mode: BatchMode) -> None:
+    """Refuse what only a stream can have, and what the batch mode does not use."""
+    for name in _STREAM_ONLY:
+        if name.lower() in names:
+            what = f"The option {name} is for streams, and this is a batch read, which moves no subscription"
+            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Leave it out, or use spark.readStream.")
+    if mode is BatchMode.PEEK:
+        unused, other = ("startingPosition", "endingPosition"), BatchMode.SPOOL
+    else:
+        unused, other = ("peekTime", "peekMaxRows"), BatchMode.PEEK
+    for name in unused:
+        if name.lower() in names:
+            action = f"Give batchMode={other.value}, or leave {name} out."
+            raise conflict(FORMAT, name, "batchMode", f"batchMode={mode.value} does not use it", action)
+
+
+def check_credentials(names: Collection[str]) -> None:
+    """Refuse half a service account, and one beside a key file."""
+    account = [name for name in _ACCOUNT if name.lower() in names]
+    if account and "credentialsfile" in names:
+        raise conflict(FORMAT, account[0], "credentialsFile", "both are credentials", "Leave one of them out.")
+    for name in ("clientEmail", "privateKey"):
+        if account and name not in account:
+            what = f"The option {name} is required with {account[0]}"
+            raise OptionError("OPTION_MISSING", what, FORMAT, "Give both.")
+
+
+def check_subscriptions(subscription_id: str, project: str | None, mode: BatchMode) -> None:
+    """Refuse subscriptions without or of another project, the same one twice, and several for a peek."""
+    names = subscription_id.split(",")
+    for name in names:
+        own = name.split("/")[1] if name.startswith("projects/") else project
+        if own is None:
+            raise project_required("subscriptionId", "subscriptions")
+        if project not in {None, own}:
+            mismatch = f"one says {project}, the other {own}"
+            raise conflict(FORMAT, "projectId", "subscriptionId", mismatch, "With a full path, leave projectId out.")
+    if len({full_path(project, "subscriptions", name) for name in names}) < len(names):
+        what = "The option subscriptionId names one subscription twice"
+        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Name each once.")
+    if mode is BatchMode.PEEK and len(names) > 1:
+        why, action = "a peek reads one subscription", "Name one, or read the spool with batchMode=spool."
+        raise conflict(FORMAT, "batchMode", "subscriptionId", why, action)
+
+
+def project_required(name: str, collection: str) -> OptionError:
+    """Build the error for a resource that an option names by its id, without projectId."""
+    action = f"Give it, or give {name} as a full path: projects/PROJECT/{collection}/ID."
+    return OptionError("OPTION_MISSING", "The option projectId is required", FORMAT, action)
+
+
+def deletion_refused(subscription: str) -> OptionError:
+    """Build the error for `DELETE_ON_STOP`, with the command that deletes the subscription."""
+    _, project, _, name = subscription.split("/")
+    return OptionError(
+        "OPTION_UNKNOWN",
+        f"The option {DELETE_ON_STOP} is not supported: a stop kills the source as a crash does, so it would also "
+        "delete the subscription of a query that is restarted",
+        FORMAT,
+        "Leave it out, and delete the subscription after the last run of the query: gcloud pubsub subscriptions "
+        f"delete {name} --project={project}",
+    )

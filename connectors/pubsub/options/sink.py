@@ -7,25 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from connectors.core.errors import OptionError
 from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BYTES, DURATION, INTEGER, Kind
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, connection_transport
-from connectors.pubsub.options.kinds import TOPIC, full_path
+from connectors.pubsub.options.kinds import ATTRIBUTE, TOPIC, full_path, project_required
 
 __all__ = ["PubSubWriteOptions", "parse_write_options"]
 
 _ASYNC_PROGRESS: Final = "asyncprogresstrackingenabled"
-_LONGEST_ATTRIBUTE: Final = 256
 
 
 def _parse_attribute(text: str) -> str:
     if text.lower() == "none":
         return ""
-    if not text or text.startswith("goog") or len(text.encode()) > _LONGEST_ATTRIBUTE:
-        raise ValueError(f"an attribute has 1 to {_LONGEST_ATTRIBUTE} bytes, and does not begin with goog")
-    return text
+    if text.startswith("goog"):
+        raise ValueError("it must not begin with goog, which is reserved")
+    return ATTRIBUTE.parse(text)
 
 
 _ATTRIBUTE: Final = Kind("string", "the name of an attribute, or none", str, _parse_attribute)
@@ -96,10 +94,5 @@ def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> P
             "Leave asyncProgressTrackingEnabled out, or set idAttribute=none.",
         )
     if options.topic_id is not None and options.project_id is None and not options.topic_id.startswith("projects/"):
-        raise OptionError(
-            "OPTION_MISSING",
-            "The option projectId is required",
-            FORMAT,
-            "Give it, or give topicId as a full path: projects/PROJECT/topics/ID.",
-        )
+        raise project_required("topicId", "topics")
     return dataclasses.replace(options, transport=connection_transport(options, environ))

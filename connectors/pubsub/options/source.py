@@ -1,8 +1,4 @@
-"""The options of the ``pubsub`` source, each declared once.
-
-`parse_read_options` runs in the data source's ``schema()``, so that a bad option fails while ``load()`` runs and not
-when the query starts, and again where the options are used.
-"""
+"""The options of the ``pubsub`` source, each declared once."""
 
 from __future__ import annotations
 
@@ -19,26 +15,24 @@ from connectors.pubsub import FORMAT
 from connectors.pubsub.options.client import PubSubClientOptions, ServiceAccount, connection_transport
 from connectors.pubsub.options.kinds import (
     ATTRIBUTE,
+    DELETE_ON_STOP,
     POSITION,
     TIMESTAMP,
     TOPIC,
     BatchMode,
     FetchMode,
+    SchemaMode,
     SegmentCompression,
     SpoolDurability,
     StartingPosition,
-    full_path,
-    resource,
-)
-from connectors.pubsub.options.source_checks import (
-    DELETE_ON_STOP,
     check_batch,
     check_credentials,
     check_stream,
     check_subscriptions,
     deletion_refused,
+    full_path,
+    resource,
 )
-from connectors.pubsub.schema import SchemaMode
 from connectors.spool.options import (
     LOCATION,
     ObjectStoreOptions,
@@ -393,8 +387,7 @@ def parse_read_options(
 ) -> PubSubReadOptions:
     """Parse and check the options of a reader; raise OptionError for what is unknown, missing or illegal.
 
-    `streaming` says whether it is a stream; None if the caller does not know, then only what both kinds of read have
-    in common is checked.
+    Where `streaming` is None, only what streams and batch reads have in common is checked.
     """
     names = {key.lower() for key in raw if raw.get(key) is not None}
     own = {key: value for key, value in raw.items() if key.lower() != DELETE_ON_STOP.lower()}

@@ -1,4 +1,4 @@
-"""The columns that the sink takes, what a row must be to be published, and rows as encoded messages.
+"""From the rows of a task to PublishRequests: the columns, what a row must be, and its bytes.
 
 The bytes are those of google.pubsub.v1
 (https://github.com/googleapis/googleapis/blob/master/google/pubsub/v1/pubsub.proto)::
@@ -11,9 +11,9 @@ and a map is a repeated message of a key (1) and a value (2). No Python object i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -21,11 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
-from pyspark.sql.types import BinaryType, DataType, MapType, StringType
+from pyspark.sql.types import DataType, MapType, StringType
 
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.pubsub.client.wire import concatenate, delimited, lengths, prefixes, string_field
+from connectors.pubsub.client.wire import concatenate, cut, delimited, lengths, prefixes, string_field, values_and_ends
 from connectors.pubsub.options.kinds import full_path, is_name
 
 if TYPE_CHECKING:
@@ -33,24 +33,44 @@ if TYPE_CHECKING:
 
     from connectors.pubsub.options.sink import PubSubWriteOptions
 
-__all__ = ["MAX_REQUEST_BYTES", "SINK", "EncodedRows", "RowStamp", "SinkColumns", "check_columns", "encode_rows"]
+__all__ = [
+    "MAX_REQUEST_BYTES",
+    "PublishRequest",
+    "RowStamp",
+    "SinkColumns",
+    "check_columns",
+    "encode_rows",
+    "publish_requests",
+]
 
-SINK: Final = "pubsub sink"
+_SINK: Final = "pubsub sink"
 
 # https://cloud.google.com/pubsub/quotas#resource_limits
 MAX_REQUEST_BYTES: Final = 10_000_000
 """Most bytes of a PublishRequest."""
+_MAX_REQUEST_MESSAGES: Final = 1000
 _MAX_ATTRIBUTES: Final = 100
-_MAX_ATTRIBUTE_KEY_BYTES: Final = 256
-_MAX_ATTRIBUTE_VALUE_BYTES: Final = 1024
+_MAX_KEY_BYTES: Final = 256
+_MAX_VALUE_BYTES: Final = 1024
 _MAX_ORDERING_KEY_BYTES: Final = 1024
 
+_COLUMN_TYPES: Final = {
+    "payload": "binary or string",
+    "data": "binary or string",
+    "attributes": "map<string,string>",
+    "orderingkey": "string",
+    "topic": "string",
+}
+
 _SLICE_BYTES: Final = 32 << 20
-"""Payloads encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
+"""Rows encoded at once: far below the 2 GB that a column of Arrow's binaries can hold."""
+
+_GATHERED_BYTES: Final = 8 << 20
+"""So much is gathered from small batches, so that requests are full, and those of one ordering key few."""
 
 _DATA, _ATTRIBUTES, _ORDERING_KEY = 1, 2, 5
 _KEY, _VALUE = 1, 2
-_MESSAGES: Final = 2
+_TOPIC, _MESSAGES = 1, 2
 _EMPTY: Final = pa.scalar(b"", pa.binary())
 
 _DIGITS: Final = 16
@@ -62,13 +82,10 @@ _ROWS_AT_ONCE: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SinkColumns:
-    """The columns that a sink reads, by their names.
+    """The columns that a sink reads, by their names; None for one that is absent.
 
-    Attributes:
-        payload: of the payload; the others are None where there is none.
-        topic_column: of the topic; None when all rows have the same.
-        topic: full path of the topic of all rows; None takes the column.
-        project: of topics that are given by their ids.
+    `topic` is the full path of the topic of all rows; None takes the column. `project` is that of topics that are
+    given by their ids.
     """
 
     payload: str
@@ -85,7 +102,7 @@ def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumn
     types: dict[str, DataType] = {}
     for field in schema:
         name = field.name.lower()
-        if name in {"payload", "data", "attributes", "orderingkey", "topic"}:
+        if name in _COLUMN_TYPES:
             if name in names:
                 raise _illegal(f"There are two columns {field.name}", "Drop or rename one of them.")
             names[name], types[name] = field.name, field.dataType
@@ -94,53 +111,41 @@ def check_columns(schema: StructType, options: PubSubWriteOptions) -> SinkColumn
     payload = "payload" if "payload" in names else "data"
     if payload not in names:
         raise _illegal("There is no column payload, nor data", "Name the column with the bytes of the message payload.")
-    use_topic = options.topic is None
-    if use_topic and "topic" not in names:
+    if options.topic is not None:
+        types.pop("topic", None)
+    elif "topic" not in names:
         raise _illegal("There is neither an option topicId nor a column topic", "Give one of them.")
-    _check_type(types, payload, "binary or string")
-    _check_type(types, "attributes", "map<string,string>")
-    _check_type(types, "orderingkey", "string")
-    if use_topic:
-        _check_type(types, "topic", "string")
+    for name, kind in types.items():
+        legal = _COLUMN_TYPES[name]
+        if _type_name(kind) not in legal.split(" or "):
+            raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
     return SinkColumns(
         payload=names[payload],
         attributes=names.get("attributes"),
         ordering_key=names.get("orderingkey"),
-        topic_column=names["topic"] if use_topic else None,
+        topic_column=names["topic"] if options.topic is None else None,
         topic=options.topic,
         project=options.project_id,
     )
 
 
-def _check_type(types: Mapping[str, DataType], name: str, legal: str) -> None:
-    kind = types.get(name)
-    if kind is None:
-        return
-    if legal == "map<string,string>":
-        fits = (
-            isinstance(kind, MapType)
-            and isinstance(kind.keyType, StringType)
-            and isinstance(kind.valueType, StringType)
-        )
-    else:
-        fits = isinstance(kind, StringType) or ("binary" in legal and isinstance(kind, BinaryType))
-    if not fits:
-        raise _illegal(f"The column {name} is {kind.simpleString()}, and it must be {legal}", f"Cast {name}.")
+def _type_name(kind: DataType) -> str:
+    """Return the name of a type, for a string without its collation."""
+    if isinstance(kind, MapType):
+        return f"map<{_type_name(kind.keyType)},{_type_name(kind.valueType)}>"
+    return "string" if isinstance(kind, StringType) else kind.simpleString()
 
 
 def _illegal(what: str, action: str) -> OptionError:
-    return OptionError("PUBSUB_SINK_COLUMNS", what, SINK, action)
+    return OptionError("PUBSUB_SINK_COLUMNS", what, _SINK, action)
 
 
 @dataclass(frozen=True, slots=True)
 class RowStamp:
-    """The attribute that names a row for good.
+    """The attribute that names a row for good; an empty one for none. The partition is for errors.
 
-    Attributes:
-        attribute: its key; empty for none.
-        prefix: of its value; the number of the row in its partition and a digest of its content follow. So a number
-            that is used again, as after a restore of the checkpoint, gives a row of other content another name.
-        partition: the number of the partition, for errors.
+    After the prefix of its value come the number of the row in its partition and a digest of its content: a number
+    that is used again, as after a restore of the checkpoint, gives a row of other content another name.
     """
 
     attribute: str
@@ -159,6 +164,44 @@ class EncodedRows:
     topics: pa.Array | None
     ordering_keys: pa.Array | None
     numbers: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishRequest:
+    """Messages that are sent together, with the numbers of their rows; the ordering key may be empty.
+
+    `messages` has the encoded messages of more requests than this one; `ends` is where in them each of these begins
+    and, last, where they end.
+    """
+
+    topic: str
+    ordering_key: str
+    messages: memoryview
+    ends: npt.NDArray[np.int64]
+    numbers: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @property
+    def lane(self) -> tuple[str, str]:
+        """Topic and ordering key: requests with an equal one are sent one after the other."""
+        return self.topic, self.ordering_key
+
+    @property
+    def size(self) -> int:
+        """Bytes of the messages."""
+        return int(self.ends[-1] - self.ends[0])
+
+    def encode(self) -> bytes:
+        """Return the request as it is sent."""
+        return b"".join((string_field(_TOPIC, self.topic), self.messages[self.ends[0] : self.ends[-1]]))
+
+    def part(self, first: int, last: int) -> PublishRequest:
+        """Return a request with the messages from one to before another."""
+        return PublishRequest(
+            self.topic, self.ordering_key, self.messages, self.ends[first : last + 1], self.numbers[first:last]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,46 +230,74 @@ class _Attributes:
         )
 
 
+def publish_requests(
+    batches: Iterable[pa.RecordBatch], columns: SinkColumns, stamp: RowStamp
+) -> Iterator[PublishRequest]:
+    """Yield the requests for all rows of a task; the rows of a topic and ordering key stay in their order."""
+    gathered: list[EncodedRows] = []
+    size = first = 0
+    for batch in batches:
+        for encoded in encode_rows(batch, columns, stamp, first):
+            gathered.append(encoded)
+            size += encoded.messages.nbytes
+            if size >= _GATHERED_BYTES:
+                yield from _requests(gathered, columns)
+                gathered, size = [], 0
+        first += batch.num_rows
+    if gathered:
+        yield from _requests(gathered, columns)
+
+
+def _requests(parts: list[EncodedRows], columns: SinkColumns) -> Iterator[PublishRequest]:
+    messages = _concatenated([part.messages for part in parts])
+    numbers = np.concatenate([part.numbers for part in parts])
+    topics, topic_codes = _codes([part.topics for part in parts], columns.topic or "", len(numbers))
+    keys, key_codes = _codes([part.ordering_keys for part in parts], "", len(numbers))
+    groups = topic_codes * len(keys) + key_codes
+    starts = np.flatnonzero(np.diff(groups)) + 1
+    if len(starts):
+        # Stable, so that the rows of a group stay in their order.
+        order = np.argsort(groups, kind="stable")
+        groups, numbers, messages = groups[order], numbers[order], messages.take(pa.array(order))
+        starts = np.flatnonzero(np.diff(groups)) + 1
+    data, ends = values_and_ends(messages)
+    for begin, end in pairwise([0, *starts.tolist(), len(groups)]):
+        topic, key = topics[int(groups[begin]) // len(keys)], keys[int(groups[begin]) % len(keys)]
+        whole = PublishRequest(topic, key, data, ends[begin : end + 1], numbers[begin:end])
+        room = MAX_REQUEST_BYTES - len(string_field(_TOPIC, topic))
+        for first, last in cut(whole.ends, _MAX_REQUEST_MESSAGES, room):
+            yield whole.part(first, last)
+
+
+def _concatenated(arrays: list[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+
+
+def _codes(parts: list[pa.Array | None], constant: str, rows: int) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the distinct values, and the index of each row's; without a column all rows have the same value."""
+    columns = [part for part in parts if part is not None]
+    if not columns:
+        return [constant], np.zeros(rows, np.int64)
+    encoded = pc.dictionary_encode(_concatenated(columns))
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
+
+
 def encode_rows(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> Iterator[EncodedRows]:
     """Yield the messages of a batch, some tens of megabytes at a time; `first` is the number of its first row.
 
     Raises ConnectorError, ``PUBSUB_BAD_ROW``, with the number of a row that cannot be published, and the reason.
     """
-    payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
-    if len(payloads) and batch.nbytes <= _SLICE_BYTES:
-        # As Spark's batches are: no row has to be measured.
-        yield _encode(batch, payloads, columns, stamp, first)
-        return
-    ends = np.cumsum(_sizes(batch, payloads, columns))
-    start = 0
-    while start < len(payloads):
-        begun = ends[start - 1] if start else 0
-        end = max(int(np.searchsorted(ends, begun + _SLICE_BYTES, side="right")), start + 1)
-        part = slice(start, end)
-        yield _encode(batch.slice(start, end - start), payloads[part], columns, stamp, first + start)
-        start = end
+    if batch.num_rows > 1 and batch.nbytes > _SLICE_BYTES:
+        middle = batch.num_rows // 2
+        yield from encode_rows(batch.slice(0, middle), columns, stamp, first)
+        yield from encode_rows(batch.slice(middle), columns, stamp, first + middle)
+    elif batch.num_rows:
+        yield _encode(batch, columns, stamp, first)
 
 
-def _sizes(batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns) -> npt.NDArray[np.int64]:
-    """Return about how many bytes the payload, ordering key and attributes of each row have."""
-    sizes = lengths(payloads)
-    if columns.ordering_key is not None:
-        sizes = sizes + _lengths_with_nulls(batch.column(columns.ordering_key))
-    if columns.attributes is not None:
-        attributes = _attributes(batch.column(columns.attributes), "")
-        ends = np.cumsum(_lengths_with_nulls(attributes.keys) + _lengths_with_nulls(attributes.values))
-        sizes = sizes + np.diff(np.concatenate([[0], ends])[attributes.offsets])
-    return sizes
-
-
-def _lengths_with_nulls(texts: pa.Array) -> npt.NDArray[np.int64]:
-    return lengths(pc.fill_null(texts.cast(pa.string()), ""))
-
-
-def _encode(
-    batch: pa.RecordBatch, payloads: pa.Array, columns: SinkColumns, stamp: RowStamp, first: int
-) -> EncodedRows:
+def _encode(batch: pa.RecordBatch, columns: SinkColumns, stamp: RowStamp, first: int) -> EncodedRows:
     check = _Check(stamp.partition, first)
+    payloads = pc.fill_null(batch.column(columns.payload).cast(pa.binary()), b"")
     topics = None if columns.topic_column is None else _topics(batch.column(columns.topic_column), columns, check)
     keys = None
     if columns.ordering_key is not None:
@@ -254,7 +325,7 @@ def _encode(
     heads = prefixes(_DATA, pc.binary_length(payloads))
     sizes = sum((lengths(part) for part in parts), lengths(heads) + lengths(payloads))
     framing = prefixes(_MESSAGES, pa.array(sizes))
-    longest = MAX_REQUEST_BYTES - len(string_field(1, columns.topic or "x" * 600))
+    longest = MAX_REQUEST_BYTES - len(string_field(_TOPIC, columns.topic or "x" * 600))
     check.refuse(lengths(framing) + sizes > longest, f"its message has more than the {MAX_REQUEST_BYTES} bytes allowed")
     check.finish()
     # The payload is copied once, here.
@@ -292,7 +363,7 @@ class _Check:
             raise ConnectorError(
                 "PUBSUB_BAD_ROW",
                 f"Row {self._first + row} of partition {self._partition} cannot be published: {reason}",
-                SINK,
+                _SINK,
                 "Rows are counted from 0 within their partition. Filter or change such rows; nothing of theirs was "
                 "sent.",
             )
@@ -332,24 +403,21 @@ def _attributes(column: pa.Array, replaced: str) -> _Attributes:
 
 def _check_attributes(attributes: _Attributes, most: int, check: _Check) -> None:
     check.refuse(attributes.counts > most, f"it has more than {most} attributes of its own")
-    check.refuse_attributes(attributes, _not_utf8(attributes.keys), "the key {} of an attribute is not UTF-8")
-    check.refuse_attributes(attributes, _not_utf8(attributes.values), "the attribute {} is not UTF-8")
-    key_bytes = lengths(attributes.keys)
-    check.refuse_attributes(attributes, key_bytes == 0, "an attribute has an empty key")
-    check.refuse_attributes(
-        attributes,
-        key_bytes > _MAX_ATTRIBUTE_KEY_BYTES,
-        f"the key {{}}... has more than {_MAX_ATTRIBUTE_KEY_BYTES} bytes",
-    )
-    check.refuse_attributes(
-        attributes, _bools(pc.starts_with(attributes.keys, "goog")), "the key {} begins with goog, which is reserved"
-    )
-    check.refuse_attributes(attributes, _bools(pc.is_null(attributes.values)), "the attribute {} is null")
-    check.refuse_attributes(
-        attributes,
-        lengths(pc.fill_null(attributes.values, "")) > _MAX_ATTRIBUTE_VALUE_BYTES,
-        f"the attribute {{}} has more than {_MAX_ATTRIBUTE_VALUE_BYTES} bytes",
-    )
+    keys, values = attributes.keys, attributes.values
+    key_bytes, value_bytes = lengths(keys), lengths(pc.fill_null(values, ""))
+    for bad, reason in (
+        (_not_utf8(keys), "the key {} of an attribute is not UTF-8"),
+        (_not_utf8(values), "the attribute {} is not UTF-8"),
+        (key_bytes == 0, "an attribute has an empty key"),
+        (key_bytes > _MAX_KEY_BYTES, f"the key {{}}... has more than {_MAX_KEY_BYTES} bytes"),
+        (_bools(pc.starts_with(keys, "goog")), "the key {} begins with goog, which is reserved"),
+        (_bools(pc.is_null(values)), "the attribute {} is null"),
+        (
+            value_bytes > _MAX_VALUE_BYTES,
+            f"the attribute {{}} has more than {_MAX_VALUE_BYTES} bytes",
+        ),
+    ):
+        check.refuse_attributes(attributes, bad, reason)
 
 
 def _encode_attributes(attributes: _Attributes) -> pa.Array:

@@ -1,8 +1,7 @@
 """Publishing the rows of a task: nothing is left in flight, and no error is missed.
 
-Some requests are in flight at a time, those of one ordering key one after the other; transient errors are retried.
-The thread that calls `Publisher.publish` and `Publisher.finish` decides everything; threads of gRPC only report that a
-request is over.
+Requests of one ordering key are sent one after the other. The thread that calls `Publisher.publish` decides everything;
+threads of gRPC only report that a request is over.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.core.pool import Pool
 from connectors.core.retry import Backoff, RetryPolicy
-from connectors.pubsub.sink.requests import publish_requests
+from connectors.pubsub.sink.rows import publish_requests
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from connectors.pubsub.client.client import PubSubClient
     from connectors.pubsub.options.client import Transport
     from connectors.pubsub.options.sink import PubSubWriteOptions
-    from connectors.pubsub.sink.requests import PublishRequest
-    from connectors.pubsub.sink.rows import RowStamp, SinkColumns
+    from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns
 
 __all__ = ["Publisher", "close_clients", "publish_batches"]
 
@@ -94,12 +92,10 @@ class Publisher:
         self._pending_bytes += request.size
         pending = _Pending(request, Backoff(self._retries))
         if request.ordering_key:
-            name = request.topic, request.ordering_key
-            lane = self._lanes.get(name)
-            if lane is not None:
-                lane.append(pending)
+            if request.lane in self._lanes:
+                self._lanes[request.lane].append(pending)
                 return
-            self._lanes[name] = deque()
+            self._lanes[request.lane] = deque()
         self._ready.append(pending)
         self._drain()
         self._send_ready()
@@ -112,8 +108,7 @@ class Publisher:
     def discard(self) -> None:
         """Give up what is not published; some of it may have been."""
         for pending in self._in_flight:
-            if pending.call is not None:
-                pending.call.cancel()
+            pending.call.cancel()
         self._in_flight.clear()
 
     def _step(self) -> None:
@@ -140,7 +135,6 @@ class Publisher:
         while self._ready and len(self._in_flight) < self._most_requests:
             pending = self._ready.popleft()
             pending.give_up_at = pending.give_up_at or time.monotonic() + self._timeout
-            self._in_flight.add(pending)
             remaining = max(pending.give_up_at - time.monotonic(), 1.0)
             pending.call = self._client.publish(
                 pending.request.topic,
@@ -148,6 +142,7 @@ class Publisher:
                 timeout_seconds=min(_CALL_SECONDS, remaining),
                 done=partial(self._report, pending),
             )
+            self._in_flight.add(pending)
 
     def _report(self, pending: _Pending, error: ConnectorError | None) -> None:
         self._over.put((pending, error))
@@ -169,7 +164,6 @@ class Publisher:
             raise error
 
     def _warn_once(self) -> None:
-        """Warn that nothing is published, when that has lasted for some seconds."""
         lasts = time.monotonic() - self._progress_at
         if self._pending and lasts >= _WARN_SECONDS and not self._warned:
             self._warned = True
@@ -186,14 +180,10 @@ class Publisher:
         self._progress_at, self._last_error = time.monotonic(), None
         self._pending -= 1
         self._pending_bytes -= pending.request.size
-        name = pending.request.topic, pending.request.ordering_key
-        lane = self._lanes.get(name)
-        if lane is None:
-            return
-        if lane:
+        if lane := self._lanes.get(pending.request.lane):
             self._ready.append(lane.popleft())
         else:
-            del self._lanes[name]
+            self._lanes.pop(pending.request.lane, None)
 
     def _split(self, pending: _Pending, error: ConnectorError) -> None:
         """Halve a refused request, of which nothing was published, to find the row that the service refuses."""
@@ -206,17 +196,13 @@ class Publisher:
                 error.action,
             )
         middle = len(request) // 2
-        first, second = (
-            _Pending(part, Backoff(self._retries))
-            for part in (request.part(0, middle), request.part(middle, len(request)))
-        )
+        second = _Pending(request.part(middle, len(request)), Backoff(self._retries))
+        self._ready.append(_Pending(request.part(0, middle), Backoff(self._retries)))
         self._pending += 1
-        lane = self._lanes.get((request.topic, request.ordering_key))
-        if lane is not None:
-            lane.appendleft(second)
-            self._ready.append(first)
+        if request.lane in self._lanes:
+            self._lanes[request.lane].appendleft(second)
         else:
-            self._ready.extend((first, second))
+            self._ready.append(second)
 
 
 _clients: Final[Pool[tuple[Transport, Path | None], PubSubClient]] = Pool(lambda client: client.close())

@@ -1,9 +1,8 @@
 """Planning a batch read: retained rows of a spool, or, with ``batchMode=peek``, what a subscription would deliver now.
 
-For a peek a fetcher fills a private spool while the read is planned; what it holds stays leased, and is handed back at
-the end. Then the private spool is read like any other, so every action on the DataFrame sees the same rows. Spark never
-says when a batch read is over: the folder is removed by the next peek on the machine after the driver's JVM has ended;
-that of a peek that fails, at once.
+For a peek a fetcher fills a private spool while the read is planned, which is then read like any other, so every action
+on the DataFrame sees the same rows. Spark never says when a batch read is over: the folder is removed by the next peek
+on the machine after the driver's JVM has ended; that of a peek that fails, at once.
 """
 
 from __future__ import annotations
@@ -16,21 +15,18 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.options.declaration import conflict
 from connectors.pubsub import FORMAT
 from connectors.pubsub.options.kinds import BatchMode
-from connectors.pubsub.source.fetcher import PubSubFetch
 from connectors.pubsub.source.micro_batch import fetch_plan, read_subscription
 from connectors.spool.errors import disk_errors
 from connectors.spool.fetching.group import FetcherGroup
-from connectors.spool.fetching.target import FetchContext
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.ledger.writer_lock import spark_pid
@@ -41,14 +37,12 @@ from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
-    from connectors.pubsub.source.leases import Received
     from connectors.spool.ledger.ledger import Ledger
     from connectors.spool.stream.planning import Slice
 
-__all__ = ["PubSubPeek", "plan_batch"]
+__all__ = ["plan_batch"]
 
 _log = logging.getLogger(__name__)
-_TARGET: Final = "connectors.pubsub.source.batch:PubSubPeek"
 _POLL_SECONDS: Final = 0.05
 _NONCE_BYTES: Final = 8
 _HOLDER: Final = "holder"
@@ -61,51 +55,32 @@ def plan_batch(options: PubSubReadOptions) -> tuple[str, list[list[Slice]]]:
     A peek ends ``peekTime`` after its stream is open, or as soon as there are ``peekMaxRows`` rows, and hands all
     messages back. It creates no subscription, and fails if the service is not reached within ``startTimeout``.
     """
+    root, first, end = str(options.spool_folder), options.starting_position, options.ending_position
     if options.batch_mode is BatchMode.PEEK:
-        root, rows = _peek(options)
-        sources: tuple[str, ...] = (options.subscription,)
-        positions = SpoolRange(0, rows, options.partition_bytes, options.max_partitions)
-    else:
-        root, sources = str(options.spool_folder), options.subscriptions
-        positions = SpoolRange(
-            options.starting_position, options.ending_position, options.partition_bytes, options.max_partitions
-        )
-    return root, plan_spool_rows(root, FORMAT, sources, positions, options.store_access)
-
-
-class PubSubPeek(PubSubFetch):
-    """A fetcher's target that acknowledges nothing: what is durable stays leased until the end, and is nacked then."""
-
-    def __init__(self, settings: Mapping[str, Any], context: FetchContext) -> None:
-        super().__init__(settings, context)
-        self._durable: list[Received] = []
-
-    def on_durable(self, token: object) -> None:
-        """Leave a block leased."""
-        self._durable.append(token)  # type: ignore[arg-type]  # `decode` made it
-
-    def close(self, deadline: float) -> None:
-        """Hand everything back, then close."""
-        self._deadlines.nack(self._durable)
-        super().close(deadline)
+        first = 0
+        root, end = _peek(options)
+    positions = SpoolRange(first, end, options.partition_bytes, options.max_partitions)
+    return root, plan_spool_rows(root, FORMAT, options.subscriptions, positions, options.store_access)
 
 
 def _peek(options: PubSubReadOptions) -> tuple[str, int]:
     """Fill a private spool; return its folder, and how many of its first rows were asked for."""
     if isinstance(options.spool_folder, str):
-        raise conflict(
-            FORMAT,
-            "batchMode",
-            "spoolLocation",
-            "a peek stores its rows in a folder beside the spool, which has to be on a file system for that",
-            "Give a spoolLocation on a shared file system, or leave it out, for this read.",
-        )
+        why = "a peek stores its rows in a folder beside the spool, which has to be on a file system for that"
+        action = "Give a spoolLocation on a shared file system, or leave it out, for this read."
+        raise conflict(FORMAT, "batchMode", "spoolLocation", why, action)
     info = read_subscription(options)
     _remove_old(options.spool_folder)
     jvm = spark_pid()
     root = f"{options.spool_folder}.peek-{jvm}-{secrets.token_hex(_NONCE_BYTES)}"
     try:
-        ledger = _open(root, jvm, options.subscription)
+        store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
+        store.make_root()
+        holder = Path(root, _HOLDER)
+        with disk_errors(root):
+            holder.touch(mode=0o600)
+            holder.write_text(json.dumps(asdict(Holder.this_process(jvm))))
+            ledger = open_ledger(store, open_identity(store, FORMAT, options.subscriptions))
         _fetch(options, info, ledger)
     except BaseException:
         # Nobody reads it, and the driver may live for weeks.
@@ -124,24 +99,13 @@ def _peek(options: PubSubReadOptions) -> tuple[str, int]:
     return root, min(ledger.state.head, options.peek_max_rows)
 
 
-def _open(root: str, jvm: int, subscription: str) -> Ledger:
-    """Create the private spool, which says whose it is."""
-    store = LocalStore(root, secrets.token_hex(_NONCE_BYTES))
-    store.make_root()
-    holder = Path(root, _HOLDER)
-    with disk_errors(root):
-        holder.touch(mode=0o600)
-        holder.write_text(json.dumps(asdict(Holder.this_process(jvm))))
-        return open_ledger(store, open_identity(store, FORMAT, (subscription,)))
-
-
 def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Ledger) -> None:
-    """Fetch into the ledger's spool until it is time to end."""
     # One stream, so that the service sends little more than is asked for; an emulator sends what it likes.
     one_stream = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
+    plan = fetch_plan(one_stream, info, ledger.identity)
     group = FetcherGroup(
-        replace(fetch_plan(one_stream, info, ledger.identity), target=_TARGET, root=ledger.store.root, access=None),
+        replace(plan, root=ledger.store.root, access=None, settings={**plan.settings, "peek": True}),
         1,
         on_published=lambda _fetcher, _number: woken.set(),
         free_bytes=options.max_outstanding_bytes,
@@ -176,7 +140,7 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
 def _remove_old(spool: Path) -> None:
     """Remove what peeks of drivers that have ended left behind, as far as this machine can tell that they have."""
     for folder in spool.parent.glob(f"{glob.escape(spool.name)}.peek-*"):
-        # Another peek may remove it meanwhile, and one that has only begun has not said yet who it is.
+        # Another peek may remove it meanwhile, and one that has only begun has no holder yet.
         with suppress(OSError, ValueError, TypeError):
             holder = Holder(**json.loads((folder / _HOLDER).read_text()))
             if holder.is_here and not holder.jvm_lives and folder.stat().st_uid == os.getuid():

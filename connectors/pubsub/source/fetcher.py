@@ -1,34 +1,34 @@
 """What a fetcher of Pub/Sub does: pull streams, decode, ack what is durable, extend leases, nack.
 
-It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark.
+It runs in the process of `connectors.spool.fetching.process`, and imports nothing of Spark. A subscription whose topic
+was deleted delivers what it holds (seen on the official emulator), so its query stops when nothing comes any more.
 """
 
 from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, cast
 
-from connectors.core.errors import ConnectorError
+from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
 from connectors.core.retry import RetryPolicy
 from connectors.pubsub.client.client import PubSubClient, PullStream
-from connectors.pubsub.client.errors import AckFailures
+from connectors.pubsub.client.errors import AckFailures, topic_deleted
 from connectors.pubsub.options.client import ServiceAccount, Transport
-from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.leases import Deadlines, Received
+from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder, other_ids
-from connectors.pubsub.source.streaming_pull import ServiceHealth, StreamReader
-from connectors.pubsub.source.subscription import SubscriptionMonitor
+from connectors.pubsub.source.streaming_pull import PullStreamReader, ServiceHealth, start_thread
+from connectors.pubsub.source.subscription import require_readable
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 
 __all__ = ["DEDUP_ATTRIBUTE_MISSING", "TARGET", "PubSubFetch", "PubSubFetchSettings"]
 
 TARGET: Final = "connectors.pubsub.source.fetcher:PubSubFetch"
-"""What `FetchPlan.target` is for Pub/Sub."""
 
 DEDUP_ATTRIBUTE_MISSING: Final = "dedup_attribute_missing"
 """Counter of the messages without the attribute that dedupAttribute names."""
@@ -39,7 +39,8 @@ _ONCE: Final = RetryPolicy(deadline_seconds=0.0)
 _LONGEST_PAUSE_SECONDS: Final = 1.0
 """After so long without room the streams are closed: what the service has sent ahead goes to others, or comes later."""
 
-_PAUSE_POLL_SECONDS: Final = 0.25
+_POLL_SECONDS: Final = 0.25
+_CHECK_RETRY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +48,14 @@ class PubSubFetchSettings:
     """The settings of a fetcher of Pub/Sub; they travel by pipe as `FetchPlan.settings`.
 
     Attributes:
-        subscription: full path.
-        service_account: without it and a key file, application default credentials are used.
-        ack_deadline_seconds: 10 to 600; the deadline of what the streams deliver, and of each extension.
-        max_outstanding_bytes: what the service may send ahead of acks, over all streams; 0 for no limit.
-        max_outstanding_messages: likewise in messages.
+        ack_deadline_seconds: 10 to 600; of what the streams deliver, and of each extension.
+        max_outstanding_bytes, max_outstanding_messages: what the service may send ahead of acks, over all streams; 0
+            for no limit.
         ordered: the subscription has message ordering, or that is unknown.
         check_every_seconds: how often the first fetcher checks whether the subscription can still be read.
         plain: decode by protobuf only.
-        dedup_attribute: messages with the same value of it are duplicates; an empty text for none.
+        dedup_attribute: messages with the same value of it are duplicates; empty for none.
+        peek: nothing is acked; what is durable stays leased until the end, and is nacked then.
     """
 
     subscription: str
@@ -70,6 +70,7 @@ class PubSubFetchSettings:
     check_every_seconds: float = 30.0
     plain: bool = False
     dedup_attribute: str = ""
+    peek: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as a JSON object."""
@@ -104,26 +105,21 @@ class PubSubFetch:
             ordered=parsed.ordered,
             fault=context.fault,
         )
-        self._readers: list[StreamReader] = []
+        self._peeked: list[Received] = []
+        self._readers: list[PullStreamReader] = []
         self._intake: Intake | None = None
         self._closed = threading.Event()
-        self._monitor = SubscriptionMonitor(
-            lambda: self._clients[0].get_subscription(parsed.subscription),
-            self._health,
-            context,
-            every_seconds=parsed.check_every_seconds,
-            quiet_seconds=parsed.ack_deadline_seconds,
-            response_awaited=lambda: any(reader.awaits_response for reader in self._readers),
-            reading=self._is_reading,
-        )
-        for name, work in (("monitor", self._monitor.run), ("pauses", self._close_streams_in_pauses)):
-            threading.Thread(target=self._run, args=(work,), name=name, daemon=True).start()
+        self._check_every = parsed.check_every_seconds if context.index == 0 else threading.TIMEOUT_MAX
+        self._topic_deleted: SourceGoneError | None = None
+        self._quiet_since = 0.0
+        start_thread("monitor", self._watch_subscription, context)
+        start_thread("pauses", self._close_streams_in_pauses, context)
 
     def start(self, intake: Intake) -> None:
         """Open the streams."""
         self._intake = intake
         self._readers = [
-            StreamReader(
+            PullStreamReader(
                 f"stream-{number}",
                 partial(self._open_stream, self._clients[number // _STREAMS_A_CHANNEL]),
                 intake,
@@ -144,7 +140,7 @@ class PubSubFetch:
     def decode(self, deliveries: Sequence[object]) -> Block:
         """Return the messages of these responses."""
         received = cast("Sequence[Received]", deliveries)
-        messages = self._decoder.decode([part.response for part in received if part.response is not None])
+        messages = self._decoder.decode([part.response for part in received])
         token = self._deadlines.merge(received, messages.ack_ids)
         block = Block(messages.rows, messages.rows.column("messageId"), messages.sizes, messages.published(), token)
         if self._settings.dedup_attribute:
@@ -155,6 +151,9 @@ class PubSubFetch:
     def on_durable(self, token: object) -> None:
         """Ack a block."""
         received = cast("Received", token)
+        if self._settings.peek:
+            self._peeked.append(received)
+            return
         self._deadlines.release(received)
         self._acks.acknowledge(received.ack_ids)
 
@@ -175,7 +174,9 @@ class PubSubFetch:
     def close(self, deadline: float) -> None:
         """Send acks and nacks that wait, and close the channels."""
         self._closed.set()
-        self._monitor.close()
+        self._health.check_wanted.set()
+        if self._peeked:
+            self._deadlines.nack(self._peeked)
         self._acks.close(deadline)
         self._deadlines.close(deadline)
         for client in self._clients:
@@ -199,23 +200,65 @@ class PubSubFetch:
             failures = send(self._settings.subscription, request, timeout_seconds=timeout_seconds)
         except ConnectorError as error:
             if error.transient:
-                self._health.failed(error)
+                self._health.error = error
             raise
         self._health.responded()
         return failures
 
-    def _run(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            self._context.fault(error)
+    def _watch_subscription(self) -> None:
+        """Read the subscription when a stream was opened and, in one fetcher, at times: a deleted topic shows there."""
+        next_check = time.monotonic() + self._check_every
+        while True:
+            pause = min(max(next_check - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+            wanted = self._health.check_wanted.wait(pause if self._topic_deleted is None else _POLL_SECONDS)
+            self._health.check_wanted.clear()
+            if self._closed.is_set() or self._is_drained():
+                return
+            if wanted and not any(reader.awaits_response for reader in self._readers):
+                continue
+            if wanted or time.monotonic() >= next_check:
+                if not self._check_subscription():
+                    return
+                next_check = time.monotonic() + self._check_every
 
-    def _is_reading(self) -> bool:
+    def _check_subscription(self) -> bool:
+        """Read the subscription once; return whether to go on."""
+        try:
+            info = self._clients[0].get_subscription(self._settings.subscription)
+            require_readable(info)
+            if info.topic_is_deleted and self._topic_deleted is None:
+                self._quiet_since, self._topic_deleted = time.monotonic(), topic_deleted(info.name)
+        except AccessDeniedError:
+            # A response, and no reason to stop: pulling needs another role than reading the subscription.
+            self._health.responded()
+            self._check_every = threading.TIMEOUT_MAX
+        except ConnectorError as error:
+            if not error.transient:
+                self._context.fail(error)
+                return False
+            self._health.error = error
+            self._health.check_wanted.set()
+            self._closed.wait(_CHECK_RETRY_SECONDS)
+        else:
+            self._health.responded()
+        self._context.changed()
+        return True
+
+    def _is_drained(self) -> bool:
+        """Whether the topic is gone and nothing came for as long as a fetcher that died may have held messages."""
+        if self._topic_deleted is None:
+            return False
+        now = time.monotonic()
         has_room = self._intake is not None and not self._intake.paused_seconds()
-        return has_room and all(reader.is_open for reader in self._readers)
+        if not has_room or not all(reader.is_open for reader in self._readers):
+            self._quiet_since = now
+        if now - max(self._quiet_since, self._health.last_delivery or 0.0) < self._settings.ack_deadline_seconds:
+            return False
+        self._context.fail(self._topic_deleted)
+        return True
 
     def _close_streams_in_pauses(self) -> None:
-        while not self._closed.wait(_PAUSE_POLL_SECONDS):
+        while not self._closed.wait(_POLL_SECONDS):
             # A saturated fetcher has room for moments only: what counts is that a stream was let in.
             if self._intake is not None and self._intake.paused_seconds() >= _LONGEST_PAUSE_SECONDS:
                 for reader in self._readers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.core.errors import AccessDeniedError, OptionError, SourceGoneError
+from connectors.core.retry import RetryPolicy, retry
 from connectors.pubsub import FORMAT
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import ServiceAccount
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["external_plans", "fetch_plan", "open_stream", "read_subscription"]
 
 _log = logging.getLogger(__name__)
-_SHORTEST_DEADLINE = 10
-_LONG_DEADLINE = 60
-_LONGEST_DEADLINE = 600
-_RETRY_SECONDS = 1.0
 
 
 def open_stream(options: PubSubReadOptions) -> SpoolStream:
@@ -69,12 +65,10 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
             "data that matters.",
             options.spool_folder,
         )
-
     return SpoolStream(settings, partial(_start_fetching, options))
 
 
 def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
-    """Read the subscriptions, create them if the options ask for it, and start the fetchers."""
     is_new = ledger.state.ordinal == 0
     alone = [options.alone(subscription) for subscription in options.subscriptions]
     with PubSubClient(options.transport, options.credentials) as client:
@@ -100,7 +94,6 @@ def _group(
     wake: Callable[[], None],
     groups: FetcherGroups,
 ) -> FetcherGroup:
-    """Return the fetchers of one subscription."""
     ordered = state.info is None or state.info.message_ordering
 
     def may_start() -> bool:
@@ -117,8 +110,6 @@ def _group(
 
 
 def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> None:
-    """Move the subscription if the options ask for it and that is not done."""
-
     def move(wanted: Mapping[str, Any]) -> None:
         for subscription in options.subscriptions:
             if "snapshot" in wanted:
@@ -164,7 +155,7 @@ def read_subscription(options: PubSubReadOptions) -> SubscriptionInfo | None:
 def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool: SpoolIdentity) -> FetchPlan:
     """Return the plan of each fetcher; `info` is None if the role to read the subscription is missing."""
     # A short deadline redelivers the messages of a crashed fetcher soon; exactly-once delivery asks for 60 s.
-    deadline = _LONG_DEADLINE if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
+    deadline = 60 if info is None or info.exactly_once_delivery else info.ack_deadline_seconds
     count = options.max_outstanding_messages
     credentials = options.credentials
     settings = PubSubFetchSettings(
@@ -173,7 +164,7 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
         credentials_file=str(credentials) if isinstance(credentials, Path) else None,
         service_account=credentials if isinstance(credentials, ServiceAccount) else None,
         streams=options.streams,
-        ack_deadline_seconds=min(max(deadline, _SHORTEST_DEADLINE), _LONGEST_DEADLINE),
+        ack_deadline_seconds=min(max(deadline, 10), 600),
         max_outstanding_bytes=options.max_outstanding_bytes,
         max_outstanding_messages=count or 0,
         ordered=info is None or info.message_ordering,
@@ -198,10 +189,9 @@ def fetch_plan(options: PubSubReadOptions, info: SubscriptionInfo | None, spool:
 
 
 def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers: int | None) -> list[FetchPlan]:
-    """Return the plans of the fetchers, one for each subscription; wait until the query has created the spool.
+    """Wait until a query has created its spool; return the plans of the fetchers, one for each subscription.
 
-    `raw` are the options of the query; `fetchers` is their number for each subscription, on all machines, or None for
-    the option of that name.
+    `raw` are the options of the query; `fetchers`, instead of that option, counts those on all machines.
     """
     options = parse_read_options(raw, environ, streaming=True)
     if options.fetch is not FetchMode.EXTERNAL:
@@ -220,8 +210,7 @@ def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers:
     for source, subscription in enumerate(options.subscriptions):
         one = options.alone(subscription)
         info = _read_once_created(one)
-        if _fetcher_count(one, info) < options.fetchers:
-            one = replace(one, fetchers=1)
+        one = replace(one, fetchers=_fetcher_count(one, info))
         plans.append(
             replace(
                 fetch_plan(one, info, identity),
@@ -236,12 +225,10 @@ def external_plans(raw: Mapping[str, str], environ: Mapping[str, str], fetchers:
 
 def _read_once_created(options: PubSubReadOptions) -> SubscriptionInfo | None:
     """Read a subscription; with ``topicId`` the query creates one that is absent, after its spool."""
-    end = time.monotonic() + options.max_reader_age
-    while True:
-        try:
-            return read_subscription(options)
-        except SourceGoneError as error:
-            is_absent = error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
-            if options.topic is None or not is_absent or time.monotonic() > end:
-                raise
-        time.sleep(_RETRY_SECONDS)
+
+    def may_come(error: BaseException) -> bool:
+        is_absent = isinstance(error, SourceGoneError) and error.code == "PUBSUB_SUBSCRIPTION_NOT_FOUND"
+        return options.topic is not None and is_absent
+
+    policy = RetryPolicy(initial_seconds=1.0, cap_seconds=1.0, deadline_seconds=options.max_reader_age)
+    return retry(lambda: read_subscription(options), policy, retryable=may_come)

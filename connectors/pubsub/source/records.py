@@ -1,14 +1,12 @@
 """From the bytes of StreamingPull responses to Arrow columns.
 
-Two decoders give equal rows for equal bytes: `PlainDecoder`, the reference, lets protobuf parse the bytes and reads the
-fields of each message; `FastDecoder` parses straight into Arrow by ptars (https://github.com/0x26res/ptars), three to
-six times faster. ptars is a young library: `GuardedDecoder` compares the two from time to time, and uses the plain one
-for good after the first difference or error.
+Two decoders give equal rows for equal bytes: `PlainDecoder`, by protobuf, and `FastDecoder`, by ptars
+(https://github.com/0x26res/ptars), three to six times faster. ptars is a young library: `GuardedDecoder` compares the
+two from time to time, and uses the plain one for good after the first difference or error.
 
-What the wire leaves out becomes: no payload an empty one, no attributes an empty map, no ordering key an empty
-string, no publish time NULL (also a zero one, and one outside of the years 1 to 9999), and no delivery attempt NULL:
-the service counts attempts only for a subscription with a dead-letter policy. Times are cut to the microsecond below.
-An attribute that is there twice has its last value, at the place of its first.
+What the wire leaves out is empty (payload, attributes, ordering key) or NULL (publish time, also a zero one and one
+outside of the years 1 to 9999; delivery attempt, which only a dead-letter policy counts). Times are cut to the
+microsecond below. An attribute that is there twice has its last value, at the place of its first.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError
 from connectors.core.extras import ptars_obstacle, warn_not_fast
-from connectors.pubsub.client.messages import wire_message
+from connectors.pubsub.client.client import wire_message
 from connectors.pubsub.client.wire import lengths
 from connectors.spool.segments.id_keys import OtherIds
 
@@ -69,10 +67,7 @@ _COMPARE_EVERY: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessages:
-    """Messages in the order of the responses: rows of `ROWS_SCHEMA`, their ack ids, and their sizes.
-
-    The size is the bytes of payload, keys and values of the attributes, and ordering key.
-    """
+    """Messages in order: rows of `ROWS_SCHEMA`, ack ids, and sizes in bytes of payload, attributes and ordering key."""
 
     rows: pa.RecordBatch
     ack_ids: pa.Array
@@ -99,11 +94,9 @@ class Decoder(Protocol):
     """Reads responses."""
 
     def decode(self, responses: Sequence[bytes]) -> ReceivedMessages:
-        """Return the messages of serialised StreamingPullResponse or PullResponse messages.
+        """Return the messages of serialised StreamingPullResponse messages, of at most 2 GB, else ValueError.
 
-        Raises:
-            ConnectorError: ``PUBSUB_RESPONSE_UNREADABLE``: a response is no such message, or a message has no id.
-            ValueError: the responses have more than 2 GB in all.
+        Raises ConnectorError, ``PUBSUB_RESPONSE_UNREADABLE``, if a response is no such message or a message has no id.
         """
 
 
@@ -173,7 +166,7 @@ class PlainDecoder:
 class FastDecoder:
     """Reads responses by ptars, without a Python object for a message; ImportError where it is not installed.
 
-    Use it under a `GuardedDecoder`: it may raise anything, and for bytes that are no response it may give rows.
+    For a `GuardedDecoder`: it may raise anything, and give rows for bytes that are no response.
     """
 
     def __init__(self) -> None:
@@ -183,7 +176,7 @@ class FastDecoder:
         self._handler: Any = HandlerPool([descriptor.file]).get_for_message(descriptor)
 
     def decode(self, responses: Sequence[bytes]) -> ReceivedMessages:
-        """See `Decoder.decode`; what it raises is up to ptars."""
+        """See `Decoder.decode`."""
         # One row a response, each with a list of messages; their values are all messages, in order.
         received = self._handler.list_to_record_batch(list(responses)).column(0).values
         message = received.field("message")
@@ -206,8 +199,8 @@ class FastDecoder:
 class GuardedDecoder:
     """Uses the fast decoder as long as it gives what the plain one gives. Any thread may use it.
 
-    The first responses of a process, one of `every` later, and any result without rows are read by both. Nothing is
-    lost when the fast one fails or differs: the same bytes are read by the plain one, before anything is acked.
+    Both read the first responses of a process, one of `every` later, and any that gives no rows. When the fast one
+    fails or differs, the plain one reads the same bytes, before anything is acked.
     """
 
     def __init__(
@@ -267,7 +260,6 @@ def make_decoder(*, plain: bool = False) -> GuardedDecoder:
 
 
 def _fast_decoder() -> FastDecoder | None:
-    """Return the fast decoder, or None, with a line in the log, where its library is missing or cannot be used."""
     obstacle = ptars_obstacle()
     if not obstacle:
         try:
@@ -288,14 +280,9 @@ def _check_wire_bytes(responses: Sequence[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """What a decoder has read, one value a row where nothing else is said.
+    """What a decoder has read; seconds and nanos are the publish times, and an attempt of 0 is none.
 
-    Attributes:
-        seconds: publish times, whole seconds since 1970.
-        nanos: what to add to them, in nanoseconds.
-        attempts: delivery attempts, 0 where there is none.
-        attribute_offsets: the attributes of row i are those from `attribute_offsets[i]` to before
-            `attribute_offsets[i + 1]`; one more than rows, from 0.
+    The attributes of row i are those from `attribute_offsets[i]` to before `attribute_offsets[i + 1]`.
     """
 
     ack_ids: pa.Array

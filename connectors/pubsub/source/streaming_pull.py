@@ -14,10 +14,10 @@ from typing import Final
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.pubsub.client.client import PullStream
-from connectors.pubsub.source.leases import Deadlines
+from connectors.pubsub.source.acks import Deadlines
 from connectors.spool.fetching.target import FetchContext, Intake
 
-__all__ = ["ServiceHealth", "StreamReader", "message_count"]
+__all__ = ["PullStreamReader", "ServiceHealth", "message_count", "start_thread"]
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class ServiceHealth:
         self.last_response: float | None = None
         self.last_delivery: float | None = None
         self.error: ConnectorError | None = None
+        """Why the latest call failed, if it did."""
         self.check_wanted = threading.Event()
         """Set to have some call made: a stream says nothing before there are messages."""
 
@@ -58,17 +59,23 @@ class ServiceHealth:
         self.responded()
         self.last_delivery = self.last_response
 
-    def failed(self, error: ConnectorError) -> None:
-        """Note that a call had no response, or that the service is unavailable."""
-        self.error = error
+
+def start_thread(name: str, work: Callable[[], None], context: FetchContext) -> threading.Thread:
+    """Start a daemon thread; the context gets its unexpected error."""
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
+            context.fault(error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
-class StreamReader:
-    """Reads one stream after the other, in a thread of its own, until it is stopped.
-
-    Responses go to the intake, and are held by the deadlines. The context hears of errors that no retry can fix, of
-    unexpected ones, and of changes.
-    """
+class PullStreamReader:
+    """Reads one stream after the other, in a thread of its own; responses go to the deadlines and to the intake."""
 
     def __init__(
         self,
@@ -92,15 +99,11 @@ class StreamReader:
         self._stream: PullStream | None = None
         self._opened_at: float | None = None
         self._open_until = 0.0
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._thread = start_thread(name, self._read_streams, context)
 
     @property
     def is_open(self) -> bool:
-        """Whether it has a stream, and the service has responded to something since that was opened.
-
-        One that the service has just closed counts as open for the moment that it takes to open another.
-        """
+        """Whether it has a stream, or had one a moment ago, and the service has responded since that was opened."""
         return self._is_confirmed or time.monotonic() < self._open_until
 
     @property
@@ -138,12 +141,6 @@ class StreamReader:
         self._thread.join(_JOIN_SECONDS)
         self._abandoned = True
 
-    def _run(self) -> None:
-        try:
-            self._read_streams()
-        except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            self._context.fault(error)
-
     def _read_streams(self) -> None:
         while not self._stopped.is_set():
             if not self._deadlines.wait_until_nacked(_JOIN_SECONDS / 2):
@@ -160,7 +157,7 @@ class StreamReader:
                 self._stopped.wait(self._backoff.next_delay_seconds(error))
 
     def _read_one_stream(self) -> tuple[ConnectorError | None, int]:
-        """Read a stream to its end; return why it ended, and how many responses it gave."""
+        """Read a stream to its end; return its error, if any, and how many responses it gave."""
         responses = 0
         try:
             self._closing = False
@@ -203,15 +200,11 @@ class StreamReader:
             return
         _log.debug("a stream ended: %s", error)
         if time.monotonic() >= self._open_until:
-            self._health.failed(error)
+            self._health.error = error
 
 
 def message_count(response: bytes) -> int:
-    """Return about how many messages a response holds.
-
-    Exact up to a few; beyond, the rest of the bytes is taken to hold messages like the first ones. Reading them all
-    would cost as much as decoding.
-    """
+    """Return how many messages a response holds; beyond a few an estimate: to read all costs as much as decoding."""
     position, count, end = 0, 0, len(response)
     while position < end and count < _COUNTED:
         if response[position] != _FIRST_FIELD:

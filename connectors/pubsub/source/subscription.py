@@ -1,28 +1,18 @@
-"""A subscription: whether it can be read, when it is created, how long its ids are stored, when it ends.
-
-A subscription whose topic was deleted delivers what it holds (seen on the official emulator, and in
-reference/pubsub.md section 2). So its query stops only when nothing comes any more.
-"""
+"""A subscription: whether it can be read, when it is created, how long its ids are stored."""
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import AccessDeniedError, ConnectorError, OptionError, SourceGoneError
 from connectors.pubsub.client.client import PubSubClient, SubscriptionInfo
-from connectors.pubsub.client.errors import topic_deleted
-from connectors.pubsub.source.streaming_pull import ServiceHealth
-from connectors.spool.fetching.target import FetchContext
 
 if TYPE_CHECKING:
     from connectors.pubsub.options.source import PubSubReadOptions
 
 __all__ = [
-    "SubscriptionMonitor",
     "SubscriptionState",
     "ensure_subscription",
     "require_one_fetcher",
@@ -33,16 +23,12 @@ __all__ = [
 _LONGEST_RETENTION_SECONDS: Final = 31 * 86400.0
 """The longest retention that Pub/Sub offers, for subscriptions and for topics."""
 
-_RETRY_SECONDS: Final = 1.0
-_QUIET_POLL_SECONDS: Final = 0.25
-
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionState:
     """A subscription that can be pulled from, how many seconds its ids are stored, and warnings to be logged once.
 
-    `info` is None when the role to read it is missing. Then its ordering is unknown, and it has to be fetched as one
-    with message ordering.
+    `info` is None when the role to read it is missing; then it has to be fetched as one with message ordering.
     """
 
     info: SubscriptionInfo | None
@@ -53,9 +39,9 @@ class SubscriptionState:
 def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionState:
     """Read the subscription, and create it where the options ask for that and nothing is lost by it.
 
-    It is created when absent only if ``topicId`` is given and the spool is new: messages between the end of the one
-    that was deleted and the beginning of another are lost. With ``failOnDataLoss=false`` it is created for a used
-    spool too, with a warning. Else, and if it cannot be pulled from, SourceGoneError or OptionError is raised.
+    For a used spool it is created only with ``failOnDataLoss=false``, with a warning: messages between the end of the
+    one that was deleted and the beginning of the other are lost. Else, and if it cannot be pulled from,
+    SourceGoneError or OptionError is raised.
     """
     try:
         info, created = client.get_subscription(options.subscription), False
@@ -69,14 +55,11 @@ def ensure_subscription(client: PubSubClient, options: PubSubReadOptions, *, spo
     warnings = list(info.warnings)
     if created and not spool_is_new:
         warnings.append(
-            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} did not exist any more and was created "
-            "again, because failOnDataLoss is false: what it had not delivered, and what was published until now, is "
-            "lost."
+            f"[PUBSUB_SUBSCRIPTION_RECREATED] The subscription {info.name} was absent and was created again, because "
+            "failOnDataLoss is false: what it had not delivered, and what was published until now, is lost."
         )
-    horizon, warning = _horizon(client, options, info)
-    if warning:
-        warnings.append(warning)
-    return SubscriptionState(info, horizon, tuple(warnings))
+    horizon, more = _horizon(client, options, info)
+    return SubscriptionState(info, horizon, (*warnings, *more))
 
 
 def require_readable(info: SubscriptionInfo) -> None:
@@ -113,15 +96,13 @@ def require_one_fetcher(options: PubSubReadOptions, info: SubscriptionInfo) -> N
     if info.message_ordering and options.fetchers > 1:
         raise OptionError(
             "PUBSUB_ORDERED_ONE_FETCHER",
-            f"The option fetchers is {options.fetchers}, and a subscription with message ordering is fetched by one "
-            "process, which keeps the order of each key",
+            f"The option fetchers is {options.fetchers}, and one process fetches a subscription with message ordering",
             info.name,
             "Leave fetchers out, or raise streams.",
         )
 
 
 def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: bool) -> SubscriptionInfo:
-    """Create a subscription that is absent, or raise why not."""
     name = options.subscription
     if not spool_is_new and options.fail_on_data_loss:
         raise SourceGoneError(
@@ -150,25 +131,24 @@ def _create(client: PubSubClient, options: PubSubReadOptions, *, spool_is_new: b
         return client.get_subscription(name)
 
 
-def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> tuple[float, str]:
-    """Return how many seconds ids are stored, and a warning: the larger of both retentions, or the option (rule R8)."""
+def _horizon(client: PubSubClient, options: PubSubReadOptions, info: SubscriptionInfo) -> tuple[float, Sequence[str]]:
+    """Return how many seconds ids are stored, the larger of both retentions or the option (rule R8), and warnings."""
     seconds, retention, topic_retention = options.dedup_horizon, info.retention_seconds, info.topic_retention_seconds
     if seconds is not None:
-        if retention <= seconds:
-            return seconds, ""
-        return seconds, (
+        warning = (
             f"[PUBSUB_DEDUP_HORIZON_SHORT] dedupHorizon is {seconds:g} s, and the subscription {info.name} retains "
             f"messages for {retention:g} s: a message that is redelivered later than dedupHorizon gives a second row."
         )
+        return seconds, [warning] if retention > seconds else []
     if topic_retention is None and not info.topic_is_deleted:
         try:
             topic_retention = client.get_topic_retention(info.topic)
         except AccessDeniedError as error:
-            return _LONGEST_RETENTION_SECONDS, _longest_warning(error)
+            return _LONGEST_RETENTION_SECONDS, [_longest_warning(error)]
         except SourceGoneError:
             # It was deleted since the subscription was read, and a seek cannot bring back what it retained.
             topic_retention = None
-    return max(retention, topic_retention or 0.0), ""
+    return max(retention, topic_retention or 0.0), []
 
 
 def _longest_warning(error: AccessDeniedError) -> str:
@@ -179,7 +159,6 @@ def _longest_warning(error: AccessDeniedError) -> str:
 
 
 def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> SubscriptionState:
-    """Return what is safe for any subscription: the role to read it is missing, but it can be pulled from."""
     if options.dedup_horizon is None:
         return SubscriptionState(None, _LONGEST_RETENTION_SECONDS, (_longest_warning(error),))
     warning = (
@@ -187,97 +166,3 @@ def _unreadable(options: PubSubReadOptions, error: AccessDeniedError) -> Subscri
         f"so one process fetches them. {error.action}"
     )
     return SubscriptionState(None, options.dedup_horizon, (warning,))
-
-
-class SubscriptionMonitor:
-    """Reads the subscription when a stream was opened, and now and then: a deleted topic shows only there.
-
-    Only the first fetcher reads it `every_seconds`. A subscription without a topic counts as empty when nothing came
-    for `quiet_seconds`: as long as a fetcher that died may have held messages. `response_awaited` says whether some
-    stream is open whose health is unknown, `reading` whether all are open and there is room for what they bring.
-    """
-
-    def __init__(
-        self,
-        read: Callable[[], SubscriptionInfo],
-        health: ServiceHealth,
-        context: FetchContext,
-        *,
-        every_seconds: float,
-        quiet_seconds: float,
-        response_awaited: Callable[[], bool],
-        reading: Callable[[], bool],
-    ) -> None:
-        self._read = read
-        self._health = health
-        self._context = context
-        self._every: float | None = every_seconds if context.index == 0 else None
-        self._quiet_seconds = quiet_seconds
-        self._response_awaited = response_awaited
-        self._reading = reading
-        self._closed = threading.Event()
-        self._gone: SourceGoneError | None = None
-        self._quiet_since = 0.0
-
-    def close(self) -> None:
-        """Make `run` return soon."""
-        self._closed.set()
-        self._health.check_wanted.set()
-
-    def run(self) -> None:
-        """Check until it is closed, or nothing more will come."""
-        next_check = self._next_check()
-        while True:
-            wanted = self._health.check_wanted.wait(self._pause(next_check))
-            self._health.check_wanted.clear()
-            if self._closed.is_set() or self._is_drained():
-                return
-            if wanted and not self._response_awaited():
-                continue
-            if wanted or time.monotonic() >= next_check:
-                if not self._check():
-                    return
-                next_check = self._next_check()
-
-    def _next_check(self) -> float:
-        return float("inf") if self._every is None else time.monotonic() + self._every
-
-    def _pause(self, next_check: float) -> float | None:
-        if self._gone is not None:
-            return _QUIET_POLL_SECONDS
-        return None if self._every is None else max(next_check - time.monotonic(), 0.0)
-
-    def _check(self) -> bool:
-        """Read it once; return whether to go on."""
-        try:
-            info = self._read()
-            require_readable(info)
-            if info.topic_is_deleted and self._gone is None:
-                self._quiet_since, self._gone = time.monotonic(), topic_deleted(info.name)
-        except AccessDeniedError:
-            # A response, and no reason to stop: pulling needs another role than reading the subscription.
-            self._health.responded()
-            self._every = None
-        except ConnectorError as error:
-            if not error.transient:
-                self._context.fail(error)
-                return False
-            self._health.failed(error)
-            self._health.check_wanted.set()
-            self._closed.wait(_RETRY_SECONDS)
-        else:
-            self._health.responded()
-        self._context.changed()
-        return True
-
-    def _is_drained(self) -> bool:
-        """Whether the topic is gone and nothing came for long enough; then the query stops."""
-        if self._gone is None:
-            return False
-        now = time.monotonic()
-        if not self._reading():
-            self._quiet_since = now
-        if now - max(self._quiet_since, self._health.last_delivery or 0.0) < self._quiet_seconds:
-            return False
-        self._context.fail(self._gone)
-        return True

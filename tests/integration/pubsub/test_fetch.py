@@ -19,9 +19,8 @@ import pytest
 from connectors.pubsub.client.client import PubSubClient
 from connectors.pubsub.options.client import Transport
 from connectors.pubsub.source import streaming_pull as streams
-from connectors.pubsub.source.acks import AckSender
+from connectors.pubsub.source.acks import AckSender, Deadlines
 from connectors.pubsub.source.fetcher import TARGET, PubSubFetchSettings
-from connectors.pubsub.source.leases import Deadlines
 from connectors.pubsub.source.records import make_decoder
 from connectors.pubsub.source.streaming_pull import message_count
 from connectors.spool.fetching.child import FetcherStatus

@@ -107,7 +107,7 @@ from connectors.protobuf.schema.descriptors import class_descriptor_set
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from connectors.pubsub.source.records import make_decoder
-from connectors.pubsub.client.messages import wire_message
+from connectors.pubsub.client.client import wire_message
 
 response = wire_message("StreamingPullResponse")()
 response.received_messages.add(ack_id="a").message.message_id = "7"

@@ -41,7 +41,7 @@ def test_every_connector_is_known_and_has_its_modules() -> None:
     for connector in CONNECTORS:
         for room in ("options", "client", "source", "sink"):
             assert (ROOT / "connectors" / connector / room / "__init__.py").is_file()
-        for module in ("datasource", "doctor", "schema"):
+        for module in ("datasource", "doctor"):
             assert (ROOT / "connectors" / connector / f"{module}.py").is_file()
 
 

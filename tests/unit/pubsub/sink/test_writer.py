@@ -17,8 +17,7 @@ from google.pubsub_v1 import types
 from connectors.core.errors import AccessDeniedError, ConnectorError, ServiceUnavailableError
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.sink import writer as publisher
-from connectors.pubsub.sink.requests import PublishRequest, publish_requests
-from connectors.pubsub.sink.rows import RowStamp, SinkColumns
+from connectors.pubsub.sink.rows import PublishRequest, RowStamp, SinkColumns, publish_requests
 from connectors.pubsub.sink.writer import Publisher
 
 TOPIC = "projects/shop/topics/orders"

@@ -8,8 +8,7 @@ import time
 import pyarrow as pa
 
 from connectors.pubsub.client.errors import AckFailures
-from connectors.pubsub.source.acks import AckSender
-from connectors.pubsub.source.leases import Deadlines, Received
+from connectors.pubsub.source.acks import AckSender, Deadlines, Received
 from connectors.pubsub.source.records import make_decoder
 from tests.support.fetch_waiting import wait_for
 
@@ -32,7 +31,7 @@ class Service:
 
 
 def block(*ack_ids: str) -> Received:
-    return Received(None, pa.array(ack_ids, pa.string()), time.monotonic(), 10.0)
+    return Received(b"", pa.array(ack_ids, pa.string()), time.monotonic(), 10.0)
 
 
 def test_an_unexpected_error_of_every_ack_is_told_and_no_caller_waits_for_ever() -> None:

@@ -19,8 +19,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from connectors.core.errors import ConnectorError
-from connectors.pubsub.client.messages import wire_message
-from connectors.pubsub.schema import STREAM_SCHEMA
+from connectors.pubsub.client.client import wire_message
+from connectors.pubsub.datasource import STREAM_SCHEMA
 from connectors.pubsub.source.records import (
     ROWS_SCHEMA,
     Decoder,

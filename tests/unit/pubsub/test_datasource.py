@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.core.arrow import arrow_schema
-from connectors.pubsub.schema import SchemaMode, output, schema_of
+from connectors.pubsub.datasource import DATABRICKS_SCHEMA, STREAM_SCHEMA, spark_rows
+from connectors.pubsub.options.kinds import SchemaMode
 from connectors.pubsub.source.records import ROWS_SCHEMA
 from connectors.spool.stream.reader import SpoolRows
 
@@ -23,7 +24,7 @@ AWKWARD = {
 }
 
 
-def kept(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> SpoolRows:
+def spool_rows(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> SpoolRows:
     columns = [
         [row[0] for row in rows],
         [row[1] for row in rows],
@@ -39,22 +40,22 @@ def kept(*rows: tuple[str, bytes, dict[str, str], datetime | None]) -> SpoolRows
 @pytest.mark.parametrize("mode", SchemaMode)
 @pytest.mark.parametrize("rows", [0, 3])
 def test_a_batch_has_exactly_the_schema_that_spark_was_promised(mode: SchemaMode, rows: int) -> None:
-    batch = output(kept(*[("1", b"", {}, None)] * rows), ("s",), mode)
+    batch = spark_rows(spool_rows(*[("1", b"", {}, None)] * rows), ("s",), mode)
     assert batch.num_rows == rows
-    promised = arrow_schema(schema_of(mode))
+    promised = arrow_schema(STREAM_SCHEMA if mode is SchemaMode.NATIVE else DATABRICKS_SCHEMA)
     assert batch.schema.names == promised.names
     assert batch.schema.types == promised.types
 
 
 def test_databricks_columns_are_named_and_typed_as_there() -> None:
-    assert schema_of(SchemaMode.DATABRICKS).simpleString() == (
+    assert DATABRICKS_SCHEMA.simpleString() == (
         "struct<messageId:string,payload:binary,attributes:string,publishTimestampInMillis:bigint>"
     )
 
 
 def test_attributes_become_json_text_that_reads_back_as_they_were() -> None:
-    rows = kept(("1", b"x", AWKWARD, None), ("2", b"", {}, None), ("3", b"", {"a": "1", "b": "2"}, None))
-    texts = output(rows, ("s",), SchemaMode.DATABRICKS).column("attributes").to_pylist()
+    rows = spool_rows(("1", b"x", AWKWARD, None), ("2", b"", {}, None), ("3", b"", {"a": "1", "b": "2"}, None))
+    texts = spark_rows(rows, ("s",), SchemaMode.DATABRICKS).column("attributes").to_pylist()
     assert [json.loads(text) for text in texts] == [AWKWARD, {}, {"a": "1", "b": "2"}]
     assert texts[1:] == ["{}", '{"a":"1","b":"2"}']
 
@@ -66,11 +67,11 @@ def test_times_become_milliseconds_cut_towards_the_past_and_none_stays_none() ->
         None,
         datetime(9999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC),
     ]
-    batch = output(kept(*[("1", b"", {}, time) for time in times]), ("s",), SchemaMode.DATABRICKS)
+    batch = spark_rows(spool_rows(*[("1", b"", {}, time) for time in times]), ("s",), SchemaMode.DATABRICKS)
     assert batch.column("publishTimestampInMillis").to_pylist() == [1999, -1, None, 253402300799999]
 
 
 def test_native_columns_carry_subscription_and_position() -> None:
-    batch = output(kept(("1", b"", {}, None), ("2", b"", {}, None)), ("a", "b"), SchemaMode.NATIVE)
+    batch = spark_rows(spool_rows(("1", b"", {}, None), ("2", b"", {}, None)), ("a", "b"), SchemaMode.NATIVE)
     assert batch.column("subscription").to_pylist() == ["a", "a"]
     assert batch.column("offset").to_pylist() == [7, 8]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.pubsub_v1.types import pubsub as sdk
 
-from connectors.pubsub.client.messages import MESSAGES, wire_message
+from connectors.pubsub.client.client import MESSAGES, wire_message
 
 # The SDK reaches these as fields of others.
 INNER = {

@@ -22,8 +22,14 @@ from pyspark.sql.types import (
 
 from connectors.core.errors import ConnectorError, OptionError
 from connectors.pubsub.options.sink import parse_write_options
-from connectors.pubsub.sink.requests import publish_requests
-from connectors.pubsub.sink.rows import MAX_REQUEST_BYTES, RowStamp, SinkColumns, check_columns, encode_rows
+from connectors.pubsub.sink.rows import (
+    MAX_REQUEST_BYTES,
+    RowStamp,
+    SinkColumns,
+    check_columns,
+    encode_rows,
+    publish_requests,
+)
 
 TOPIC = "projects/shop/topics/orders"
 COLUMNS = SinkColumns("payload", "attributes", "orderingKey", None, TOPIC, "shop")
