@@ -19,12 +19,10 @@ import msgspec
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.cached_ranges import ShardKey
-from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
-from connectors.kinesis.client.eventstream import MessageBuffer
 from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, Record, parse_event, service_time_ms
-from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
