@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from connectors.core.datasource import (
@@ -31,7 +32,7 @@ _KINESIS: Final = connector_named("kinesis")
 with _KINESIS.imports():
     from connectors.kinesis.client.shared import shared_client
     from connectors.kinesis.options.client import client_options
-    from connectors.kinesis.schema import SOURCE_SCHEMA
+    from connectors.kinesis.schema import ARROW_SCHEMA
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
     from connectors.kinesis.sink.writer import StreamLimits, WriteSettings, put_batches, stream_limits
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.source.micro_batch import KinesisStream
 
 __all__ = [
+    "SOURCE_SCHEMA",
     "KinesisBatchReader",
     "KinesisBatchWriter",
     "KinesisDataSource",
@@ -56,6 +58,8 @@ __all__ = [
     "read_settings",
 ]
 
+SOURCE_SCHEMA: Final = from_arrow_schema(ARROW_SCHEMA)
+"""The columns of the source."""
 _TASKS_SHARE: Final = 4 / 3
 """While a batch of a stream is read, its tasks make three of four calls, the driver one."""
 _LIMITS_SECONDS: Final = 60.0

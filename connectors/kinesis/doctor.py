@@ -23,8 +23,8 @@ from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState,
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import Listing, resolve, unproven, with_unread
-from connectors.kinesis.source.iterators import ShardPages, check_trimmed, check_vanished
 from connectors.kinesis.source.micro_batch import check_named, same_stream
+from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished
 from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 __all__ = ["diagnose"]

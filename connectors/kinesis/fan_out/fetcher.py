@@ -27,7 +27,8 @@ from connectors.kinesis.client.http2 import Http2Client
 from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription, SubscriptionHost
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
-from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
+from connectors.kinesis.schema import ARROW_SCHEMA
+from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 from connectors.spool.segments.segment import Sizes
 

@@ -18,9 +18,10 @@ from connectors.core.arrow import cut_batches
 from connectors.core.errors import SpoolError
 from connectors.kinesis.cached_ranges import Piece
 from connectors.kinesis.offsets import END, Kind, Position, after
+from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.reader import ReadSettings, read_range
-from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS
+from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 

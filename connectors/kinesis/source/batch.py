@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, at
 from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
-from connectors.kinesis.source.iterators import first_record
 from connectors.kinesis.source.micro_batch import check_named
+from connectors.kinesis.source.reader import first_record
 from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from connectors.core.errors import ConnectorError
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
 from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
 from connectors.kinesis.shards import Seen, is_after
-from connectors.kinesis.source.iterators import iterator_or_oldest
+from connectors.kinesis.source.reader import iterator_or_oldest
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient

@@ -1,4 +1,4 @@
-"""Records as Arrow columns, in the order and types of `connectors.kinesis.schema.SOURCE_SCHEMA`.
+"""Records as Arrow columns.
 
 An aggregate of the Kinesis Producer Library is many records of a user in one record of a shard. Its format is in
 ``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5. What only looks like one
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from connectors.core.arrow import cut_batches
+from connectors.kinesis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Record
 
 __all__ = [
-    "ARROW_SCHEMA",
     "MAGIC",
     "MAX_BYTES",
     "MAX_ROWS",
@@ -213,21 +213,6 @@ _FIXED_BYTES: Final = 48
 
 _Span: TypeAlias = "tuple[Record, Aggregate | None, int, int]"
 """A record, and of its aggregate the first row and the end."""
-
-
-ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("partitionKey", pa.string()),
-        ("data", pa.binary()),
-        ("stream", pa.string()),
-        ("shardId", pa.string()),
-        ("sequenceNumber", pa.string()),
-        ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
-        ("subSequenceNumber", pa.int64()),
-        ("explicitHashKey", pa.string()),
-    ]
-)
-"""A test holds it to the declared schema; that is PySpark's, which tasks need not import."""
 
 
 def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:

@@ -18,8 +18,8 @@ from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
-from connectors.kinesis.source.iterators import ShardPages
 from connectors.kinesis.source.latest_record import LatestRecord
+from connectors.kinesis.source.reader import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
 if TYPE_CHECKING:

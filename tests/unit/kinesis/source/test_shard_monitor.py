@@ -15,8 +15,8 @@ from connectors.core.offsets import SENTINEL
 from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import END, NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
-from connectors.kinesis.source.iterators import ShardPages, first_record
-from connectors.kinesis.source.rate_limits import Share, counted_end
+from connectors.kinesis.source.micro_batch import Share, counted_end
+from connectors.kinesis.source.reader import ShardPages, first_record
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.kinesis.source.shard_monitor import PollTask, ShardMonitor
 from connectors.testing.kinesis import KinesisServer
