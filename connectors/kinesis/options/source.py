@@ -18,12 +18,7 @@ from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOpt
 from connectors.kinesis.options.fan_out import FanOutOptions, check_fan_out, check_no_fan_out
 from connectors.spool.options import ephemeral_folder
 
-__all__ = [
-    "ConsumerMode",
-    "Deaggregate",
-    "KinesisReadOptions",
-    "parse_read_options",
-]
+__all__ = ["ConsumerMode", "Deaggregate", "KinesisReadOptions", "parse_read_options"]
 
 
 class ConsumerMode(StrEnum):

@@ -22,16 +22,7 @@ from connectors.kinesis.schema import ARROW_SCHEMA
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Record
 
-__all__ = [
-    "MAGIC",
-    "MAX_BYTES",
-    "MAX_ROWS",
-    "Aggregate",
-    "aggregates",
-    "batches",
-    "open_aggregate",
-    "row_bytes",
-]
+__all__ = ["MAGIC", "MAX_BYTES", "MAX_ROWS", "Aggregate", "aggregates", "batches", "open_aggregate", "row_bytes"]
 
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"

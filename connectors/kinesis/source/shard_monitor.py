@@ -69,7 +69,7 @@ class PushSource:
 
 
 class _Pacer:
-    """Spaces the calls of this process to each shard, which others read too."""
+    """Spaces the calls of this process to each shard, which others read too; most are left to tasks of a busy one."""
 
     def __init__(self, period: float) -> None:
         self._period = period
@@ -77,7 +77,7 @@ class _Pacer:
         self._next_call: dict[ShardKey, float] = {}
 
     def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
-        """Leave most of the calls to these shards to the tasks of a batch; return those that are not busy any more."""
+        """Return the shards that are not busy any more."""
         before, self._busy = self._busy, frozenset()
         for key in shards:
             self.spend(key)  # the first call of the task
@@ -85,11 +85,9 @@ class _Pacer:
         return before - self._busy
 
     def wait_seconds(self, key: ShardKey) -> float:
-        """Return the time until the next call to a shard."""
         return self._next_call.get(key, 0.0) - time.monotonic()
 
     def spend(self, key: ShardKey, calls: int = 1) -> None:
-        """Note calls to a shard."""
         begin = max(time.monotonic(), self._next_call.get(key, 0.0))
         self._next_call[key] = begin + calls * self._period * (_BUSY if key in self._busy else 1)
 
@@ -118,7 +116,6 @@ class PollTask:
     cpu_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Make the job."""
         self.job = Job(self.next_delay)
 
     def next_delay(self) -> float | None:
@@ -141,11 +138,15 @@ class PollTask:
             return self._retry_delay(error)
         self.backoff.reset()
         monitor.pacer.spend(self.key, calls)
-        self.add_cpu(time.thread_time() - cpu)
+        self._add_cpu(time.thread_time() - cpu)
         monitor.publish(self, exact=exact)
-        if not self.latest.settled:
-            return 0.0
-        return monitor.pause_seconds(self.idle_rounds)
+        return monitor.pause_seconds(self.idle_rounds) if self.latest.settled else 0.0
+
+    def _add_cpu(self, seconds: float) -> None:
+        self.cpu_seconds += seconds  # a round of a busy shard takes several steps
+        if self.latest.settled:
+            self.monitor.round_seconds += _SMOOTHING * (self.cpu_seconds - self.monitor.round_seconds)
+            self.cpu_seconds = 0.0
 
     def _retry_delay(self, error: ConnectorError) -> float:
         delay = self.backoff.next_delay_seconds(error)
@@ -155,13 +156,6 @@ class PollTask:
             self.monitor.fail(error)
             self.backoff.reset()
         return delay
-
-    def add_cpu(self, seconds: float) -> None:
-        """Note the processor time of a step: a round of a busy shard takes several."""
-        self.cpu_seconds += seconds
-        if self.latest.settled:
-            self.monitor.round_seconds += _SMOOTHING * (self.cpu_seconds - self.monitor.round_seconds)
-            self.cpu_seconds = 0.0
 
 
 class ShardMonitor:
@@ -199,8 +193,8 @@ class ShardMonitor:
 
     def _raise_error(self) -> None:
         """Raise the error of the background, once; the caller holds the lock."""
-        if self._error is not None:
-            error, self._error = self._error, None
+        error, self._error = self._error, None
+        if error is not None:
             raise error
 
     # Listing
@@ -212,7 +206,7 @@ class ShardMonitor:
             if self._listings and not fresh:
                 return list(self._listings.values())
         first = not self._listings
-        self._store_listings(self.ask(*(partial(self._list, stream) for stream in self.options.streams)))
+        self._store_listings(self.ask(*self._questions()))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
         return list(self._listings.values())
@@ -227,11 +221,12 @@ class ShardMonitor:
         """List the shards in the background: one has ended, and its children exist."""
         self.scheduler.hurry(self._listing_job)
 
-    def _list(self, stream: str) -> Listing:
-        return self.client.listing(stream, self.options.max_shards_per_describe)
+    def _questions(self) -> list[Callable[[], Listing]]:
+        size = self.options.max_shards_per_describe
+        return [partial(self.client.listing, stream, size) for stream in self.options.streams]
 
     def _list_again(self) -> float:
-        self._store_listings([patiently(partial(self._list, stream), self.options) for stream in self.options.streams])
+        self._store_listings([patiently(question, self.options) for question in self._questions()])
         return self.options.shard_fetch_interval
 
     def _store_listings(self, listings: Collection[Listing]) -> None:
@@ -281,16 +276,13 @@ class ShardMonitor:
     def publish(self, task: PollTask, *, exact: bool) -> None:
         """Show what a step of a task has found, and whether that finished a round."""
         with self._changed:
-            seen = newest(task.latest.seen, task.pushed)
-            self.version += task.seen != seen
-            task.seen = seen
+            self._show(task)
             if task.latest.settled:
                 task.idle_rounds = 0 if task.latest.found_any else task.idle_rounds + 1
                 if exact or not task.exact:
                     task.fresh_as_of = task.began or 0.0
                     task.exact = False
                 task.began = None
-            self._changed.notify_all()
         if task.latest.seen.ended:
             self.list_now()
 
@@ -301,13 +293,16 @@ class ShardMonitor:
             if task is None:
                 return
             task.pushed = seen
-            combined = newest(task.latest.seen, seen)
-            if combined != task.seen:
-                task.seen = combined
-                self.version += 1
-            self._changed.notify_all()
+            self._show(task)
         if seen.ended:
             self.list_now()
+
+    def _show(self, task: PollTask) -> None:
+        """Combine what was polled and pushed; the caller holds the lock."""
+        seen = newest(task.latest.seen, task.pushed)
+        self.version += task.seen != seen
+        task.seen = seen
+        self._changed.notify_all()
 
     def poll_now(self, key: ShardKey) -> None:
         """Poll a shard at once, if it is followed."""

@@ -143,10 +143,10 @@ def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_al
         watch.round_seconds = followed.cpu_seconds = 0.0
         for settled in (False, False, True):
             followed.latest.settled = settled
-            followed.add_cpu(1.0)
+            followed._add_cpu(1.0)
         three = watch.round_seconds
         watch.round_seconds = 0.0
-        followed.add_cpu(1.0)
+        followed._add_cpu(1.0)
         assert three == pytest.approx(3 * watch.round_seconds)
         assert watch.round_seconds > 0
 
