@@ -145,17 +145,10 @@ class CachedRanges:
 
     def drop_up_to(self, position: Position) -> list[CachedRange]:
         """Drop and return those that a query at a position does not need any more."""
-        if position.kind is Kind.END:
-            return self.drop_all()
-        if position.kind is not Kind.AFTER:
-            return []
-        count = bisect_right(self._ranges, position.number, key=_last)
+        count = len(self._ranges) if position.kind is Kind.END else 0
+        if position.kind is Kind.AFTER:
+            count = bisect_right(self._ranges, position.number, key=_last)
         dropped, self._ranges = self._ranges[:count], self._ranges[count:]
-        return dropped
-
-    def drop_all(self) -> list[CachedRange]:
-        """Drop and return all of them."""
-        dropped, self._ranges = self._ranges, []
         return dropped
 
     def newest(self) -> int | None:

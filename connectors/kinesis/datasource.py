@@ -35,7 +35,7 @@ with _KINESIS.imports():
     from connectors.kinesis.schema import ARROW_SCHEMA
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
-    from connectors.kinesis.sink.writer import StreamLimits, WriteSettings, put_batches, stream_limits
+    from connectors.kinesis.sink.writer import WriteSettings, put_batches, record_limit
     from connectors.kinesis.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,25 +62,11 @@ SOURCE_SCHEMA: Final = from_arrow_schema(ARROW_SCHEMA)
 """The columns of the source."""
 _TASKS_SHARE: Final = 4 / 3
 """While a batch of a stream is read, its tasks make three of four calls, the driver one."""
-_LIMITS_SECONDS: Final = 60.0
-
-
-def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
-    """Return the limits of a stream, which are requested once a minute.
-
-    Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an account few
-    calls of DescribeStreamSummary a second.
-    """
-    requested, limits = _request_limits(client, stream, ordered)
-    if time.monotonic() - requested > _LIMITS_SECONDS:
-        _request_limits.cache_clear()
-        _, limits = _request_limits(client, stream, ordered)
-    return limits
 
 
 @lru_cache(maxsize=16)
-def _request_limits(client: KinesisClientOptions, stream: str, ordered: bool) -> tuple[float, StreamLimits]:  # noqa: FBT001 - a key
-    return time.monotonic(), stream_limits(shared_client(client), client, stream, ordered=ordered)
+def _record_limit(client: KinesisClientOptions, stream: str, ordered: bool, _minute: int) -> int:  # noqa: FBT001 - a key
+    return record_limit(shared_client(client), client, stream, ordered=ordered)
 
 
 @dataclass
@@ -225,9 +211,12 @@ class KinesisDataSource(ConnectorSource):
         options: KinesisWriteOptions = _KINESIS.write_options(self.options)
         columns = check_columns(schema, options.stream)
         client = client_options(options)
-        known: tuple[tuple[str, StreamLimits], ...] = ()
+        known: tuple[tuple[str, int], ...] = ()
         if options.stream is not None:
-            known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
+            # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an
+            # account few calls of DescribeStreamSummary a second, so there is one a minute.
+            minute = int(time.monotonic() // 60)
+            known = ((options.stream, _record_limit(client, options.stream, options.ordered, minute)),)
         settings = WriteSettings(
             client=client,
             ordered=options.ordered,

@@ -167,7 +167,8 @@ class FanOut(PushSource):
         with self._lock:
             for key in self._shards.keys() - shards.keys():
                 del self._shards[key]
-                self._withdraw(key)
+                if self._group is not None:
+                    self._group.order(self._fetcher_of(key), " ".join(key), None)
             for key, state in shards.items():
                 shard = self._shards.get(key)
                 if shard is None:
@@ -261,10 +262,6 @@ class FanOut(PushSource):
         if self._group is not None and consumer is not None:
             order = Order(consumer, key, shard.created_ms, shard.ordered)
             self._group.order(self._fetcher_of(key), " ".join(key), order.to_json())
-
-    def _withdraw(self, key: ShardKey) -> None:
-        if self._group is not None:
-            self._group.order(self._fetcher_of(key), " ".join(key), None)
 
     def _order_deregistration(self) -> None:
         if self._group is not None and self._options.require_deregistration:
@@ -389,8 +386,8 @@ class FanOut(PushSource):
             shard = self._shards.get(key)
             if shard is None:
                 return
-            shard.brought = max(shard.brought, self._spool.newest(key, shard.created_ms) or -1)
-            last = self._spool.end_of_chain(key, shard.created_ms, shard.head)
+            newest, last = self._spool.chain(key, shard.created_ms, shard.head)
+            shard.brought = max(shard.brought, newest)
             if last is None:
                 return
             shard.head = END if last.ended else after(last.last)

@@ -80,7 +80,7 @@ class SubscriptionHost:
         self.client = KinesisClient(options, _SIGNERS)
         self.stall_seconds = stall_seconds
         self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
-        self.http: Http2Client
+        self.http = Http2Client()
         self.intake: Intake | None = None
         self.last_response: float | None = None
         self.error: ConnectorError | None = None
