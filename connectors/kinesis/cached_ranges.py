@@ -1,8 +1,7 @@
 """What segments of the spool hold of a shard, and which of them cover a range: pure functions.
 
-A *cached range* is a run of rows of one shard in one segment. It says after which position it was read and which record
-is its last, and holds every record between. So cached ranges cover a range of a batch only as an unbroken chain: each
-must begin where the one before ends, or earlier. What no chain covers is read from the service.
+A cached range holds every record between the position after which it was read and its last record. So cached ranges
+cover a range of a batch only as an unbroken chain: each must begin where the one before ends, or earlier.
 """
 
 from __future__ import annotations
@@ -22,11 +21,10 @@ ShardKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class CachedRange:
-    """A run of rows of one shard in one segment, from record ``first`` to record ``last``.
+    """A run of rows of one shard in one segment, read ``after`` a position, from record ``first`` to record ``last``.
 
-    ``after`` is the position after which it was read, and ``arrival_ms`` when the last record arrived. Its ``rows``
-    begin at the index ``row`` of the segment and come of so many ``records``, with ``size`` bytes of data. ``segment``
-    and its ``digest`` are empty while it is being written.
+    Its ``rows`` begin at the index ``row`` of the segment and come of so many ``records``, with ``size`` bytes of data.
+    ``segment`` and its ``digest`` are empty while it is being written.
     """
 
     key: ShardKey
@@ -101,24 +99,21 @@ class CachedRange:
         return self.last > position.number and (reaches or self.first <= position.number)
 
     def start_after_gap(self, position: Position) -> Position | None:
-        """Return where it begins to count when there is a gap after a position; None when that is unknown.
+        """Return where it begins to count when there is a gap after a position.
 
-        After a time, and after the oldest record, it is unknown: the cached range may lie before.
+        None after a time, and after the oldest record: the cached range may lie before.
         """
-        if self.after.kind is Kind.AFTER and (
-            (position.kind is Kind.AFTER and self.after.number > position.number)
-            or (position.kind is Kind.AT and self.after.number >= position.number)
-        ):
-            return self.after
-        return None
+        gap = {Kind.AFTER: 1, Kind.AT: 0}.get(position.kind)
+        if gap is None or self.after.kind is not Kind.AFTER or self.after.number < position.number + gap:
+            return None
+        return self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a batch's range that a segment holds.
+    """A part of a batch's range that a segment holds; with ``ended`` the shard ends with it, and so does the range.
 
-    Records after ``begin`` up to ``last`` are wanted of the rows from ``first_row`` to before ``end_row``, which may
-    hold others. With ``ended`` the shard ends with it, and so does the range.
+    Records after ``begin`` up to ``last`` are wanted of the rows ``first_row`` to before ``end_row``.
     """
 
     segment: str
@@ -140,7 +135,7 @@ class CachedRanges:
         return iter(self._ranges)
 
     def add(self, cached: CachedRange) -> None:
-        """Add a cached range."""
+        """Insert a cached range."""
         insort(self._ranges, cached, key=_last)
 
     def drop_up_to(self, position: Position) -> list[CachedRange]:

@@ -136,7 +136,6 @@ def open_stream(options: KinesisReadOptions) -> KinesisStream:
 
 
 def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, share: float) -> list[KinesisPartition]:
-    """Distribute ranges over tasks."""
     settings = read_settings(options, share)
     count = len(ranges)
     if options.max_partitions is not None:

@@ -75,7 +75,6 @@ def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[Ki
 
 
 def _network(client: KinesisClient, steps: Steps) -> Iterator[Finding]:
-    """Check region and address, name, TCP, TLS and clock, step by step."""
     urls: list[str] = []
 
     def address() -> str:
@@ -116,7 +115,6 @@ def _authenticate(client: KinesisClient, options: KinesisReadOptions) -> str:
 
 
 def _resource(client: KinesisClient, options: KinesisReadOptions) -> str:
-    """Describe the streams; without this right no query begins."""
     described = []
     for stream in options.streams:
         summary = patiently(partial(client.describe, stream), options)
@@ -191,7 +189,6 @@ def _retention(listings: list[Listing]) -> str:
 
 
 def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
-    """Compare where a new query would begin with what the streams have."""
     begin: Streams = {listing.arn: resolve(listing, options.start) for listing in listings}
     everywhere = options.start.everywhere
     if everywhere is None:
@@ -238,7 +235,6 @@ def _checkpoint(
 
 
 def _check_state(client: KinesisClient, options: KinesisReadOptions, state: StreamState, listing: Listing) -> None:
-    """Refuse a state whose shards or records are gone."""
     check_vanished(state, listing, fail=True)
     for shard, one in with_unread(state, listing).shards.items():
         if unproven(shard, one, listing):

@@ -58,7 +58,6 @@ def _has_newer(state: ShardState, seen: ShardState) -> bool:
 
 
 def _streams(offset: Any) -> Streams | None:
-    """Return the states that an offset holds; None if it is not of Kinesis."""
     try:
         return read_offset(as_object(offset) or {"v": None})
     except OffsetError:

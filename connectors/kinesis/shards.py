@@ -82,16 +82,15 @@ class Listing:
 
     @property
     def name(self) -> str:
-        """The name of the stream."""
+        """The stream's name."""
         return self.arn.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What has been seen of a shard's newest records.
+    """The newest record seen of a shard, if there was one, and when it arrived; ``ended`` is for a closed shard.
 
-    ``number`` is the newest record seen, if there was one, and ``arrival_ms`` when it arrived. Up to ``clean_ms``, by
-    the service's time, nothing came after it; None when nobody asked. ``ended`` is for a closed shard.
+    Up to ``clean_ms``, by the service's time, nothing came after it; None when nobody asked.
     """
 
     number: int | None = None
@@ -102,10 +101,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """What a task reads of a shard: from a position up to and with a record, or to its end.
+    """What a task reads of a shard; ``pieces`` are what the spool holds, the rest is polled.
 
     ``stream`` is the name or ARN to call the service with. The end is AFTER the last record, or END, or in batch reads
-    a TIME or LATEST. ``complete_ms`` is that of `ShardState`. ``pieces`` are what the spool holds; the rest is polled.
+    a TIME or LATEST. ``complete_ms`` is that of `ShardState`.
     """
 
     stream: str
@@ -142,7 +141,6 @@ def resolve(listing: Listing, positions: ShardPositions, option: str = "initialP
 
 
 def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Position:
-    """Return a position that an offset can hold."""
     if position == LATEST:
         return END if listing.shards[shard].closed else at_time(listing.at_ms - _PIN_SLACK_MS)
     if position.kind is not Kind.TIME:
@@ -156,7 +154,6 @@ def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Po
 
 
 def _ancestors(listing: Listing, shards: Mapping[str, object]) -> set[str]:
-    """Return the listed shards that these came of."""
     ancestors: set[str] = set()
     left = [parent for shard in shards if shard in listing.shards for parent in listing.shards[shard].parents]
     while left:
@@ -180,11 +177,10 @@ def vanished(state: StreamState, listing: Listing) -> list[str]:
 
 
 def with_unread(state: StreamState, listing: Listing) -> StreamState:
-    """Return the start of a batch that also names shards of which nothing was read, as unread since 1970.
+    """Return the start of a batch that also names the unread children of shards that are not listed any more.
 
-    These are children whose parents are in the state and not listed any more. A shard is listed until the retention has
-    passed since it was closed, so the first records of its children may have been trimmed, and the query has not read
-    them. As long as one parent is listed, none of them were.
+    A shard is listed until the retention has passed since it was closed, so the first records of its children may have
+    been trimmed unread: they count as unread since 1970. As long as one parent is listed, none of them were trimmed.
     """
 
     def is_unread(shard: str, one: ShardState) -> bool:
@@ -262,8 +258,8 @@ def overdue(state: ShardState, now_ms: int, retention_ms: int, parts: int = 1) -
 def is_worth_a_batch(state: StreamState, ends: Mapping[str, ShardState], listing: Listing) -> bool:
     """Return whether there is something to read up to the ends of `next_state`, or a shard that has been idle for long.
 
-    The latter makes a batch without rows, once in a quarter of the retention, so that later the silence of the shard is
-    not taken for records that were trimmed unread.
+    The latter makes a batch without rows, once in a quarter of the retention: later the silence of the shard must not
+    look like records that were trimmed unread.
     """
     pairs = [(state.shards.get(shard, NEW), end) for shard, end in ends.items()]
     return any(end.position != begin.position or _is_stale(begin, end, listing) for begin, end in pairs)

@@ -269,7 +269,6 @@ def _open_session(options: KinesisClientOptions) -> Session:
 
 
 def _role_credentials(session: Session, options: KinesisClientOptions, role: str, source: Any) -> Any:
-    """Return credentials of a role, which are refreshed before they expire."""
     if source is None:
         raise NoCredentialsError
     external, name = options.role_external_id, options.role_session_name
@@ -392,6 +391,5 @@ def _take_body(params: dict[str, Any], context: dict[str, Any], **_event: Any) -
 
 
 def _put_body(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
-    """Put that body into the request, before it is signed."""
     if _BODY in context:
         params["body"] = context[_BODY]

@@ -78,11 +78,7 @@ class Page:
 
 
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:
-    """Parse a response about a shard; ``where`` names it in errors.
-
-    Raises:
-        ServiceUnavailableError: it is not one of GetRecords; a cut connection can leave such.
-    """
+    """Parse a response of GetRecords; ``where`` names its shard in errors, as in the other functions."""
     parsed = decoded(_DECODER, body, "GetRecords", where)
     return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms, len(body))
 
@@ -103,11 +99,7 @@ class Event:
 
 
 def parse_event(payload: bytes, where: str) -> Event:
-    """Parse an event of a shard; ``where`` names it in errors.
-
-    Raises:
-        ServiceUnavailableError: it is not an event.
-    """
+    """Parse an event of SubscribeToShard; raises a `ServiceUnavailableError` for anything else."""
     try:
         parsed = _EVENT_DECODER.decode(payload)
         continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
@@ -118,10 +110,9 @@ def parse_event(payload: bytes, where: str) -> Event:
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where: str) -> T:
-    """Decode the response to a call; ``where`` names its stream or shard in errors.
+    """Decode the response to a call.
 
-    Raises:
-        ServiceUnavailableError: it is not one of this operation; a cut connection can leave such.
+    Raises a `ServiceUnavailableError` when it is not one of this operation; a cut connection can leave such.
     """
     try:
         return decoder.decode(body)

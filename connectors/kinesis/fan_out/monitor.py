@@ -257,7 +257,6 @@ class FanOut(PushSource):
         return zlib.crc32(" ".join(key).encode()) % self._options.fetchers
 
     def _order(self, key: ShardKey, shard: _Subscribed) -> None:
-        """Order the fetcher to follow a shard; the caller holds the lock."""
         consumer = self._consumers.arn(key[0])
         if self._group is not None and consumer is not None:
             order = Order(consumer, key, shard.created_ms, shard.ordered)
@@ -269,7 +268,6 @@ class FanOut(PushSource):
                 self._group.order(0, DEREGISTER + consumer, True)
 
     def _consumer_active(self, arn: str) -> None:
-        """Use the consumer of a stream, which is ACTIVE."""
         with self._lock:
             for key, shard in self._shards.items():
                 if key[0] == arn:
@@ -286,7 +284,6 @@ class FanOut(PushSource):
         self._group.allow(free if unread else max(free, 1))
 
     def _check(self) -> float:
-        """Do what is due twice a second."""
         group = self._group
         error = None if group is None else group.terminal_error()
         if error is not None and error.code == "SPOOL_MISSING":
@@ -381,7 +378,6 @@ class FanOut(PushSource):
             self._monitor.poll_now(key)
 
     def _advance(self, key: ShardKey) -> None:
-        """Follow the chain of a shard as far as it goes."""
         with self._lock:
             shard = self._shards.get(key)
             if shard is None:
@@ -398,7 +394,6 @@ class FanOut(PushSource):
             self._push(key, shard)
 
     def _push(self, key: ShardKey, shard: _Subscribed) -> None:
-        """Tell the monitor how new a shard is."""
         with self._lock:
             if shard.head == END:
                 return

@@ -113,7 +113,6 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
 
 
 def _place(rows: pa.RecordBatch, number: int) -> int:
-    """Return the index of the first row after a record."""
     return bisect_right(range(len(rows)), number, key=lambda row: _number(rows, row))
 
 

@@ -181,7 +181,6 @@ class SpoolIndex:
             self._store.delete(name)
 
     def _remove_folders(self, fetchers: Iterable[str]) -> None:
-        """Remove the folders of fetchers that are gone, if nothing is in them."""
         for fetcher in fetchers:
             with contextlib.suppress(OSError, SpoolError):
                 self._store.remove_unlocked_folder(f"{_INBOX}/{fetcher}")

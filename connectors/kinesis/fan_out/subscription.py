@@ -161,7 +161,6 @@ class ShardSubscription:
             self._set_live(live=False)
 
     def _after_failure(self, error: ConnectorError) -> float:
-        """Return how long to wait after a subscription has failed."""
         delay = self._backoff.next_delay_seconds(error)
         _log.debug("a subscription ended: %s", error)
         if error.code == CREDENTIALS and not self._renewed and self._host.client.renew(self._keys):
@@ -274,7 +273,6 @@ class ShardSubscription:
             self._host.note(self.order, live=live)
 
     async def _refusal(self, response: Response) -> ConnectorError:
-        """Build the error for a response that is not a stream of events."""
         body = bytearray()
         while piece := await response.read():
             body += piece

@@ -143,7 +143,6 @@ def check_fan_out(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, 
 
 
 def _registered(options: FanOutOptions, text: str, streams: Sequence[str]) -> tuple[str, ...]:
-    """Return what ``consumerARN`` holds, one for each stream."""
     if options.require_deregistration:
         what = "a consumer that was registered by somebody else is not deregistered here"
         raise conflict(FORMAT, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")

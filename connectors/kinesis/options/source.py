@@ -275,7 +275,6 @@ def _streams(options: KinesisReadOptions) -> tuple[str, ...]:
 
 
 def _split(name: str, text: str, pattern: re.Pattern[str], action: str) -> tuple[str, ...]:
-    """Return the streams that an option holds, each once."""
     streams = tuple(stream.strip() for stream in text.split(","))
     for stream in streams:
         if not pattern.fullmatch(stream):
@@ -286,7 +285,6 @@ def _split(name: str, text: str, pattern: re.Pattern[str], action: str) -> tuple
 
 
 def _check_streams(positions: ShardPositions, streams: tuple[str, ...], option_name: str) -> None:
-    """Refuse positions in streams that are not read."""
     names = {stream.rpartition("/")[2] for stream in streams}
     if "" in positions.named and len(streams) > 1:
         what = f"The option {option_name} names shards and not their streams"

@@ -144,7 +144,6 @@ def _is_hash_key(key: str | None) -> bool:
 
 
 def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
-    """Yield the rows up to the first that cannot be a record."""
     for stream, key, data, hash_key, size in rows:
         if not key or len(key) > _LONGEST_KEY:
             length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"

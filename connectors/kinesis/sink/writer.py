@@ -110,7 +110,6 @@ class _Writer:
         self._limits = dict(settings.known)
 
     def checked(self, rows: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
-        """Yield the rows with the most bytes of one in their streams; refuse one that is larger."""
         for entry in rows:
             limit = self._limits.get(entry.stream)
             if limit is None:
@@ -152,8 +151,6 @@ class _Attempts:
 
 
 class _ChunkWriter(_Writer):
-    """Requests of many records, for one stream each."""
-
     def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
         super().__init__(settings, sleep)
         self._chunks: dict[str, list[Entry]] = {}
@@ -175,7 +172,6 @@ class _ChunkWriter(_Writer):
             self._send(stream)
 
     def _send(self, stream: str) -> None:
-        """Send the chunk of a stream until every record of it is put."""
         waiting: Sequence[Entry] = self._chunks.pop(stream)
         self._sizes.pop(stream)
         attempts = _Attempts(self.settings.client, self.sleep)
@@ -269,8 +265,6 @@ class _Request(msgspec.Struct):
 
 
 class _Result(msgspec.Struct, gc=False):
-    """The result of a record; empty for one that was put."""
-
     ErrorCode: str | None = None
     ErrorMessage: str | None = None
 

@@ -89,10 +89,8 @@ class KinesisStream:
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` itself if there is nothing new.
 
-        With ``everything`` it has no limits, as under Trigger.Once.
-
-        Raises:
-            ConnectorError: the service cannot be asked, a stream was recreated, or records are gone.
+        With ``everything`` it has no limits, as under Trigger.Once. Raises a `ConnectorError` when the service cannot
+        be asked, a stream was recreated, or records are gone.
         """
         self._monitor.set_busy(())
         if is_sentinel(start):
@@ -130,10 +128,7 @@ class KinesisStream:
         return end
 
     def _pause(self) -> None:
-        """Wait before the same question is answered again, as long as that takes little of a core.
-
-        Spark asks every 10 ms. With few shards there is no wait; an answer for a thousand takes as long as a question.
-        """
+        # Spark asks every 10 ms. An answer about a thousand shards takes as long as a question; few need no wait.
         if (wait := self._pause_until - time.monotonic()) > 0:
             time.sleep(min(wait, _LONGEST_PAUSE))
 
@@ -225,7 +220,6 @@ class KinesisStream:
         ends: Mapping[ShardKey, ShardState],
         listings: Mapping[str, Listing],
     ) -> dict[ShardKey, ShardState]:
-        """Return the ends that are nearer because of ``maxRecordsPerTrigger`` and ``maxBytesPerTrigger``."""
         records, size = self._options.max_records_per_trigger, self._options.max_bytes_per_trigger
         moved = {key: state for key, state in starts.items() if ends[key].position != state.position}
         if not moved or (records is None and size is None):
@@ -258,9 +252,7 @@ class KinesisStream:
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
         """Return the ranges of a batch.
 
-        Raises:
-            OffsetError: an offset does not fit, or names a stream that is not read any more.
-            SourceGoneError: a stream was recreated.
+        Raises an `OffsetError` for offsets that do not fit, and a `SourceGoneError` for a stream that was recreated.
         """
         if is_sentinel(end):
             return []
@@ -301,29 +293,19 @@ class KinesisStream:
 
 
 def same_stream(state: StreamState, listing: Listing) -> None:
-    """Refuse a stream that was deleted and recreated.
-
-    Raises:
-        SourceGoneError: it was.
-    """
+    """Raise a `SourceGoneError` for a stream that was deleted and recreated."""
     if state.created_ms != listing.created_ms:
-        raise SourceGoneError(
-            "KINESIS_STREAM_RECREATED",
+        what = (
             f"The checkpoint is of a stream created at {state.created_ms} ms after 1970, and the one there now was "
-            f"created at {listing.created_ms}: it was deleted and recreated",
-            listing.name,
-            "Start with a new checkpoint.",
+            f"created at {listing.created_ms}: it was deleted and recreated"
         )
+        raise SourceGoneError("KINESIS_STREAM_RECREATED", what, listing.name, "Start with a new checkpoint.")
 
 
 def check_named(
     monitor: ShardMonitor, options: KinesisReadOptions, begin: Streams, listings: Iterable[Listing]
 ) -> None:
-    """Refuse a start that names records of other shards.
-
-    Raises:
-        OptionError: it does.
-    """
+    """Raise an `OptionError` for a start that names records of other shards."""
     if options.start.everywhere is not None:
         return
     for listing in listings:
@@ -335,13 +317,11 @@ def check_named(
             except ConnectorError as error:
                 if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
                     raise
-                raise OptionError(
-                    "KINESIS_FOREIGN_SEQUENCE_NUMBER",
-                    f"The option initialPosition names the record {state.position.number}, which the shard does not "
-                    "have",
-                    f"{listing.name}, {shard}",
-                    "Give the number of a record of this shard that is still there.",
-                ) from None
+                number = state.position.number
+                what = f"The option initialPosition names the record {number}, which the shard does not have"
+                action = "Give the number of a record of this shard that is still there."
+                where = f"{listing.name}, {shard}"
+                raise OptionError("KINESIS_FOREIGN_SEQUENCE_NUMBER", what, where, action) from None
 
 
 # How much of what is there a batch takes
@@ -363,12 +343,8 @@ class Share:
     @property
     def span_ms(self) -> int:
         """A time in which no more than this can have arrived: a shard takes 1,000 records and 1 MiB a second."""
-        spans = []
-        if self.records is not None:
-            spans.append(self.records * 1000 // _RECORDS_A_SECOND)
-        if self.size is not None:
-            spans.append(self.size * 1000 // _BYTES_A_SECOND)
-        return min(spans)
+        limits = ((self.records, _RECORDS_A_SECOND), (self.size, _BYTES_A_SECOND))
+        return min(most * 1000 // a_second for most, a_second in limits if most is not None)
 
 
 def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes: int | None) -> dict[str, Share]:
@@ -425,8 +401,7 @@ def counted_end(pages: ShardPages, state: ShardState, end: ShardState, share: Sh
 def _timed_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share, *, at_ms: int) -> ShardState:
     """Return where a share ends, by time: at the first record that arrived when it may be used up.
 
-    The arguments are those of `counted_end`; ``at_ms`` is a time of the service that has passed, as it refuses one to
-    come.
+    ``at_ms`` is a time of the service that has passed, as it refuses one to come.
     """
     begin_ms = state.arrival_ms
     if begin_ms is None:

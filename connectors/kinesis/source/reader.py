@@ -47,22 +47,17 @@ _TIP_PAGES: Final = 5
 """So often in a row nothing must lie ahead before a record that was seen counts as gone."""
 
 
-def _at_once(call: Callable[[], Page]) -> Page:
-    return call()
-
-
 @dataclass(frozen=True, slots=True)
 class ShardPages:
     """The pages of a shard.
 
-    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass. What
-    reads pages raises a `ConnectorError` when a call failed.
+    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass.
     """
 
     client: KinesisClient
     stream: str
     shard: str
-    in_turn: Callable[[Callable[[], Page]], Page] = _at_once
+    in_turn: Callable[[Callable[[], Page]], Page] = lambda call: call()
 
     def read(
         self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = _FEW_PAGES
@@ -130,11 +125,7 @@ def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position:
 
 
 def _report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
-    """Fail the query over records that are gone, or warn and go on; ``fail`` is the option ``failOnDataLoss``.
-
-    Raises:
-        DataLossError: ``fail`` is set.
-    """
+    """Raise a `DataLossError` over records that are gone if ``fail``, the option ``failOnDataLoss``; else warn."""
     code = f"KINESIS_DATA_LOSS.{kind}"
     if fail:
         action = "If the query may go on without them, set the option failOnDataLoss to false."
@@ -143,11 +134,7 @@ def _report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None
 
 
 def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
-    """Report the shards that were not read to their end and are not listed any more.
-
-    Raises:
-        DataLossError: there is one, and ``fail`` is set.
-    """
+    """Raise a `DataLossError` for a shard that was not read to its end and is not listed any more; or only warn."""
     for shard in vanished(state, listing):
         reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
         _report_data_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
@@ -157,12 +144,9 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
     """Report records after a position that may have been trimmed, as ``complete_ms`` is before the retention.
 
     The record at the position proves that nothing after it is gone. If that is gone too, what came after it may have
-    been: that is a loss if the shard has newer records. A shard without any was idle, or all of its records are gone,
-    which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is older than the retention, and of
-    which nothing was read, though all of it was to be.
-
-    Raises:
-        DataLossError: records may be gone, and ``fail`` is set.
+    been: that is a loss if the shard has newer records: with ``fail`` a `DataLossError`. A shard without any was idle,
+    or all of its records are gone, which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is
+    older than the retention, and of which nothing was read, though all of it was to be.
     """
     if position.kind in {Kind.AFTER, Kind.AT} and _has(pages, position.number):
         return
@@ -189,7 +173,6 @@ def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fa
 
 
 def _has(pages: ShardPages, number: int) -> bool:
-    """Return whether a shard still has a record."""
     try:
         record = first_record(pages, at(number))
     except ConnectorError as error:
@@ -253,7 +236,6 @@ class _RangeReader:
         self._next_call = 0.0
 
     def records(self) -> Iterator[Sequence[Record]]:
-        """Yield the records, page by page."""
         part, at_tip = self._part, 0
         limit, was_read = self._settings.page_records, part.complete_ms is not None
         for page in self._pages.read(part.begin, lambda: limit, was_read=was_read, most=None):

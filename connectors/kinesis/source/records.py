@@ -297,7 +297,6 @@ def _cut(contents: Iterable[tuple[Record, Aggregate | None]], fixed: int) -> Ite
 def _rows(
     record: Record, aggregate: Aggregate | None, first: int, end: int
 ) -> tuple[Sequence[bytes], Sequence[str], Sequence[str | None], Sequence[int], Sequence[Record]]:
-    """Return data, keys, hash keys, numbers and records of the rows of a span."""
     if aggregate is None:
         return (record.Data,), (record.PartitionKey,), (None,), (0,), (record,)
     return *aggregate.rows(first, end), range(first, end), (record,) * (end - first)

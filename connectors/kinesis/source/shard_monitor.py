@@ -77,7 +77,6 @@ class _Pacer:
         self._next_call: dict[ShardKey, float] = {}
 
     def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
-        """Return the shards that are not busy any more."""
         before, self._busy = self._busy, frozenset()
         for key in shards:
             self.spend(key)  # the first call of the task
