@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy, is_transient
 from connectors.kinesis.client.errors import IN_USE, NOT_FOUND
-from connectors.kinesis.options.fan_out import check_consumer_of
+from connectors.kinesis.options.source import check_consumer_of
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
 if TYPE_CHECKING:
