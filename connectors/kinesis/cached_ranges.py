@@ -63,8 +63,7 @@ class CachedRange:
     def of_segment(cls, notes: Iterable[Mapping[str, Any]], segment: str, digest: str) -> list[CachedRange]:
         """Return the cached ranges of a segment, whose rows they are in this order.
 
-        Raises:
-            KeyError, TypeError, ValueError: the notes are not those of this source.
+        Raises a `KeyError`, `TypeError` or `ValueError` for notes of another source.
         """
         ranges, row = [], 0
         for note in notes:
@@ -89,12 +88,9 @@ class CachedRange:
         return ranges
 
     def follows(self, position: Position) -> bool:
-        """Return whether it holds everything that comes right after a position, and something does.
-
-        A position that is no record's is only followed by what was read from exactly there.
-        """
+        """Return whether it holds everything that comes right after a position, and something does."""
         if position.kind is not Kind.AFTER:
-            return self.after == position
+            return self.after == position  # no record's: only what was read from exactly there follows
         reaches = self.after.kind is Kind.AFTER and self.after.number <= position.number
         return self.last > position.number and (reaches or self.first <= position.number)
 

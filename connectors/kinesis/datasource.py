@@ -144,12 +144,7 @@ def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, sh
 
 
 def read_settings(options: KinesisReadOptions, share: float) -> ReadSettings:
-    """Return how tasks read.
-
-    Args:
-        options: the parsed options.
-        share: by what factor the time between two calls of a task is longer than the options say.
-    """
+    """Return how tasks read; ``share`` is by what factor the time between two calls is longer than the options say."""
     return ReadSettings(
         client=client_options(options),
         page_records=options.max_records_per_fetch,

@@ -29,7 +29,6 @@ from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 __all__ = ["diagnose"]
 
-
 _RETRIES: Final = 2
 _RETRY_SECONDS: Final = 1.0
 _CLOCK_REFUSED: Final = 300
@@ -150,19 +149,14 @@ def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: lis
             )
             return replace(Finding.from_error(FORMAT, "consumer", error), fix=action)
         if consumer is None:
-            described.append(
-                f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
-            )
+            text = f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
+            described.append(text)
         elif consumer["ConsumerStatus"] == "ACTIVE":
             described.append(f"{consumer['ConsumerName']} of {listing.name} is ACTIVE")
         else:
-            return Finding.warning(
-                FORMAT,
-                "consumer",
-                f"{consumer['ConsumerName']} of {listing.name} is {consumer['ConsumerStatus']}",
-                "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most.",
-                "KINESIS_CONSUMER_NOT_ACTIVE",
-            )
+            what = f"{consumer['ConsumerName']} of {listing.name} is {consumer['ConsumerStatus']}"
+            action = "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most."
+            return Finding.warning(FORMAT, "consumer", what, action, "KINESIS_CONSUMER_NOT_ACTIVE")
     return "; ".join(described)
 
 
@@ -172,15 +166,11 @@ def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Findi
         is_open = sum(not shard.closed for shard in listing.shards.values())
         shown.append(f"{listing.name} has {is_open} open shards, {len(listing.shards) - is_open} closed")
         count += is_open
+    text = "; ".join(shown)
     if count > _WARNED_SHARDS and options.max_partitions is None:
-        return Finding.warning(
-            FORMAT,
-            "shards",
-            f"{'; '.join(shown)}: a task each",
-            "Give maxPartitions, so that a batch has fewer tasks.",
-            "KINESIS_MANY_SHARDS",
-        )
-    return "; ".join(shown)
+        action = "Give maxPartitions, so that a batch has fewer tasks."
+        return Finding.warning(FORMAT, "shards", f"{text}: a task each", action, "KINESIS_MANY_SHARDS")
+    return text
 
 
 def _retention(listings: list[Listing]) -> str:
@@ -201,15 +191,12 @@ def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Fin
     if everywhere.kind is Kind.TIME:
         late = [listing for listing in listings if everywhere.number < listing.at_ms - listing.retention_ms]
         if late:
-            hours = late[0].retention_ms // _HOUR_MS
-            return Finding.warning(
-                FORMAT,
-                "starting position",
-                f"the time of initialPosition is longer ago than {late[0].name} keeps records ({hours} hours): a new "
-                "query begins at the oldest record that is kept",
-                "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time.",
-                "KINESIS_START_AGED_OUT",
+            what = (
+                f"the time of initialPosition is longer ago than {late[0].name} keeps records "
+                f"({late[0].retention_ms // _HOUR_MS} hours): a new query begins at the oldest record that is kept"
             )
+            action = "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time."
+            return Finding.warning(FORMAT, "starting position", what, action, "KINESIS_START_AGED_OUT")
     texts = {LATEST: "with what comes from now on", TRIM: "at the oldest record that is kept"}
     return f"a new query begins {texts.get(everywhere, 'at a time that is kept')}"
 

@@ -17,11 +17,10 @@ __all__ = ["source_lag"]
 
 
 def source_lag(end: Any, latest: Any) -> dict[str, PartitionLag] | None:
-    """Return how far each shard is behind, by ``stream/shard``, from the offsets of a progress report.
+    """Return how far each shard is behind, by ``stream/shard``; None if the offsets are not of Kinesis.
 
-    None if the offsets are not of Kinesis. Records are 0 for a shard of which nothing is left, and None where something
-    is; shards read to their end are left out. Milliseconds are between the last record that was read, or the last poll
-    that found nothing more, and the newest.
+    Records are 0 for a shard of which nothing is left, and None where something is; shards read to their end are left
+    out. Milliseconds are between the last record read, or the last poll that found nothing more, and the newest.
     """
     reached, newest = _streams(end), _streams(latest)
     if reached is None:

@@ -231,10 +231,9 @@ def _illegal(option: str, text: str, action: str) -> OptionError:
 
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """How far a shard has been read.
+    """How far a shard has been read: when the last record arrived, and up to when nothing has come after it.
 
-    ``arrival_ms`` is when the last record read arrived, ``clean_ms`` up to when nothing has come after it; both by the
-    service's time.
+    Both are by the service's time.
     """
 
     position: Position = TRIM

@@ -118,19 +118,15 @@ class ShardRange:
 
 
 def resolve(listing: Listing, positions: ShardPositions, option: str = "initialPosition") -> StreamState:
-    """Return the state in which a new query begins; ``option`` is named in errors.
+    """Return the state in which a new query begins.
 
-    Raises:
-        OptionError: a named shard does not exist, or a time lies in the future.
+    Raises an `OptionError`, with the name of the ``option``, for an unknown shard or a time in the future.
     """
     named = positions.of_stream(listing.name)
     if unknown := sorted(set(named) - set(listing.shards)):
-        raise OptionError(
-            "KINESIS_UNKNOWN_SHARD",
-            f"The option {option} names the shard {unknown[0]}, which {listing.name} does not have",
-            FORMAT,
-            f"The shards are: {', '.join(sorted(listing.shards)[:20])}.",
-        )
+        what = f"The option {option} names the shard {unknown[0]}, which {listing.name} does not have"
+        action = f"The shards are: {', '.join(sorted(listing.shards)[:20])}."
+        raise OptionError("KINESIS_UNKNOWN_SHARD", what, FORMAT, action)
     if positions.everywhere is not None:
         chosen = dict.fromkeys(listing.shards, positions.everywhere)
     else:
@@ -208,10 +204,7 @@ def unproven(shard: str, state: ShardState, listing: Listing) -> bool:
 
 
 def readable(states: Mapping[str, ShardState], listing: Listing, *, preserve_order: bool = True) -> list[str]:
-    """Return the shards that may be read from the states of `states_of`, in the order of their ids.
-
-    With ``preserve_order`` a shard waits for its parents.
-    """
+    """Return the shards that may be read, by id; with ``preserve_order`` a shard waits for its parents."""
 
     def waits(shard: str) -> bool:
         return any(parent in states and not states[parent].ended for parent in listing.shards[shard].parents)
@@ -287,11 +280,7 @@ def _is_over(shard: str, shards: Mapping[str, ShardState], listing: Listing) -> 
 
 
 def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) -> list[ShardRange]:
-    """Return what a batch reads of a stream: a function of its two offsets, of which the start may not name it.
-
-    Raises:
-        OffsetError: the end lies before the start.
-    """
+    """Return what a batch reads of a stream: a function of its two offsets, of which the start may not name it."""
     ranges = []
     before = {} if start is None else start.shards
     for shard, state in sorted(end.shards.items()):
@@ -299,12 +288,9 @@ def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) 
         if state.position == begin.position:
             continue
         if begin.ended or (state.position.kind is Kind.AFTER and not is_after(begin.position, state.position.number)):
-            raise OffsetError(
-                "KINESIS_OFFSET_REVERSED",
-                f"The batch ends at {state.position} and begins at {begin.position}",
-                f"{listing.name}, {shard}",
-                "The checkpoint is damaged or was mixed from several; restore it, or start with a new one.",
-            )
+            what = f"The batch ends at {state.position} and begins at {begin.position}"
+            action = "The checkpoint is damaged or was mixed from several; restore it, or start with a new one."
+            raise OffsetError("KINESIS_OFFSET_REVERSED", what, f"{listing.name}, {shard}", action)
         whole = (begin.position, state.position, begin.complete_ms, listing.retention_ms)
         ranges.append(ShardRange(listing.stream, listing.name, shard, *whole))
     return ranges

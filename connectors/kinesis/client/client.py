@@ -56,10 +56,9 @@ _HOUR_MS: Final = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A signed HTTP request; its signature is valid for some minutes.
+    """A signed HTTP request, valid for some minutes; ``keys`` is how often the keys had been read again.
 
-    ``certificates`` is a file with the authorities that botocore trusts; None for ``http:``. ``keys`` is how often the
-    keys had been read again.
+    ``certificates`` is a file with the authorities that botocore trusts; None for ``http:``.
     """
 
     url: str
@@ -83,10 +82,9 @@ class KinesisClient:
         self._keys = 0
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
-        """Make one call about a stream or shard, which ``where`` names in errors.
+        """Make one call about a stream or shard, which ``where`` names in errors; the operation is named as in Python.
 
-        ``operation`` is its name in Python, such as ``describe_stream_summary``. The response gets ``AnsweredAt``, the
-        service's time in milliseconds.
+        The response gets ``AnsweredAt``, the service's time in milliseconds.
         """
         name = "".join(part.capitalize() for part in operation.split("_"))
         with _named_errors(name, where, self._options):
@@ -141,11 +139,7 @@ class KinesisClient:
         return str(meta.region_name), str(meta.endpoint_url)
 
     def describe(self, stream: str) -> dict[str, Any]:
-        """Return the summary of a stream, under the service's names.
-
-        Raises:
-            SourceGoneError: it does not exist, or is being deleted.
-        """
+        """Return the summary of a stream; raises a `SourceGoneError` if it does not exist, or is being deleted."""
         response = self.call("describe_stream_summary", stream, **stream_named(stream))
         summary: dict[str, Any] = response["StreamDescriptionSummary"]
         if summary["StreamStatus"] == "DELETING":
@@ -304,11 +298,7 @@ class _Credentials:
 
 
 def _find(find: Callable[[], T]) -> T:
-    """Call a function of botocore that finds credentials.
-
-    Raises:
-        CredentialsError: it raised an error that is not botocore's own; those pass.
-    """
+    """Call a function of botocore that finds credentials; make a `CredentialsError` of what is no error of its own."""
     try:
         return find()
     except Exception as error:
@@ -345,11 +335,7 @@ class MessageBuffer:
         self._buffer = EventStreamBuffer()
 
     def feed(self, data: bytes) -> Iterator[EventStreamMessage]:
-        """Yield the messages that these bytes complete.
-
-        Raises:
-            ServiceUnavailableError: what arrived is damaged; nothing after it can be trusted.
-        """
+        """Yield the messages that these bytes complete; raises a `ServiceUnavailableError` if they are damaged."""
         self._buffer.add_data(data)
         try:
             yield from self._buffer

@@ -1,8 +1,7 @@
 """What the source process of a query with subscriptions does beside polling: fetchers, and the records they push.
 
-A shard is as new as the unbroken chain of segments that leads on from where the query stands. While a shard has no
-subscription that works it is polled, and the tasks poll what is missing from the spool: so the subscriptions decide how
-soon and from where records come, and never which.
+A shard is as new as the unbroken chain of segments that leads on from where the query stands. What no subscription or
+segment brings is polled: so the subscriptions decide how soon and from where records come, and never which.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ class _Subscribed:
     The fetcher was ordered to begin after ``ordered``, and the query has read up to ``read``. ``head`` is the end of
     the chain that leads on from there; its last record arrived at ``arrival_ms``. ``clean`` is a position, and up to
     when nothing came after it. The service does not take a ``refused`` position. ``lagging`` counts the checks in a row
-    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at``, by the
-    monotonic clock, a segment was lost that may have held this shard's newest.
+    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at`` (on the
+    monotonic clock) a segment was lost that may have held this shard's newest.
     """
 
     created_ms: int
@@ -334,8 +333,7 @@ class FanOut(PushSource):
                 shard.refused = shard.refused and not shard.live
                 self._logged -= self._logged if shard.live else set()
             if "clean" in value:
-                position, at_ms = value["clean"]
-                shard.clean = (position, at_ms)
+                shard.clean = tuple(value["clean"])
             shard.refused = shard.refused or "refused" in value
         if "gone" in value:
             self._consumers.gone(key[0])

@@ -32,12 +32,7 @@ _NUMBER: Final = "sequenceNumber"
 
 
 def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range.
-
-    Raises:
-        DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
-        ConnectorError: the service cannot be asked.
-    """
+    """Yield the rows of a range, as `read_range` does."""
     position = part.begin
     last_row: tuple[int, int] | None = None
     warned = False

@@ -1,7 +1,7 @@
 """One shard's subscriptions, one after the other: open, read, renew, go on after what was read.
 
-The service ends each after five minutes, and any at any time; that is normal. One that cannot be opened again, or that
-is open and silent, is not.
+It is normal that the service ends each after five minutes, or at any time; not that one cannot be opened again, or is
+open and silent.
 """
 
 from __future__ import annotations
@@ -197,7 +197,10 @@ class ShardSubscription:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await response.begin()
                     if response.status != _OK:
-                        raise await self._refusal(response)
+                        body = bytearray()
+                        while piece := await response.read():
+                            body += piece
+                        raise self._error(body, response.status)
             except TimeoutError:
                 response.retire_connection()
                 raise self._silent("there is no response") from None
@@ -272,13 +275,7 @@ class ShardSubscription:
             self.is_live = live
             self._host.note(self.order, live=live)
 
-    async def _refusal(self, response: Response) -> ConnectorError:
-        body = bytearray()
-        while piece := await response.read():
-            body += piece
-        return self._error(bytes(body), response.status)
-
-    def _error(self, body: bytes, status: int, name: str = "") -> ConnectorError:
+    def _error(self, body: bytes | bytearray, status: int, name: str = "") -> ConnectorError:
         """Build the error for one that the service sent; without ``name`` the body names it."""
         try:
             parsed = msgspec.json.decode(body)
@@ -287,14 +284,10 @@ class ShardSubscription:
         fields = parsed if isinstance(parsed, dict) else {}
         message = str(fields.get("message") or fields.get("Message") or "")
         error = {"Code": name or str(fields.get("__type", "")), "Message": message}
-        return service_error(
-            "SubscribeToShard", self._where, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
-        )
+        response = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
+        return service_error("SubscribeToShard", self._where, response)
 
     def _silent(self, what: str) -> ServiceUnavailableError:
-        return ServiceUnavailableError(
-            "KINESIS_SUBSCRIPTION_SILENT",
-            f"A subscription is given up: {what}",
-            self._where,
-            "It is opened again by itself; if that goes on, check the network and proxies.",
-        )
+        action = "It is opened again by itself; if that goes on, check the network and proxies."
+        what = f"A subscription is given up: {what}"
+        return ServiceUnavailableError("KINESIS_SUBSCRIPTION_SILENT", what, self._where, action)

@@ -171,9 +171,8 @@ class KinesisClientOptions:
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
     """Return the options with their region, after checks that need more than one of them; for source and sink.
 
-    Raises:
-        OptionError: credentials are incomplete or contradict each other, the regions differ, or a URL asks for plain
-            http.
+    Raises an `OptionError` when credentials are incomplete or contradict each other, the regions differ, or a URL asks
+    for plain http.
     """
     for name, url in (("endpointUrl", options.endpoint_url), ("stsEndpoint", options.sts_endpoint)):
         refuse_plaintext(url or "", f"The option {name}", allowed=options.allow_insecure)
@@ -197,20 +196,18 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
 
 
 def refuse_plaintext(url: str, source: str, *, allowed: bool) -> None:
-    """Refuse to reach another machine by plain http; ``source`` is what asks for it, as the subject of a sentence.
+    """Raise an `OptionError` for a URL of plain http to another machine.
 
-    Raises:
-        OptionError: the URL begins with http: and is not of this machine.
+    ``source`` is what asks for it, as the subject of a sentence.
     """
     parts = urlsplit(url)
     if parts.scheme == "http" and not allowed and not is_loopback(parts.hostname or ""):
-        raise OptionError(
-            "OPTION_CONFLICT",
-            f"{source} asks for plain http to {parts.hostname}, which is not this machine",
-            FORMAT,
+        what = f"{source} asks for plain http to {parts.hostname}, which is not this machine"
+        action = (
             "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
-            "allow it with the option allowInsecure=true.",
+            "allow it with the option allowInsecure=true."
         )
+        raise OptionError("OPTION_CONFLICT", what, FORMAT, action)
 
 
 def _check_keys(options: KinesisClientOptions) -> None:

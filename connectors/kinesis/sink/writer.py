@@ -66,9 +66,7 @@ class WriteSettings:
 def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: str, *, ordered: bool) -> int:
     """Return the most bytes of data and key of a record, and warn when the stream ignores keys.
 
-    Raises:
-        OptionError: it ignores keys, and rows are to be ordered by them.
-        ConnectorError: it is not there, or a call failed.
+    Raises an `OptionError` when rows are to be ordered by keys that the stream ignores.
     """
     summary = patiently(lambda: client.describe(stream), options)
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
@@ -89,9 +87,7 @@ def put_batches(
 ) -> int:
     """Put all rows of a task; return how many, when the service has them all.
 
-    Raises:
-        ConnectorError: a row cannot be a record, or could not be put; names its key. Rows before and after it may have
-            been put.
+    Raises a `ConnectorError` that names the key of a row that could not be put; rows before and after it may be there.
     """
     writer = (_OrderedWriter if settings.ordered else _ChunkWriter)(settings, sleep)
     rows = 0
@@ -135,11 +131,7 @@ class _Attempts:
         self._failures = 0
 
     def wait(self, error: ConnectorError, left: Sequence[Entry], *, progress: bool = False) -> None:
-        """Wait before the next attempt, after one that left rows; with ``progress`` it has put others.
-
-        Raises:
-            ConnectorError: the error, when another attempt cannot help, or there were enough; names a row's key.
-        """
+        """Wait after an attempt that left rows, or raise its error; with ``progress`` it has put others."""
         if progress:
             self._backoff.reset()
         self._failures = 0 if progress else self._failures + 1
@@ -219,7 +211,7 @@ class _OrderedWriter(_Writer):
             list(pool.map(self._run, lanes.values(), [self._numbers[number] for number in lanes]))
 
     def finish(self) -> None:
-        """Nothing is left to send."""
+        pass
 
     def _run(self, lane: Sequence[Entry], numbers: dict[tuple[str, str], str]) -> None:
         for entry in lane:
@@ -289,11 +281,7 @@ def _request_body(stream: str, records: Sequence[Entry]) -> bytes:
 
 
 def put_results(body: bytes, count: int, stream: str) -> list[_Result]:
-    """Return the result of each record of a request that sent ``count``.
-
-    Raises:
-        ServiceUnavailableError: it is not a response of PutRecords to so many; a cut connection can leave such.
-    """
+    """Return the result of each of ``count`` records of a request; a body of another length is malformed."""
     results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count:
         reason = ValueError(f"it has {len(results)} results, and {count} records were sent")

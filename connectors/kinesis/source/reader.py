@@ -207,9 +207,7 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in batches of a bounded size.
 
-    Raises:
-        DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
-        ConnectorError: the service cannot be asked.
+    Raises a `DataLossError` when records of the range are gone, and ``failOnDataLoss`` is set.
     """
     try:
         for records in _RangeReader(part, settings, client or shared_client(settings.client), sleep).records():

@@ -45,8 +45,7 @@ _DATA: Final = 3
 _LONGEST: Final = {_PARTITION_KEYS: 256, _HASH_KEYS: 39}
 """The most characters that the service allows a key to have: PutRecord's PartitionKey, and the digits of 2^128 - 1.
 
-A key stands once in an aggregate, and every record of it can name it: with keys of any length a small one would fill a
-worker's memory.
+Every record of an aggregate can name the same key: with keys of any length a small one would fill a worker's memory.
 """
 
 
@@ -54,10 +53,7 @@ class Aggregate:
     """The records of an AggregatedRecord in protobuf, of which some are taken apart at a time.
 
     A record may take seven bytes of an aggregate of ten million, so of each only the place is noted, in 24 bytes.
-
-    Raises:
-        IndexError: it is cut short, or names a key that it does not have.
-        ValueError: it is malformed in another way.
+    Raises an `IndexError` or a `ValueError` when it is malformed.
     """
 
     def __init__(self, message: bytes) -> None:
@@ -74,10 +70,8 @@ class Aggregate:
         if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
             raise IndexError("there is no such key")
         self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
-        key_sizes, hash_key_sizes = (
-            [len(key.encode()) for key in self._keys],
-            [len(key or "") for key in self._hash_keys],
-        )
+        key_sizes = [len(key.encode()) for key in self._keys]
+        hash_key_sizes = [len(key or "") for key in self._hash_keys]
         places = zip(self._begins, self._ends, self._key, self._hash_key, strict=True)
         sizes = (end - begin + key_sizes[key] + hash_key_sizes[hash_key] for begin, end, key, hash_key in places)
         self._sizes = array("q", accumulate(sizes, initial=0))
@@ -106,10 +100,7 @@ class Aggregate:
         return self._sizes[end] - self._sizes[first]
 
     def within(self, first: int, rows: int, size: int, more: int) -> int:
-        """Return the end of the records from ``first`` on that are at most so many rows and bytes.
-
-        Each record takes ``more`` bytes beside its own.
-        """
+        """Return the end of so many rows and bytes from ``first`` on; a record takes ``more`` bytes beside its own."""
         sizes, before = self._sizes, self._sizes[first]
         fits = range(first + 1, min(first + rows, len(self)) + 1)
         return first + bisect_right(fits, size, key=lambda end: sizes[end] - before + (end - first) * more)
@@ -216,10 +207,9 @@ def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:
 def batches(
     records: Sequence[Record], opened: Iterable[Aggregate | None] | None, stream: str, shard: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some records of a shard, in batches of at most `MAX_ROWS` and `MAX_BYTES`.
+    """Yield the rows of some records of a shard, in batches of at most `MAX_ROWS` and `MAX_BYTES`, or of one row.
 
-    A row that is larger stands alone. Of aggregates, only the rows of one batch are in memory at a time. ``opened`` is
-    that of `aggregates`; None takes none apart.
+    Of aggregates, only the rows of one batch are in memory at a time. ``opened`` is that of `aggregates`.
     """
     if opened is None:
         rows = _batch(

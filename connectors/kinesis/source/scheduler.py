@@ -69,12 +69,7 @@ class Scheduler:
             job.dropped = True
 
     def all_of(self, calls: Iterable[Callable[[], T]]) -> list[T]:
-        """Return the results of calls that are made side by side.
-
-        Raises:
-            ServiceUnavailableError: the process that started this one is gone.
-            Exception: what the first call that failed raised.
-        """
+        """Return the results of calls that are made side by side; raises what the first call that failed raised."""
         futures: list[Future[T]] = []
         for call in calls:
             futures.append(Future())

@@ -160,8 +160,7 @@ class PollTask:
 class ShardMonitor:
     """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
 
-    What asks the service raises a `ConnectorError` when it fails; an error of the background is raised by the next
-    call.
+    What asks the service raises a `ConnectorError` when it fails, or what failed in the background before.
     """
 
     def __init__(self, options: KinesisReadOptions) -> None:
