@@ -9,12 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from connectors.kinesis.offsets import END, Kind, Position, after
 
 __all__ = ["CachedRange", "CachedRanges", "Piece", "ShardKey"]
 
+_LAST: Final = attrgetter("last")
 ShardKey = tuple[str, str]
 """ARN of a stream and id of a shard."""
 
@@ -132,13 +134,13 @@ class CachedRanges:
 
     def add(self, cached: CachedRange) -> None:
         """Insert a cached range."""
-        insort(self._ranges, cached, key=_last)
+        insort(self._ranges, cached, key=_LAST)
 
     def drop_up_to(self, position: Position) -> list[CachedRange]:
         """Drop and return those that a query at a position does not need any more."""
         count = len(self._ranges) if position.kind is Kind.END else 0
         if position.kind is Kind.AFTER:
-            count = bisect_right(self._ranges, position.number, key=_last)
+            count = bisect_right(self._ranges, position.number, key=_LAST)
         dropped, self._ranges = self._ranges[:count], self._ranges[count:]
         return dropped
 
@@ -149,7 +151,7 @@ class CachedRanges:
     def chain(self, begin: Position) -> Iterator[CachedRange]:
         """Yield the cached ranges that lead on from a position without a gap."""
         position = begin
-        start = bisect_right(self._ranges, begin.number, key=_last) if begin.kind is Kind.AFTER else 0
+        start = bisect_right(self._ranges, begin.number, key=_LAST) if begin.kind is Kind.AFTER else 0
         for cached in self._ranges[start:]:
             if cached.follows(position):
                 yield cached
@@ -177,7 +179,3 @@ class CachedRanges:
             if position == end:
                 break
         return tuple(pieces)
-
-
-def _last(cached: CachedRange) -> int:
-    return cached.last

@@ -25,7 +25,6 @@ from connectors.kinesis.options.source import KinesisReadOptions, parse_read_opt
 from connectors.kinesis.shards import Listing, resolve, unproven, with_unread
 from connectors.kinesis.source.micro_batch import check_named, same_stream
 from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished
-from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 __all__ = ["diagnose"]
 
@@ -59,7 +58,7 @@ def diagnose(
         return
     yield steps.step("shards", lambda: _shards(options, listings))
     yield steps.step("retention", lambda: _retention(listings))
-    yield steps.step("starting position", lambda: _starting(options, listings))
+    yield steps.step("starting position", lambda: _starting(client, options, listings))
     if checkpoint is not None:
         find = partial(_checkpoint, checkpoint, client, options, listings)
         yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
@@ -166,11 +165,10 @@ def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Findi
         is_open = sum(not shard.closed for shard in listing.shards.values())
         shown.append(f"{listing.name} has {is_open} open shards, {len(listing.shards) - is_open} closed")
         count += is_open
-    text = "; ".join(shown)
     if count > _WARNED_SHARDS and options.max_partitions is None:
         action = "Give maxPartitions, so that a batch has fewer tasks."
-        return Finding.warning(FORMAT, "shards", f"{text}: a task each", action, "KINESIS_MANY_SHARDS")
-    return text
+        return Finding.warning(FORMAT, "shards", f"{'; '.join(shown)}: a task each", action, "KINESIS_MANY_SHARDS")
+    return "; ".join(shown)
 
 
 def _retention(listings: list[Listing]) -> str:
@@ -178,22 +176,19 @@ def _retention(listings: list[Listing]) -> str:
     return f"{shown}; a query that stands still longer loses records"
 
 
-def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
+def _starting(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
     begin: Streams = {listing.arn: resolve(listing, options.start) for listing in listings}
     everywhere = options.start.everywhere
     if everywhere is None:
-        monitor = ShardMonitor(options)
-        try:
-            check_named(monitor, options, begin, listings)
-        finally:
-            monitor.stop()
+        check_named(client, options, begin, listings)
         return "a new query begins at the numbers given, which are kept"
     if everywhere.kind is Kind.TIME:
         late = [listing for listing in listings if everywhere.number < listing.at_ms - listing.retention_ms]
         if late:
+            hours = late[0].retention_ms // _HOUR_MS
             what = (
-                f"the time of initialPosition is longer ago than {late[0].name} keeps records "
-                f"({late[0].retention_ms // _HOUR_MS} hours): a new query begins at the oldest record that is kept"
+                f"the time of initialPosition is longer ago than {late[0].name} keeps records ({hours} hours): a new "
+                "query begins at the oldest record that is kept"
             )
             action = "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time."
             return Finding.warning(FORMAT, "starting position", what, action, "KINESIS_START_AGED_OUT")

@@ -10,7 +10,7 @@ from typing import Any
 
 from connectors.core.datasource import PartitionLag, as_object
 from connectors.core.errors import OffsetError
-from connectors.kinesis.offsets import NEW, ShardState, Streams, StreamState, read_offset
+from connectors.kinesis.offsets import NEW, Streams, StreamState, read_offset
 from connectors.kinesis.shards import is_after
 
 __all__ = ["source_lag"]
@@ -42,7 +42,7 @@ def _of_stream(reached: StreamState, newest: StreamState) -> dict[str, Partition
         state, seen = reached.shards.get(shard, NEW), newest.shards.get(shard)
         if state.ended:
             continue
-        if seen is None or not _has_newer(state, seen):
+        if seen is None or not (seen.ended or is_after(state.position, seen.position.number or None)):
             lags[shard] = PartitionLag(0, 0)
             continue
         begin_ms = oldest_ms if state.complete_ms is None else state.complete_ms
@@ -50,10 +50,6 @@ def _of_stream(reached: StreamState, newest: StreamState) -> dict[str, Partition
         end_ms = newest_ms if seen.arrival_ms is None else seen.arrival_ms
         lags[shard] = PartitionLag(None, 0 if begin_ms is None else max(0, end_ms - begin_ms))
     return lags
-
-
-def _has_newer(state: ShardState, seen: ShardState) -> bool:
-    return seen.ended or (seen.position.number > 0 and is_after(state.position, seen.position.number))
 
 
 def _streams(offset: Any) -> Streams | None:

@@ -113,9 +113,6 @@ def at_time(milliseconds: int) -> Position:
     return Position(Kind.TIME, milliseconds)
 
 
-# Positions as users write them
-
-
 @dataclass(frozen=True, slots=True)
 class ShardPositions:
     """Where a query begins or a batch read ends: everywhere, or by stream (empty if none is named) and shard."""
@@ -226,9 +223,6 @@ def _illegal(option: str, text: str, action: str) -> OptionError:
     return OptionError("OPTION_ILLEGAL", f"The option {option} cannot be {shown!r}", FORMAT, action)
 
 
-# Offsets
-
-
 @dataclass(frozen=True, slots=True)
 class ShardState:
     """How far a shard has been read: when the last record arrived, and up to when nothing has come after it.
@@ -306,12 +300,9 @@ def _read(value: Any, offset: object) -> Streams:
             for arn, stream in value.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise OffsetError(
-            "OFFSET_MALFORMED",
-            f"The offset {str(offset)[:200]!r} is not one of Kinesis",
-            f"checkpoint of a {FORMAT} source",
-            "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
-        ) from None
+        what = f"The offset {str(offset)[:200]!r} is not one of Kinesis"
+        action = "The checkpoint is damaged or belongs to another source; restore it, or start with a new one."
+        raise OffsetError("OFFSET_MALFORMED", what, f"checkpoint of a {FORMAT} source", action) from None
 
 
 def _read_shards(shards: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, ShardState]]:

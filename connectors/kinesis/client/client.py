@@ -114,8 +114,7 @@ class KinesisClient:
     def renew(self, keys: int) -> bool:
         """Make the next call read its keys again: somebody may have changed them in a shared file.
 
-        Nothing is done when the refused ``keys`` (see `SignedRequest`) are not the newest. Returns whether there may be
-        others: not when the options give the keys.
+        Nothing is done when the refused ``keys`` are not the newest. Returns False when the options give the keys.
         """
         if self._options.access_key is not None:
             return False
@@ -163,10 +162,7 @@ class KinesisClient:
         )
 
     def iterator(self, stream: str, shard: str, position: Position) -> str:
-        """Return an iterator at a position; it is valid for five minutes.
-
-        Fails with `INVALID_ARGUMENT` when the position is not one of this shard.
-        """
+        """Return an iterator, valid for five minutes; `INVALID_ARGUMENT` means that the shard has no such position."""
         parameters: dict[str, Any] = {"ShardId": shard, **stream_named(stream)}
         parameters |= _position_parameters(position, "ShardIteratorType", "StartingSequenceNumber")
         if position.kind is Kind.TIME:
@@ -175,19 +171,13 @@ class KinesisClient:
         return str(self.call("get_shard_iterator", f"{stream}, {shard}", **parameters)["ShardIterator"])
 
     def records(self, iterator: str, limit: int, stream: str, shard: str) -> Page:
-        """Return the records that follow an iterator, as far as one response goes.
-
-        Fails with `EXPIRED_ITERATOR` when a new iterator helps.
-        """
+        """Return the records of one response; `EXPIRED_ITERATOR` means that a new iterator helps."""
         named = stream_named(stream) if stream.startswith("arn:") else {}
         response = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
         return parse_page(response[_BODY], response["AnsweredAt"], f"{stream}, {shard}")
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """Return the signed request that subscribes a consumer, by its ARN, to a shard.
-
-        botocore cannot send it, as it speaks HTTP/1.1 only.
-        """
+        """Return the signed request that subscribes a consumer, by its ARN; botocore cannot send it by HTTP/2."""
         keys = self._keys
         start = _position_parameters(position, "Type", "SequenceNumber")
         body = json.dumps({"ConsumerARN": consumer, "ShardId": shard, "StartingPosition": start}).encode()
@@ -342,9 +332,6 @@ class MessageBuffer:
         except (ParserError, LookupError, ValueError) as error:
             what = f"What SubscribeToShard sent is damaged: {type(error).__name__}: {error}"
             raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what, "", "It subscribes again by itself.") from None
-
-
-# Hooks: each is called with what its event has.
 
 
 def _check_plaintext(request: Any, operation_name: str, *, allowed: bool, **_event: Any) -> None:

@@ -64,10 +64,7 @@ class Response:
         self._connection.leave(self._stream_id)
 
     def retire_connection(self) -> None:
-        """Let no new request use this connection, which may be dead.
-
-        A load balancer that has forgotten a connection says nothing; TCP sends again for about 15 minutes.
-        """
+        """Let no new request use this connection: a load balancer that has forgotten one says nothing."""
         self._connection.retire()
 
     async def begin(self) -> None:
@@ -94,8 +91,6 @@ class Response:
             raise self._error or _cut("the response ended before it began")
         self._changed.clear()
         await self._changed.wait()
-
-    # What the connection calls.
 
     def began(self, headers: Mapping[str, str]) -> None:
         """Take status and headers."""
@@ -306,6 +301,5 @@ def _tls(certificates: str | None) -> ssl.SSLContext:
 
 
 def _cut(what: str) -> ServiceUnavailableError:
-    return ServiceUnavailableError(
-        "KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}", "", "Check the network, endpointUrl and region."
-    )
+    action = "Check the network, endpointUrl and region."
+    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}", "", action)

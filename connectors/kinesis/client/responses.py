@@ -58,18 +58,16 @@ _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One response of GetRecords.
+    """One response of GetRecords, at the service's time ``at_ms``, in whole seconds.
 
-    ``records`` may be empty also when more lie ahead; ``following`` is the iterator of the next page, None at the end
-    of a closed shard. ``behind_ms`` is 0 when nothing lies ahead. ``at_ms`` is the service's time, in whole seconds,
-    and ``size`` the bytes of the response.
+    ``records`` may be empty also when more lie ahead, which they do unless ``behind_ms`` is 0; ``following`` is the
+    iterator of the next page, None at the end of a closed shard.
     """
 
     records: list[Record]
     following: str | None
     behind_ms: int
     at_ms: int
-    size: int
 
     @property
     def data_size(self) -> int:
@@ -80,16 +78,15 @@ class Page:
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:
     """Parse a response of GetRecords; ``where`` names its shard in errors, as in the other functions."""
     parsed = decoded(_DECODER, body, "GetRecords", where)
-    return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms, len(body))
+    return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of SubscribeToShard.
+    """One event of SubscribeToShard; an idle shard has one without records every few seconds.
 
-    ``records`` may be empty: an idle shard has an event every few seconds. ``continuation`` is the number after which
-    to subscribe next, which need not be a record's; None at a shard's end. ``behind_ms`` is 0 when nothing lies ahead.
-    With ``ended`` the shard is closed, and this is its last event.
+    ``continuation`` is the number after which to subscribe next, which need not be a record's; None at a shard's end.
+    ``behind_ms`` is 0 when nothing lies ahead. With ``ended`` the shard is closed, and this is its last event.
     """
 
     records: list[Record]
@@ -122,12 +119,8 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
 
 def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
     """Build the error for something that a call returned and that cannot be read."""
-    return ServiceUnavailableError(
-        "KINESIS_ANSWER_MALFORMED",
-        f"{what} cannot be read: {error}",
-        where,
-        "Retries did not help: check endpointUrl, and that no proxy between changes or cuts responses.",
-    )
+    action = "Retries did not help: check endpointUrl, and that no proxy between changes or cuts responses."
+    return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be read: {error}", where, action)
 
 
 def service_time_ms(date: str | None) -> int:

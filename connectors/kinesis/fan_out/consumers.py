@@ -32,9 +32,8 @@ _POLICY: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0)
 def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
     """Return the ARN of a consumer that is ACTIVE, by its name or ARN; asks once, and registers a missing one.
 
-    Raises:
-        OptionError: it does not exist, and must not be registered; or it is one of another stream.
-        ServiceUnavailableError: it is not ACTIVE yet.
+    Raises a `ServiceUnavailableError` when it is not ACTIVE yet, and an `OptionError` when it must not be registered or
+    is one of another stream.
     """
     where = f"{stream_arn}, {name}"
     consumer = registered_consumer(client, stream_arn, name, register=register)
@@ -92,10 +91,7 @@ class _Consumer:
 
 
 class StreamConsumers:
-    """The consumers of a query's streams, found and registered in the background.
-
-    ``active`` is called with the ARN of a stream whose consumer is ACTIVE.
-    """
+    """Registers a query's consumers in the background; ``active`` is called with the ARN of a stream that has one."""
 
     def __init__(
         self, options: KinesisReadOptions, client: KinesisClient, scheduler: Scheduler, active: Callable[[str], None]

@@ -61,8 +61,6 @@ class KinesisFetch:
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
         context.orders.listen(self._receive_order)
 
-    # What the process calls.
-
     def start(self, intake: Intake) -> None:
         """Subscribe to the shards that are ordered."""
         self._in_loop(self._begin(intake))
@@ -147,8 +145,6 @@ class KinesisFetch:
                 self._host.signers.submit(call).result(_STOP_SECONDS)
             except (ConnectorError, TimeoutError) as error:
                 self._context.note({"deregister": consumer, "failed": str(error)})
-
-    # The loop.
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()

@@ -145,8 +145,6 @@ class FanOut(PushSource):
         self._logged: set[str] = set()
         self._stalled = StallDetector(options.subscription_stall, _CHECK_SECONDS)
 
-    # What the stream and the monitor call
-
     def start_over(self) -> None:
         """Drop what an earlier query left: it may lie before the start of this one, or be trimmed."""
         self._open_spool()
@@ -212,8 +210,6 @@ class FanOut(PushSource):
         """End the fetchers."""
         if self._group is not None:
             self._group.stop()
-
-    # The spool and the fetchers
 
     def _open_spool(self) -> None:
         if not self._spool_is_open:

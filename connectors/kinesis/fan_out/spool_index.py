@@ -57,8 +57,7 @@ class SpoolIndex:
     def open(self) -> None:
         """Make the folder, read what is in it, and remove the half-written segments of fetchers that were killed.
 
-        Raises:
-            SpoolError: it cannot be used, or belongs to another connector, whose segments must not be touched.
+        Raises a `SpoolError` for a folder of another connector, whose segments must not be touched.
         """
         self.make()
         for fetcher in self.fetchers():
@@ -96,10 +95,7 @@ class SpoolIndex:
         return SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root, "Give the query a spoolLocation of its own.")
 
     def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
-        """Read all new segments of a fetcher; return the shards that they hold something of.
-
-        ``newest`` is the number of a segment that existed, if it is known.
-        """
+        """Read the new segments of a fetcher, of which ``newest`` existed; return the shards that they have."""
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
         first = self._next.get(fetcher, 0)
         new = sorted({number for name in names if name.isdigit() and (number := int(name)) >= first})

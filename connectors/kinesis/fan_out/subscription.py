@@ -289,5 +289,5 @@ class ShardSubscription:
 
     def _silent(self, what: str) -> ServiceUnavailableError:
         action = "It is opened again by itself; if that goes on, check the network and proxies."
-        what = f"A subscription is given up: {what}"
-        return ServiceUnavailableError("KINESIS_SUBSCRIPTION_SILENT", what, self._where, action)
+        code = "KINESIS_SUBSCRIPTION_SILENT"
+        return ServiceUnavailableError(code, f"A subscription is given up: {what}", self._where, action)

@@ -64,10 +64,7 @@ class WriteSettings:
 
 
 def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: str, *, ordered: bool) -> int:
-    """Return the most bytes of data and key of a record, and warn when the stream ignores keys.
-
-    Raises an `OptionError` when rows are to be ordered by keys that the stream ignores.
-    """
+    """Return the most bytes of a record; warn of a stream that ignores keys, or with ``ordered`` refuse it."""
     summary = patiently(lambda: client.describe(stream), options)
     if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
         if ordered:

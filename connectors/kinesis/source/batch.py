@@ -25,7 +25,7 @@ def plan_batch(options: KinesisReadOptions) -> list[ShardRange]:
     try:
         listings = {listing.arn: listing for listing in monitor.listings(fresh=True)}
         begin = {arn: resolve(listing, options.start) for arn, listing in listings.items()}
-        check_named(monitor, options, begin, listings.values())
+        check_named(monitor.client, options, begin, listings.values())
         starts = {
             (arn, shard): state
             for arn in listings

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
 from connectors.kinesis.cached_ranges import ShardKey
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import (
     END,
     Kind,
@@ -154,7 +156,7 @@ class KinesisStream:
             begin = dict(self._resolved)
         else:
             begin = {listing.arn: resolve(listing, self._options.start) for listing in listings}
-            check_named(self._monitor, self._options, begin, listings)
+            check_named(self._monitor.client, self._options, begin, listings)
             self._resolved = dict(begin)
         for listing in listings:
             state = begin.setdefault(listing.arn, StreamState(listing.created_ms))
@@ -270,17 +272,14 @@ class KinesisStream:
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
             same_stream(state, listing)
             before = with_unread(begin[arn], listing) if arn in begin else None
-            own = [self._completed(listing, state.created_ms, part) for part in shard_ranges(listing, before, state)]
-            busy += [(arn, part.shard) for part in own]
-            ranges += own
+            for part in shard_ranges(listing, before, state):
+                # The time of a shard that is whole proves nothing.
+                complete_ms = None if is_whole(part.shard, part.begin, listing) else part.complete_ms
+                pieces = self._push_source.pieces((arn, part.shard), state.created_ms, part.begin, part.end)
+                ranges.append(replace(part, complete_ms=complete_ms, pieces=pieces))
+                busy.append((arn, part.shard))
         self._monitor.set_busy(busy)
         return ranges
-
-    def _completed(self, listing: Listing, created_ms: int, part: ShardRange) -> ShardRange:
-        """Return a range with its cached pieces, and without a time that proves nothing."""
-        complete_ms = None if is_whole(part.shard, part.begin, listing) else part.complete_ms
-        pieces = self._push_source.pieces((listing.arn, part.shard), created_ms, part.begin, part.end)
-        return replace(part, complete_ms=complete_ms, pieces=pieces)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Note that batches up to an offset are never planned again."""
@@ -303,7 +302,7 @@ def same_stream(state: StreamState, listing: Listing) -> None:
 
 
 def check_named(
-    monitor: ShardMonitor, options: KinesisReadOptions, begin: Streams, listings: Iterable[Listing]
+    client: KinesisClient, options: KinesisReadOptions, begin: Streams, listings: Iterable[Listing]
 ) -> None:
     """Raise an `OptionError` for a start that names records of other shards."""
     if options.start.everywhere is not None:
@@ -313,7 +312,7 @@ def check_named(
             if state.position.kind not in {Kind.AFTER, Kind.AT}:
                 continue
             try:
-                monitor.ask(partial(monitor.client.iterator, listing.stream, shard, state.position))
+                patiently(partial(client.iterator, listing.stream, shard, state.position), options)
             except ConnectorError as error:
                 if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
                     raise
@@ -322,9 +321,6 @@ def check_named(
                 action = "Give the number of a record of this shard that is still there."
                 where = f"{listing.name}, {shard}"
                 raise OptionError("KINESIS_FOREIGN_SEQUENCE_NUMBER", what, where, action) from None
-
-
-# How much of what is there a batch takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,10 +365,7 @@ def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
 
 
 def counted_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share) -> ShardState:
-    """Return where a share ends, by reading it; at least one record is taken, however large.
-
-    ``state`` is its start, and ``end`` where it ends without a limit.
-    """
+    """Return where a share that begins at ``state`` ends, by reading it; at least one record is taken."""
     count = size = 0
     reached = state
 
@@ -399,10 +392,7 @@ def counted_end(pages: ShardPages, state: ShardState, end: ShardState, share: Sh
 
 
 def _timed_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share, *, at_ms: int) -> ShardState:
-    """Return where a share ends, by time: at the first record that arrived when it may be used up.
-
-    ``at_ms`` is a time of the service that has passed, as it refuses one to come.
-    """
+    """Return where a share ends, by time: at the first record that arrived when it may be used up."""
     begin_ms = state.arrival_ms
     if begin_ms is None:
         first = first_record(pages, state.position)
@@ -410,7 +400,7 @@ def _timed_end(pages: ShardPages, state: ShardState, end: ShardState, share: Sha
             return end
         begin_ms = first.arrival_ms
     moment = begin_ms + share.span_ms
-    if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):
+    if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):  # the service refuses a time to come
         return end
     cut = first_record(pages, at_time(moment))
     if cut is None or (end.position.kind is Kind.AFTER and cut.number >= end.position.number):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -43,16 +44,14 @@ _log = logging.getLogger(__name__)
 
 _FEW_PAGES: Final = 1000
 """Of a shard that takes records again after a week; an empty page passes over some time."""
+_NUMBER: Final = attrgetter("number")
 _TIP_PAGES: Final = 5
 """So often in a row nothing must lie ahead before a record that was seen counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPages:
-    """The pages of a shard.
-
-    ``in_turn`` makes a call when the shard may be asked again, and once more when it fails and that may pass.
-    """
+    """The pages of a shard; ``in_turn`` makes a call when the shard may be asked, and again when that may help."""
 
     client: KinesisClient
     stream: str
@@ -254,10 +253,10 @@ class _RangeReader:
         """Return the records of a page that belong to the range, and whether the range ends with them."""
         position, end = self._position, self._part.end
         if position.kind is Kind.AFTER and records and records[0].number <= position.number:
-            records = records[bisect_left(records, position.number + 1, key=_number) :]
+            records = records[bisect_left(records, position.number + 1, key=_NUMBER) :]
         if end.kind is Kind.END or not records or records[-1].number < end.number:
             return records, False
-        last = bisect_left(records, end.number, key=_number)
+        last = bisect_left(records, end.number, key=_NUMBER)
         if records[last].number != end.number:
             self._report_end_missing()
             return records[:last], True
@@ -289,7 +288,3 @@ class _RangeReader:
         patiently(check, self._settings.client, self._sleep)
         self._checked = position
         self._next_call += self._settings.period
-
-
-def _number(record: Record) -> int:
-    return record.number

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy, is_transient
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
 
-T = TypeVar("T")
 _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.25
 """For polling; the rest of half a core is for listing, planning, and what Python needs beside."""
@@ -179,10 +178,6 @@ class ShardMonitor:
         self._tasks: dict[ShardKey, PollTask] = {}
         self._error: BaseException | None = None
 
-    def ask(self, *questions: Callable[[], T]) -> list[T]:
-        """Return the results of calls of the service; each is made again as ``numRetries`` says."""
-        return self.scheduler.all_of(partial(patiently, question, self.options) for question in questions)
-
     def fail(self, error: BaseException) -> None:
         """Raise an error of the background in the next call."""
         with self._changed:
@@ -195,8 +190,6 @@ class ShardMonitor:
         if error is not None:
             raise error
 
-    # Listing
-
     def listings(self, *, fresh: bool) -> list[Listing]:
         """Return the streams and their shards, as they are now or as listed at most ``shardFetchInterval`` ago."""
         with self._changed:
@@ -204,16 +197,15 @@ class ShardMonitor:
             if self._listings and not fresh:
                 return list(self._listings.values())
         first = not self._listings
-        self._store_listings(self.ask(*self._questions()))
+        questions = [partial(patiently, question, self.options) for question in self._questions()]
+        self._store_listings(self.scheduler.all_of(questions))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
         return list(self._listings.values())
 
     def last_listings(self) -> list[Listing]:
         """Return the streams as they were listed last, whatever has failed since."""
-        with self._changed:
-            listings = list(self._listings.values())
-        return listings or self.listings(fresh=True)
+        return list(self._listings.values()) or self.listings(fresh=True)
 
     def list_now(self) -> None:
         """List the shards in the background: one has ended, and its children exist."""
@@ -231,8 +223,6 @@ class ShardMonitor:
         with self._changed:
             self._listings = {listing.stream: listing for listing in listings}
             self.version += 1
-
-    # Following
 
     def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:
         """Follow just these shards of these streams, each from how far it has been read."""
@@ -306,8 +296,6 @@ class ShardMonitor:
         """Poll a shard at once, if it is followed."""
         if (task := self._tasks.get(key)) is not None:
             self.scheduler.hurry(task.job)
-
-    # Pace
 
     def set_busy(self, shards: Collection[ShardKey]) -> None:
         """Leave most of the calls to these shards to the tasks of a batch, until the next call."""
