@@ -26,11 +26,9 @@ from urllib.parse import urlsplit
 
 from _common import Benchmark, Side, interleaved, parser, version
 
-from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.client.eventstream import MessageBuffer
+from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.http2 import Http2Client
 from connectors.kinesis.client.responses import parse_event
-from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.offsets import TRIM
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import parse_read_options

@@ -9,10 +9,10 @@ from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
+from connectors.kinesis.datasource import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
-from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from connectors.pubsub.datasource import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.options.sink import PubSubWriteOptions

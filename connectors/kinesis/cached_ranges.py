@@ -1,8 +1,7 @@
 """What segments of the spool hold of a shard, and which of them cover a range: pure functions.
 
-A *cached range* is a run of rows of one shard in one segment. It says after which position it was read and which record
-is its last, and holds every record between. So cached ranges cover a range of a batch only as an unbroken chain: each
-must begin where the one before ends, or earlier. What no chain covers is read from the service.
+A cached range holds every record between the position after which it was read and its last record. So cached ranges
+cover a range of a batch only as an unbroken chain: each must begin where the one before ends, or earlier.
 """
 
 from __future__ import annotations
@@ -10,23 +9,24 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from connectors.kinesis.offsets import END, Kind, Position, after
 
 __all__ = ["CachedRange", "CachedRanges", "Piece", "ShardKey"]
 
+_LAST: Final = attrgetter("last")
 ShardKey = tuple[str, str]
 """ARN of a stream and id of a shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedRange:
-    """A run of rows of one shard in one segment, from record ``first`` to record ``last``.
+    """A run of rows of one shard in one segment, read ``after`` a position, from record ``first`` to record ``last``.
 
-    ``after`` is the position after which it was read, and ``arrival_ms`` when the last record arrived. Its ``rows``
-    begin at the index ``row`` of the segment and come of so many ``records``, with ``size`` bytes of data. ``segment``
-    and its ``digest`` are empty while it is being written.
+    Its ``rows`` begin at the index ``row`` of the segment and come of so many ``records``, with ``size`` bytes of data.
+    ``segment`` and its ``digest`` are empty while it is being written.
     """
 
     key: ShardKey
@@ -65,8 +65,7 @@ class CachedRange:
     def of_segment(cls, notes: Iterable[Mapping[str, Any]], segment: str, digest: str) -> list[CachedRange]:
         """Return the cached ranges of a segment, whose rows they are in this order.
 
-        Raises:
-            KeyError, TypeError, ValueError: the notes are not those of this source.
+        Raises a `KeyError`, `TypeError` or `ValueError` for notes of another source.
         """
         ranges, row = [], 0
         for note in notes:
@@ -91,34 +90,28 @@ class CachedRange:
         return ranges
 
     def follows(self, position: Position) -> bool:
-        """Return whether it holds everything that comes right after a position, and something does.
-
-        A position that is no record's is only followed by what was read from exactly there.
-        """
+        """Return whether it holds everything that comes right after a position, and something does."""
         if position.kind is not Kind.AFTER:
-            return self.after == position
+            return self.after == position  # no record's: only what was read from exactly there follows
         reaches = self.after.kind is Kind.AFTER and self.after.number <= position.number
         return self.last > position.number and (reaches or self.first <= position.number)
 
     def start_after_gap(self, position: Position) -> Position | None:
-        """Return where it begins to count when there is a gap after a position; None when that is unknown.
+        """Return where it begins to count when there is a gap after a position.
 
-        After a time, and after the oldest record, it is unknown: the cached range may lie before.
+        None after a time, and after the oldest record: the cached range may lie before.
         """
-        if self.after.kind is Kind.AFTER and (
-            (position.kind is Kind.AFTER and self.after.number > position.number)
-            or (position.kind is Kind.AT and self.after.number >= position.number)
-        ):
-            return self.after
-        return None
+        gap = {Kind.AFTER: 1, Kind.AT: 0}.get(position.kind)
+        if gap is None or self.after.kind is not Kind.AFTER or self.after.number < position.number + gap:
+            return None
+        return self.after
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a batch's range that a segment holds.
+    """A part of a batch's range that a segment holds; with ``ended`` the shard ends with it, and so does the range.
 
-    Records after ``begin`` up to ``last`` are wanted of the rows from ``first_row`` to before ``end_row``, which may
-    hold others. With ``ended`` the shard ends with it, and so does the range.
+    Records after ``begin`` up to ``last`` are wanted of the rows ``first_row`` to before ``end_row``.
     """
 
     segment: str
@@ -140,22 +133,15 @@ class CachedRanges:
         return iter(self._ranges)
 
     def add(self, cached: CachedRange) -> None:
-        """Add a cached range."""
-        insort(self._ranges, cached, key=_last)
+        """Insert a cached range."""
+        insort(self._ranges, cached, key=_LAST)
 
     def drop_up_to(self, position: Position) -> list[CachedRange]:
         """Drop and return those that a query at a position does not need any more."""
-        if position.kind is Kind.END:
-            return self.drop_all()
-        if position.kind is not Kind.AFTER:
-            return []
-        count = bisect_right(self._ranges, position.number, key=_last)
+        count = len(self._ranges) if position.kind is Kind.END else 0
+        if position.kind is Kind.AFTER:
+            count = bisect_right(self._ranges, position.number, key=_LAST)
         dropped, self._ranges = self._ranges[:count], self._ranges[count:]
-        return dropped
-
-    def drop_all(self) -> list[CachedRange]:
-        """Drop and return all of them."""
-        dropped, self._ranges = self._ranges, []
         return dropped
 
     def newest(self) -> int | None:
@@ -165,7 +151,7 @@ class CachedRanges:
     def chain(self, begin: Position) -> Iterator[CachedRange]:
         """Yield the cached ranges that lead on from a position without a gap."""
         position = begin
-        start = bisect_right(self._ranges, begin.number, key=_last) if begin.kind is Kind.AFTER else 0
+        start = bisect_right(self._ranges, begin.number, key=_LAST) if begin.kind is Kind.AFTER else 0
         for cached in self._ranges[start:]:
             if cached.follows(position):
                 yield cached
@@ -193,7 +179,3 @@ class CachedRanges:
             if position == end:
                 break
         return tuple(pieces)
-
-
-def _last(cached: CachedRange) -> int:
-    return cached.last

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit
 
 from connectors.core.datasource import (
@@ -31,10 +32,10 @@ _KINESIS: Final = connector_named("kinesis")
 with _KINESIS.imports():
     from connectors.kinesis.client.shared import shared_client
     from connectors.kinesis.options.client import client_options
-    from connectors.kinesis.schema import SOURCE_SCHEMA
+    from connectors.kinesis.schema import ARROW_SCHEMA
     from connectors.kinesis.shards import ShardRange
     from connectors.kinesis.sink.rows import Columns, check_columns
-    from connectors.kinesis.sink.writer import StreamLimits, WriteSettings, put_batches, stream_limits
+    from connectors.kinesis.sink.writer import WriteSettings, put_batches, record_limit
     from connectors.kinesis.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.source.micro_batch import KinesisStream
 
 __all__ = [
+    "SOURCE_SCHEMA",
     "KinesisBatchReader",
     "KinesisBatchWriter",
     "KinesisDataSource",
@@ -56,27 +58,15 @@ __all__ = [
     "read_settings",
 ]
 
+SOURCE_SCHEMA: Final = from_arrow_schema(ARROW_SCHEMA)
+"""The columns of the source."""
 _TASKS_SHARE: Final = 4 / 3
 """While a batch of a stream is read, its tasks make three of four calls, the driver one."""
-_LIMITS_SECONDS: Final = 60.0
-
-
-def _limits(client: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
-    """Return the limits of a stream, which are requested once a minute.
-
-    Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an account few
-    calls of DescribeStreamSummary a second.
-    """
-    requested, limits = _request_limits(client, stream, ordered)
-    if time.monotonic() - requested > _LIMITS_SECONDS:
-        _request_limits.cache_clear()
-        _, limits = _request_limits(client, stream, ordered)
-    return limits
 
 
 @lru_cache(maxsize=16)
-def _request_limits(client: KinesisClientOptions, stream: str, ordered: bool) -> tuple[float, StreamLimits]:  # noqa: FBT001 - a key
-    return time.monotonic(), stream_limits(shared_client(client), client, stream, ordered=ordered)
+def _record_limit(client: KinesisClientOptions, stream: str, ordered: bool, _minute: int) -> int:  # noqa: FBT001 - a key
+    return record_limit(shared_client(client), client, stream, ordered=ordered)
 
 
 @dataclass
@@ -146,7 +136,6 @@ def open_stream(options: KinesisReadOptions) -> KinesisStream:
 
 
 def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, share: float) -> list[KinesisPartition]:
-    """Distribute ranges over tasks."""
     settings = read_settings(options, share)
     count = len(ranges)
     if options.max_partitions is not None:
@@ -155,12 +144,7 @@ def _partitions(ranges: Sequence[ShardRange], options: KinesisReadOptions, *, sh
 
 
 def read_settings(options: KinesisReadOptions, share: float) -> ReadSettings:
-    """Return how tasks read.
-
-    Args:
-        options: the parsed options.
-        share: by what factor the time between two calls of a task is longer than the options say.
-    """
+    """Return how tasks read; ``share`` is by what factor the time between two calls is longer than the options say."""
     return ReadSettings(
         client=client_options(options),
         page_records=options.max_records_per_fetch,
@@ -221,9 +205,12 @@ class KinesisDataSource(ConnectorSource):
         options: KinesisWriteOptions = _KINESIS.write_options(self.options)
         columns = check_columns(schema, options.stream)
         client = client_options(options)
-        known: tuple[tuple[str, StreamLimits], ...] = ()
+        known: tuple[tuple[str, int], ...] = ()
         if options.stream is not None:
-            known = ((options.stream, _limits(client, options.stream, ordered=options.ordered)),)
+            # Spark builds a writer to plan each micro-batch, and another one to commit it; the service allows an
+            # account few calls of DescribeStreamSummary a second, so there is one a minute.
+            minute = int(time.monotonic() // 60)
+            known = ((options.stream, _record_limit(client, options.stream, options.ordered, minute)),)
         settings = WriteSettings(
             client=client,
             ordered=options.ordered,

@@ -23,12 +23,10 @@ from connectors.kinesis.offsets import LATEST, TRIM, Kind, Streams, StreamState,
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.options.source import KinesisReadOptions, parse_read_options
 from connectors.kinesis.shards import Listing, resolve, unproven, with_unread
-from connectors.kinesis.source.iterators import ShardPages, check_trimmed, check_vanished
 from connectors.kinesis.source.micro_batch import check_named, same_stream
-from connectors.kinesis.source.shard_monitor import ShardMonitor
+from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished
 
 __all__ = ["diagnose"]
-
 
 _RETRIES: Final = 2
 _RETRY_SECONDS: Final = 1.0
@@ -60,7 +58,7 @@ def diagnose(
         return
     yield steps.step("shards", lambda: _shards(options, listings))
     yield steps.step("retention", lambda: _retention(listings))
-    yield steps.step("starting position", lambda: _starting(options, listings))
+    yield steps.step("starting position", lambda: _starting(client, options, listings))
     if checkpoint is not None:
         find = partial(_checkpoint, checkpoint, client, options, listings)
         yield steps.step("checkpoint", lambda: look_at_checkpoint(checkpoint, find))
@@ -75,7 +73,6 @@ def _options(raw: Mapping[str, str], environ: Mapping[str, str], parsed: list[Ki
 
 
 def _network(client: KinesisClient, steps: Steps) -> Iterator[Finding]:
-    """Check region and address, name, TCP, TLS and clock, step by step."""
     urls: list[str] = []
 
     def address() -> str:
@@ -116,7 +113,6 @@ def _authenticate(client: KinesisClient, options: KinesisReadOptions) -> str:
 
 
 def _resource(client: KinesisClient, options: KinesisReadOptions) -> str:
-    """Describe the streams; without this right no query begins."""
     described = []
     for stream in options.streams:
         summary = patiently(partial(client.describe, stream), options)
@@ -152,19 +148,14 @@ def _consumers(client: KinesisClient, options: KinesisReadOptions, listings: lis
             )
             return replace(Finding.from_error(FORMAT, "consumer", error), fix=action)
         if consumer is None:
-            described.append(
-                f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
-            )
+            text = f"{name} is not registered with {listing.name}: the query will do that (RegisterStreamConsumer)"
+            described.append(text)
         elif consumer["ConsumerStatus"] == "ACTIVE":
             described.append(f"{consumer['ConsumerName']} of {listing.name} is ACTIVE")
         else:
-            return Finding.warning(
-                FORMAT,
-                "consumer",
-                f"{consumer['ConsumerName']} of {listing.name} is {consumer['ConsumerStatus']}",
-                "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most.",
-                "KINESIS_CONSUMER_NOT_ACTIVE",
-            )
+            what = f"{consumer['ConsumerName']} of {listing.name} is {consumer['ConsumerStatus']}"
+            action = "Wait until it is ACTIVE: a query polls meanwhile, for registerConsumerTimeoutInterval at most."
+            return Finding.warning(FORMAT, "consumer", what, action, "KINESIS_CONSUMER_NOT_ACTIVE")
     return "; ".join(described)
 
 
@@ -175,13 +166,8 @@ def _shards(options: KinesisReadOptions, listings: list[Listing]) -> str | Findi
         shown.append(f"{listing.name} has {is_open} open shards, {len(listing.shards) - is_open} closed")
         count += is_open
     if count > _WARNED_SHARDS and options.max_partitions is None:
-        return Finding.warning(
-            FORMAT,
-            "shards",
-            f"{'; '.join(shown)}: a task each",
-            "Give maxPartitions, so that a batch has fewer tasks.",
-            "KINESIS_MANY_SHARDS",
-        )
+        action = "Give maxPartitions, so that a batch has fewer tasks."
+        return Finding.warning(FORMAT, "shards", f"{'; '.join(shown)}: a task each", action, "KINESIS_MANY_SHARDS")
     return "; ".join(shown)
 
 
@@ -190,29 +176,22 @@ def _retention(listings: list[Listing]) -> str:
     return f"{shown}; a query that stands still longer loses records"
 
 
-def _starting(options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
-    """Compare where a new query would begin with what the streams have."""
+def _starting(client: KinesisClient, options: KinesisReadOptions, listings: list[Listing]) -> str | Finding:
     begin: Streams = {listing.arn: resolve(listing, options.start) for listing in listings}
     everywhere = options.start.everywhere
     if everywhere is None:
-        monitor = ShardMonitor(options)
-        try:
-            check_named(monitor, options, begin, listings)
-        finally:
-            monitor.stop()
+        check_named(client, options, begin, listings)
         return "a new query begins at the numbers given, which are kept"
     if everywhere.kind is Kind.TIME:
         late = [listing for listing in listings if everywhere.number < listing.at_ms - listing.retention_ms]
         if late:
             hours = late[0].retention_ms // _HOUR_MS
-            return Finding.warning(
-                FORMAT,
-                "starting position",
+            what = (
                 f"the time of initialPosition is longer ago than {late[0].name} keeps records ({hours} hours): a new "
-                "query begins at the oldest record that is kept",
-                "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time.",
-                "KINESIS_START_AGED_OUT",
+                "query begins at the oldest record that is kept"
             )
+            action = "Raise the retention before it is too late (IncreaseStreamRetentionPeriod), or give a later time."
+            return Finding.warning(FORMAT, "starting position", what, action, "KINESIS_START_AGED_OUT")
     texts = {LATEST: "with what comes from now on", TRIM: "at the oldest record that is kept"}
     return f"a new query begins {texts.get(everywhere, 'at a time that is kept')}"
 
@@ -238,7 +217,6 @@ def _checkpoint(
 
 
 def _check_state(client: KinesisClient, options: KinesisReadOptions, state: StreamState, listing: Listing) -> None:
-    """Refuse a state whose shards or records are gone."""
     check_vanished(state, listing, fail=True)
     for shard, one in with_unread(state, listing).shards.items():
         if unproven(shard, one, listing):

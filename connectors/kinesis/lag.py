@@ -10,18 +10,17 @@ from typing import Any
 
 from connectors.core.datasource import PartitionLag, as_object
 from connectors.core.errors import OffsetError
-from connectors.kinesis.offsets import NEW, ShardState, Streams, StreamState, read_offset
+from connectors.kinesis.offsets import NEW, Streams, StreamState, read_offset
 from connectors.kinesis.shards import is_after
 
 __all__ = ["source_lag"]
 
 
 def source_lag(end: Any, latest: Any) -> dict[str, PartitionLag] | None:
-    """Return how far each shard is behind, by ``stream/shard``, from the offsets of a progress report.
+    """Return how far each shard is behind, by ``stream/shard``; None if the offsets are not of Kinesis.
 
-    None if the offsets are not of Kinesis. Records are 0 for a shard of which nothing is left, and None where something
-    is; shards read to their end are left out. Milliseconds are between the last record that was read, or the last poll
-    that found nothing more, and the newest.
+    Records are 0 for a shard of which nothing is left, and None where something is; shards read to their end are left
+    out. Milliseconds are between the last record read, or the last poll that found nothing more, and the newest.
     """
     reached, newest = _streams(end), _streams(latest)
     if reached is None:
@@ -43,7 +42,7 @@ def _of_stream(reached: StreamState, newest: StreamState) -> dict[str, Partition
         state, seen = reached.shards.get(shard, NEW), newest.shards.get(shard)
         if state.ended:
             continue
-        if seen is None or not _has_newer(state, seen):
+        if seen is None or not (seen.ended or is_after(state.position, seen.position.number or None)):
             lags[shard] = PartitionLag(0, 0)
             continue
         begin_ms = oldest_ms if state.complete_ms is None else state.complete_ms
@@ -53,12 +52,7 @@ def _of_stream(reached: StreamState, newest: StreamState) -> dict[str, Partition
     return lags
 
 
-def _has_newer(state: ShardState, seen: ShardState) -> bool:
-    return seen.ended or (seen.position.number > 0 and is_after(state.position, seen.position.number))
-
-
 def _streams(offset: Any) -> Streams | None:
-    """Return the states that an offset holds; None if it is not of Kinesis."""
     try:
         return read_offset(as_object(offset) or {"v": None})
     except OffsetError:

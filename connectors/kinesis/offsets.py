@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from connectors.core.errors import OffsetError, OptionError
 from connectors.core.offsets import START_KEY, VERSION, Offset, load_offset, ordered
+from connectors.core.options.declaration import conflict
 from connectors.kinesis import FORMAT
 
 __all__ = [
@@ -84,11 +85,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read what `str` wrote.
-
-        Raises:
-            ValueError: no offset can hold it.
-        """
+        """Read what `str` wrote; raises a `ValueError` for what no offset can hold."""
         name, colon, number = text.partition(":")
         kind = Kind(name)
         if (kind in _NUMBERED) != bool(colon) or kind is Kind.LATEST or (colon and not _SEQUENCE.fullmatch(number)):
@@ -116,15 +113,9 @@ def at_time(milliseconds: int) -> Position:
     return Position(Kind.TIME, milliseconds)
 
 
-# Positions as users write them
-
-
 @dataclass(frozen=True, slots=True)
 class ShardPositions:
-    """Where a query begins or a batch read ends: everywhere, or by stream and shard.
-
-    The name of the stream is empty when the user named none.
-    """
+    """Where a query begins or a batch read ends: everywhere, or by stream (empty if none is named) and shard."""
 
     everywhere: Position | None = None
     named: Mapping[str, Mapping[str, Position]] = field(default_factory=dict)
@@ -138,11 +129,7 @@ _WORDS: Final = {"latest": LATEST, "trim_horizon": TRIM, "earliest": TRIM}
 
 
 def parse_positions(option: str, text: str, time_option: str, time: str | None) -> ShardPositions:
-    """Read ``initialPosition`` or ``endingPosition``, and the option that goes with it and may hold a time.
-
-    Raises:
-        OptionError: it is neither a word nor JSON, or the time is missing, illegal or not wanted.
-    """
+    """Read ``initialPosition`` or ``endingPosition``, and the option that goes with it and may hold a time."""
     word, _, rest = text.partition(" ")
     if word.lower() == "at_timestamp":
         if rest and time is not None:
@@ -162,12 +149,8 @@ def parse_positions(option: str, text: str, time_option: str, time: str | None) 
     else:
         raise _illegal(option, text, f"Give latest, trim_horizon, earliest, at_timestamp, or JSON such as {_EXAMPLE}.")
     if time is not None:
-        raise OptionError(
-            "OPTION_CONFLICT",
-            f"The options {option} and {time_option} conflict: the position is not at_timestamp",
-            FORMAT,
-            f"Leave {time_option} out, or give {option}=at_timestamp.",
-        )
+        action = f"Leave {time_option} out, or give {option}=at_timestamp."
+        raise conflict(FORMAT, option, time_option, "the position is not at_timestamp", action)
     return positions
 
 
@@ -240,15 +223,11 @@ def _illegal(option: str, text: str, action: str) -> OptionError:
     return OptionError("OPTION_ILLEGAL", f"The option {option} cannot be {shown!r}", FORMAT, action)
 
 
-# Offsets
-
-
 @dataclass(frozen=True, slots=True)
 class ShardState:
-    """How far a shard has been read.
+    """How far a shard has been read: when the last record arrived, and up to when nothing has come after it.
 
-    ``arrival_ms`` is when the last record read arrived, ``clean_ms`` up to when nothing has come after it; both by the
-    service's time.
+    Both are by the service's time.
     """
 
     position: Position = TRIM
@@ -294,34 +273,24 @@ def end_offset(streams: Mapping[str, StreamState], start: Mapping[str, StreamSta
 
 
 def read_offset(offset: Mapping[str, Any] | str) -> Streams:
-    """Return the states that an offset of the checkpoint holds.
-
-    Raises:
-        OffsetError: it is malformed, of a newer version, or of another source.
-    """
+    """Return the states that an offset holds; raises an `OffsetError` if it is of a newer version or another source."""
     return _read(load_offset(offset, FORMAT).get("streams"), offset)
 
 
 def resolved_start(end: Mapping[str, Any] | str) -> Streams:
-    """Return the start that an end offset carries.
-
-    Raises:
-        OffsetError: it carries none.
-    """
+    """Return the start that an end offset carries; raises an `OffsetError` if it carries none."""
     return _read(load_offset(end, FORMAT).get(START_KEY), end)
 
 
 def _written(streams: Mapping[str, StreamState]) -> Offset:
     written = {}
     for arn, stream in streams.items():
-        shards = {shard: _written_shard(state) for shard, state in stream.shards.items()}
+        shards = {}
+        for shard, state in stream.shards.items():
+            times = {"ts": state.arrival_ms, "clean": state.clean_ms}
+            shards[shard] = {"p": str(state.position), **{key: ms for key, ms in times.items() if ms is not None}}
         written[arn] = {"created": stream.created_ms, "shards": shards}
     return written
-
-
-def _written_shard(state: ShardState) -> Offset:
-    times = {"ts": state.arrival_ms, "clean": state.clean_ms}
-    return {"p": str(state.position), **{key: value for key, value in times.items() if value is not None}}
 
 
 def _read(value: Any, offset: object) -> Streams:
@@ -331,12 +300,9 @@ def _read(value: Any, offset: object) -> Streams:
             for arn, stream in value.items()
         }
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise OffsetError(
-            "OFFSET_MALFORMED",
-            f"The offset {str(offset)[:200]!r} is not one of Kinesis",
-            f"checkpoint of a {FORMAT} source",
-            "The checkpoint is damaged or belongs to another source; restore it, or start with a new one.",
-        ) from None
+        what = f"The offset {str(offset)[:200]!r} is not one of Kinesis"
+        action = "The checkpoint is damaged or belongs to another source; restore it, or start with a new one."
+        raise OffsetError("OFFSET_MALFORMED", what, f"checkpoint of a {FORMAT} source", action) from None
 
 
 def _read_shards(shards: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, ShardState]]:

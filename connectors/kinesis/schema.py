@@ -1,23 +1,21 @@
-"""The columns of the source."""
-
-from __future__ import annotations
+"""The columns of the source, in Arrow's types: fetchers need them too, and import nothing of Spark."""
 
 from typing import Final
 
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+import pyarrow as pa
 
-__all__ = ["SOURCE_SCHEMA"]
+__all__ = ["ARROW_SCHEMA"]
 
-SOURCE_SCHEMA: Final = StructType(
+ARROW_SCHEMA: Final = pa.schema(
     [
-        StructField("partitionKey", StringType()),
-        StructField("data", BinaryType()),
-        StructField("stream", StringType()),
-        StructField("shardId", StringType()),
-        StructField("sequenceNumber", StringType()),
-        StructField("approximateArrivalTimestamp", TimestampType()),
-        StructField("subSequenceNumber", LongType()),
-        StructField("explicitHashKey", StringType()),
+        ("partitionKey", pa.string()),
+        ("data", pa.binary()),
+        ("stream", pa.string()),
+        ("shardId", pa.string()),
+        ("sequenceNumber", pa.string()),
+        ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
+        ("subSequenceNumber", pa.int64()),
+        ("explicitHashKey", pa.string()),
     ]
 )
 """The first six are those of Databricks' source; the last two are filled from aggregates of the KPL."""

@@ -82,16 +82,15 @@ class Listing:
 
     @property
     def name(self) -> str:
-        """The name of the stream."""
+        """The stream's name."""
         return self.arn.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What has been seen of a shard's newest records.
+    """The newest record seen of a shard, if there was one, and when it arrived; ``ended`` is for a closed shard.
 
-    ``number`` is the newest record seen, if there was one, and ``arrival_ms`` when it arrived. Up to ``clean_ms``, by
-    the service's time, nothing came after it; None when nobody asked. ``ended`` is for a closed shard.
+    Up to ``clean_ms``, by the service's time, nothing came after it; None when nobody asked.
     """
 
     number: int | None = None
@@ -102,10 +101,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class ShardRange:
-    """What a task reads of a shard: from a position up to and with a record, or to its end.
+    """What a task reads of a shard; ``pieces`` are what the spool holds, the rest is polled.
 
     ``stream`` is the name or ARN to call the service with. The end is AFTER the last record, or END, or in batch reads
-    a TIME or LATEST. ``complete_ms`` is that of `ShardState`. ``pieces`` are what the spool holds; the rest is polled.
+    a TIME or LATEST. ``complete_ms`` is that of `ShardState`.
     """
 
     stream: str
@@ -119,19 +118,15 @@ class ShardRange:
 
 
 def resolve(listing: Listing, positions: ShardPositions, option: str = "initialPosition") -> StreamState:
-    """Return the state in which a new query begins; ``option`` is named in errors.
+    """Return the state in which a new query begins.
 
-    Raises:
-        OptionError: a named shard does not exist, or a time lies in the future.
+    Raises an `OptionError`, with the name of the ``option``, for an unknown shard or a time in the future.
     """
     named = positions.of_stream(listing.name)
     if unknown := sorted(set(named) - set(listing.shards)):
-        raise OptionError(
-            "KINESIS_UNKNOWN_SHARD",
-            f"The option {option} names the shard {unknown[0]}, which {listing.name} does not have",
-            FORMAT,
-            f"The shards are: {', '.join(sorted(listing.shards)[:20])}.",
-        )
+        what = f"The option {option} names the shard {unknown[0]}, which {listing.name} does not have"
+        action = f"The shards are: {', '.join(sorted(listing.shards)[:20])}."
+        raise OptionError("KINESIS_UNKNOWN_SHARD", what, FORMAT, action)
     if positions.everywhere is not None:
         chosen = dict.fromkeys(listing.shards, positions.everywhere)
     else:
@@ -142,7 +137,6 @@ def resolve(listing: Listing, positions: ShardPositions, option: str = "initialP
 
 
 def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Position:
-    """Return a position that an offset can hold."""
     if position == LATEST:
         return END if listing.shards[shard].closed else at_time(listing.at_ms - _PIN_SLACK_MS)
     if position.kind is not Kind.TIME:
@@ -156,7 +150,6 @@ def _pinned(listing: Listing, shard: str, position: Position, option: str) -> Po
 
 
 def _ancestors(listing: Listing, shards: Mapping[str, object]) -> set[str]:
-    """Return the listed shards that these came of."""
     ancestors: set[str] = set()
     left = [parent for shard in shards if shard in listing.shards for parent in listing.shards[shard].parents]
     while left:
@@ -180,11 +173,10 @@ def vanished(state: StreamState, listing: Listing) -> list[str]:
 
 
 def with_unread(state: StreamState, listing: Listing) -> StreamState:
-    """Return the start of a batch that also names shards of which nothing was read, as unread since 1970.
+    """Return the start of a batch that also names the unread children of shards that are not listed any more.
 
-    These are children whose parents are in the state and not listed any more. A shard is listed until the retention has
-    passed since it was closed, so the first records of its children may have been trimmed, and the query has not read
-    them. As long as one parent is listed, none of them were.
+    A shard is listed until the retention has passed since it was closed, so the first records of its children may have
+    been trimmed unread: they count as unread since 1970. As long as one parent is listed, none of them were trimmed.
     """
 
     def is_unread(shard: str, one: ShardState) -> bool:
@@ -212,10 +204,7 @@ def unproven(shard: str, state: ShardState, listing: Listing) -> bool:
 
 
 def readable(states: Mapping[str, ShardState], listing: Listing, *, preserve_order: bool = True) -> list[str]:
-    """Return the shards that may be read from the states of `states_of`, in the order of their ids.
-
-    With ``preserve_order`` a shard waits for its parents.
-    """
+    """Return the shards that may be read, by id; with ``preserve_order`` a shard waits for its parents."""
 
     def waits(shard: str) -> bool:
         return any(parent in states and not states[parent].ended for parent in listing.shards[shard].parents)
@@ -262,8 +251,8 @@ def overdue(state: ShardState, now_ms: int, retention_ms: int, parts: int = 1) -
 def is_worth_a_batch(state: StreamState, ends: Mapping[str, ShardState], listing: Listing) -> bool:
     """Return whether there is something to read up to the ends of `next_state`, or a shard that has been idle for long.
 
-    The latter makes a batch without rows, once in a quarter of the retention, so that later the silence of the shard is
-    not taken for records that were trimmed unread.
+    The latter makes a batch without rows, once in a quarter of the retention: later the silence of the shard must not
+    look like records that were trimmed unread.
     """
     pairs = [(state.shards.get(shard, NEW), end) for shard, end in ends.items()]
     return any(end.position != begin.position or _is_stale(begin, end, listing) for begin, end in pairs)
@@ -291,11 +280,7 @@ def _is_over(shard: str, shards: Mapping[str, ShardState], listing: Listing) -> 
 
 
 def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) -> list[ShardRange]:
-    """Return what a batch reads of a stream: a function of its two offsets, of which the start may not name it.
-
-    Raises:
-        OffsetError: the end lies before the start.
-    """
+    """Return what a batch reads of a stream: a function of its two offsets, of which the start may not name it."""
     ranges = []
     before = {} if start is None else start.shards
     for shard, state in sorted(end.shards.items()):
@@ -303,12 +288,9 @@ def shard_ranges(listing: Listing, start: StreamState | None, end: StreamState) 
         if state.position == begin.position:
             continue
         if begin.ended or (state.position.kind is Kind.AFTER and not is_after(begin.position, state.position.number)):
-            raise OffsetError(
-                "KINESIS_OFFSET_REVERSED",
-                f"The batch ends at {state.position} and begins at {begin.position}",
-                f"{listing.name}, {shard}",
-                "The checkpoint is damaged or was mixed from several; restore it, or start with a new one.",
-            )
+            what = f"The batch ends at {state.position} and begins at {begin.position}"
+            action = "The checkpoint is damaged or was mixed from several; restore it, or start with a new one."
+            raise OffsetError("KINESIS_OFFSET_REVERSED", what, f"{listing.name}, {shard}", action)
         whole = (begin.position, state.position, begin.complete_ms, listing.retention_ms)
         ranges.append(ShardRange(listing.stream, listing.name, shard, *whole))
     return ranges

@@ -30,9 +30,9 @@ from connectors.core.options.declaration import declared_options
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
 from connectors.kafka.schema import source_schema
+from connectors.kinesis.datasource import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.kinesis.options.sink import KinesisWriteOptions
 from connectors.kinesis.options.source import KinesisReadOptions
-from connectors.kinesis.schema import SOURCE_SCHEMA as KINESIS_SCHEMA
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from connectors.pubsub.datasource import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.options.kinds import DELETE_ON_STOP

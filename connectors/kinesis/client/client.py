@@ -1,24 +1,49 @@
-"""The calls of Kinesis. Every error that leaves is a `ConnectorError`."""
+"""The calls of Kinesis by botocore, which finds credentials, signs and sends. Every error is a `ConnectorError`.
+
+botocore neither parses the responses of GetRecords nor writes the requests of PutRecords, which takes it ten times as
+long as msgspec: hooks on its events pass those bodies by. It does not retry: its retries would not count against the
+calls that a shard allows, and could not be left when the query ends.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.config import Config
+from botocore.credentials import AssumeRoleCredentialFetcher, DeferredRefreshableCredentials
+from botocore.eventstream import EventStreamBuffer, EventStreamMessage, ParserError
+from botocore.exceptions import BotoCoreError, ClientError, IncompleteReadError, NoCredentialsError
+from botocore.httpsession import where as default_authorities
+from botocore.parsers import ResponseParserError
+from botocore.session import Session
 
-from connectors.core.errors import SourceGoneError
-from connectors.kinesis.client.errors import NOT_FOUND, refuses_keys
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
+from connectors.kinesis.client.errors import NOT_FOUND, client_error, credentials_error, refuses_keys, service_error
 from connectors.kinesis.client.responses import Page, parse_page, service_time_ms
-from connectors.kinesis.client.session import BODY, SignedRequest, named_errors, open_client, open_session, sign
 from connectors.kinesis.offsets import Kind, Position
-from connectors.kinesis.options.client import KinesisClientOptions, stream_named
+from connectors.kinesis.options.client import KinesisClientOptions, refuse_plaintext, stream_named
 from connectors.kinesis.shards import Listing, Shard
 
-__all__ = ["KinesisClient"]
+__all__ = ["KinesisClient", "MessageBuffer", "SignedRequest"]
 
+T = TypeVar("T")
+
+_BODY: Final = "RawBody"
+"""The key of a body that botocore neither parses nor writes, in responses and in parameters."""
+_OK: Final = 200
+_VALID_RECORDS: Final = [{"Data": b"", "PartitionKey": "0"}]
+"""The least that botocore takes for a request."""
+_CONNECT_SECONDS: Final = 10
+_READ_SECONDS: Final = 30
 _KINDS: Final = {
     Kind.TRIM: "TRIM_HORIZON",
     Kind.TIME: "AT_TIMESTAMP",
@@ -27,6 +52,20 @@ _KINDS: Final = {
     Kind.LATEST: "LATEST",
 }
 _HOUR_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class SignedRequest:
+    """A signed HTTP request, valid for some minutes; ``keys`` is how often the keys had been read again.
+
+    ``certificates`` is a file with the authorities that botocore trusts; None for ``http:``.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes
+    certificates: str | None
+    keys: int = 0
 
 
 class KinesisClient:
@@ -41,16 +80,14 @@ class KinesisClient:
         self._lock = threading.Lock()
         self._opened: tuple[Any, Any] | None = None
         self._keys = 0
-        """How often the keys were read again."""
 
     def call(self, operation: str, where: str, **parameters: Any) -> dict[str, Any]:
-        """Make one call about a stream or shard, which ``where`` names in errors.
+        """Make one call about a stream or shard, which ``where`` names in errors; the operation is named as in Python.
 
-        ``operation`` is its name in Python, such as ``describe_stream_summary``. The response gets ``AnsweredAt``, the
-        service's time in milliseconds.
+        The response gets ``AnsweredAt``, the service's time in milliseconds.
         """
         name = "".join(part.capitalize() for part in operation.split("_"))
-        with named_errors(name, where, self._options):
+        with _named_errors(name, where, self._options):
             response = self._respond(operation, parameters)
         response["AnsweredAt"] = service_time_ms(response["ResponseMetadata"].get("HTTPHeaders", {}).get("date"))
         return response
@@ -69,16 +106,15 @@ class KinesisClient:
     def _open(self) -> tuple[Any, Any]:
         with self._lock:
             if self._opened is None:
-                with named_errors("Opening a client", "kinesis", self._options):
-                    session = open_session(self._options)
-                    self._opened = session, open_client(session, self._options, self._connections)
+                with _named_errors("Opening a client", "kinesis", self._options):
+                    session = _open_session(self._options)
+                    self._opened = session, _open_client(session, self._options, self._connections)
             return self._opened
 
     def renew(self, keys: int) -> bool:
         """Make the next call read its keys again: somebody may have changed them in a shared file.
 
-        Nothing is done when the refused ``keys`` (see `SignedRequest`) are not the newest. Returns whether there may be
-        others: not when the options give the keys.
+        Nothing is done when the refused ``keys`` are not the newest. Returns False when the options give the keys.
         """
         if self._options.access_key is not None:
             return False
@@ -89,8 +125,8 @@ class KinesisClient:
 
     def credentials(self) -> str:
         """Return how credentials are found, as botocore names it; a role is assumed once."""
-        with named_errors("Finding credentials", "kinesis", self._options):
-            credentials = open_session(self._options).get_credentials()
+        with _named_errors("Finding credentials", "kinesis", self._options):
+            credentials = _open_session(self._options).get_credentials()
             if credentials is None:
                 raise NoCredentialsError
             credentials.get_frozen_credentials()
@@ -102,11 +138,7 @@ class KinesisClient:
         return str(meta.region_name), str(meta.endpoint_url)
 
     def describe(self, stream: str) -> dict[str, Any]:
-        """Return the summary of a stream, under the service's names.
-
-        Raises:
-            SourceGoneError: it does not exist, or is being deleted.
-        """
+        """Return the summary of a stream; raises a `SourceGoneError` if it does not exist, or is being deleted."""
         response = self.call("describe_stream_summary", stream, **stream_named(stream))
         summary: dict[str, Any] = response["StreamDescriptionSummary"]
         if summary["StreamStatus"] == "DELETING":
@@ -116,7 +148,10 @@ class KinesisClient:
     def listing(self, stream: str, page_size: int = 1000) -> Listing:
         """Return a stream and its shards, listed ``page_size`` shards at a time."""
         summary = self.describe(stream)
-        pages = list(self._shard_pages(stream, page_size))
+        pages = [self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))]
+        while token := pages[-1].get("NextToken"):
+            # A stream and a token together are refused.
+            pages.append(self.call("list_shards", stream, MaxResults=page_size, NextToken=token))
         return Listing(
             stream=stream,
             arn=summary["StreamARN"],
@@ -126,49 +161,48 @@ class KinesisClient:
             shards={shard["ShardId"]: _listed_shard(shard) for page in pages for shard in page["Shards"]},
         )
 
-    def _shard_pages(self, stream: str, page_size: int) -> Iterator[dict[str, Any]]:
-        response = self.call("list_shards", stream, MaxResults=page_size, **stream_named(stream))
-        yield response
-        while token := response.get("NextToken"):
-            # A stream and a token together are refused.
-            response = self.call("list_shards", stream, MaxResults=page_size, NextToken=token)
-            yield response
-
     def iterator(self, stream: str, shard: str, position: Position) -> str:
-        """Return an iterator at a position; it is valid for five minutes.
-
-        Fails with `INVALID_ARGUMENT` when the position is not one of this shard.
-        """
-        begin = _position_parameters(position, "ShardIteratorType", "StartingSequenceNumber")
-        where = f"{stream}, {shard}"
-        response = self.call("get_shard_iterator", where, ShardId=shard, **stream_named(stream), **begin)
-        return str(response["ShardIterator"])
+        """Return an iterator, valid for five minutes; `INVALID_ARGUMENT` means that the shard has no such position."""
+        parameters: dict[str, Any] = {"ShardId": shard, **stream_named(stream)}
+        parameters |= _position_parameters(position, "ShardIteratorType", "StartingSequenceNumber")
+        if position.kind is Kind.TIME:
+            # botocore cuts times to whole seconds.
+            parameters[_BODY] = json.dumps(parameters).encode()
+        return str(self.call("get_shard_iterator", f"{stream}, {shard}", **parameters)["ShardIterator"])
 
     def records(self, iterator: str, limit: int, stream: str, shard: str) -> Page:
-        """Return the records that follow an iterator, as far as one response goes.
-
-        Fails with `EXPIRED_ITERATOR` when a new iterator helps.
-        """
+        """Return the records of one response; `EXPIRED_ITERATOR` means that a new iterator helps."""
         named = stream_named(stream) if stream.startswith("arn:") else {}
         response = self.call("get_records", f"{stream}, {shard}", ShardIterator=iterator, Limit=limit, **named)
-        return parse_page(response[BODY], response["AnsweredAt"], f"{stream}, {shard}")
+        return parse_page(response[_BODY], response["AnsweredAt"], f"{stream}, {shard}")
 
     def subscription(self, consumer: str, shard: str, position: Position) -> SignedRequest:
-        """Return the signed request that subscribes a consumer, by its ARN, to a shard."""
+        """Return the signed request that subscribes a consumer, by its ARN; botocore cannot send it by HTTP/2."""
         keys = self._keys
-        parameters = {
-            "ConsumerARN": consumer,
-            "ShardId": shard,
-            "StartingPosition": _position_parameters(position, "Type", "SequenceNumber"),
-        }
-        insecure = self._options.allow_insecure
-        with named_errors("SubscribeToShard", f"{consumer}, {shard}", self._options):
-            signed = sign(*self._open(), "SubscribeToShard", parameters, allow_insecure=insecure)
-        return replace(signed, keys=keys)
+        start = _position_parameters(position, "Type", "SequenceNumber")
+        body = json.dumps({"ConsumerARN": consumer, "ShardId": shard, "StartingPosition": start}).encode()
+        with _named_errors("SubscribeToShard", f"{consumer}, {shard}", self._options):
+            session, client = self._open()
+            credentials = session.get_credentials()
+            if credentials is None:
+                raise NoCredentialsError
+            url = client.meta.endpoint_url.rstrip("/") + "/"
+            refuse_plaintext(url, "The URL of SubscribeToShard", allowed=self._options.allow_insecure)
+            headers = {
+                "Content-Type": "application/x-amz-json-1.1",
+                "User-Agent": client.meta.config.user_agent,
+                "X-Amz-Target": "Kinesis_20131202.SubscribeToShard",
+            }
+            request = AWSRequest("POST", url, headers, body)
+            SigV4Auth(credentials.get_frozen_credentials(), "kinesis", client.meta.region_name).add_auth(request)
+            bundle = session.get_config_variable("ca_bundle")
+        bundle = bundle or os.environ.get("REQUESTS_CA_BUNDLE") or default_authorities()
+        return SignedRequest(url, dict(request.headers), body, bundle if url.startswith("https:") else None, keys)
 
     def put_records(self, stream: str, body: bytes) -> bytes:
         """Make one PutRecords whose body is finished; return the body of the response."""
-        response: bytes = self.call("put_records", stream, **stream_named(stream), **{BODY: body})[BODY]
+        parameters = {"Records": _VALID_RECORDS, **stream_named(stream), _BODY: body}
+        response: bytes = self.call("put_records", stream, **parameters)[_BODY]
         return response
 
 
@@ -186,3 +220,149 @@ def _listed_shard(listed: Mapping[str, Any]) -> Shard:
     parents = [listed.get("ParentShardId"), listed.get("AdjacentParentShardId")]
     closed = "EndingSequenceNumber" in listed["SequenceNumberRange"]
     return Shard(listed["ShardId"], tuple(parent for parent in parents if parent), closed)
+
+
+@contextmanager
+def _named_errors(operation: str, where: str, options: KinesisClientOptions) -> Iterator[None]:
+    """Raise botocore's errors as our own; ``operation`` and ``where`` (its stream or shard) are named in them."""
+    try:
+        yield
+    except ClientError as error:
+        raise service_error(error.operation_name, where, error.response, options.role_arn) from None
+    except (BotoCoreError, ResponseParserError) as error:
+        raise client_error(operation, where, error) from None
+
+
+def _open_session(options: KinesisClientOptions) -> Session:
+    session = Session(profile=options.profile)
+    # Clients for credentials are made from it too, and any of them may have its URL from the environment or a file.
+    session.register("request-created", partial(_check_plaintext, allowed=options.allow_insecure))
+    if options.region is not None:
+        session.set_config_variable("region", options.region)
+    if options.access_key is not None and options.secret_key is not None:
+        token = options.session_token
+        session.set_credentials(
+            options.access_key.reveal(), options.secret_key.reveal(), token.reveal() if token is not None else None
+        )
+    credentials = _find(session.get_credentials)
+    if options.role_arn is not None:
+        credentials = _role_credentials(session, options, options.role_arn, credentials)
+    if credentials is not None:
+        session._credentials = _Credentials(credentials)  # noqa: SLF001 - as its providers do; it has no setter
+    return session
+
+
+def _role_credentials(session: Session, options: KinesisClientOptions, role: str, source: Any) -> Any:
+    if source is None:
+        raise NoCredentialsError
+    external, name = options.role_external_id, options.role_session_name
+    extra = {"ExternalId": external.reveal() if external is not None else None, "RoleSessionName": name}
+    fetcher = AssumeRoleCredentialFetcher(
+        client_creator=partial(session.create_client, endpoint_url=options.sts_endpoint),
+        source_credentials=source,
+        role_arn=role,
+        extra_args={key: value for key, value in extra.items() if value is not None},
+    )
+    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
+
+
+class _Credentials:
+    """Credentials of botocore whose errors have a name.
+
+    botocore finds and refreshes credentials while it signs, and raises what goes wrong there as it is: a token's file
+    that is missing, a program or a token service that returns nonsense.
+    """
+
+    def __init__(self, credentials: Any) -> None:
+        self._credentials = credentials
+
+    def get_frozen_credentials(self) -> Any:
+        return _find(self._credentials.get_frozen_credentials)
+
+    def get_deferred_property(self, name: str) -> Callable[[], Any]:
+        """Return a function that finds a property: endpoints may hold the account, which refreshes keys too."""
+        return partial(_find, self._credentials.get_deferred_property(name))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._credentials, name)
+
+
+def _find(find: Callable[[], T]) -> T:
+    """Call a function of botocore that finds credentials; make a `CredentialsError` of what is no error of its own."""
+    try:
+        return find()
+    except Exception as error:
+        if isinstance(error, ConnectorError) or type(error).__module__.startswith("botocore."):
+            raise
+        raise credentials_error(error) from None
+
+
+def _open_client(session: Session, options: KinesisClientOptions, connections: int) -> Any:
+    config = Config(
+        connect_timeout=_CONNECT_SECONDS,
+        read_timeout=_READ_SECONDS,
+        max_pool_connections=connections,
+        retries={"total_max_attempts": 1, "mode": "standard"},
+        tcp_keepalive=True,
+        user_agent_extra="pyspark-stream-connectors",
+    )
+    client = session.create_client("kinesis", endpoint_url=options.endpoint_url, config=config)
+    for event, hook in (
+        ("before-parse.kinesis", _refuse_part),
+        ("before-parse.kinesis.GetRecords", _keep_body),
+        ("before-parse.kinesis.PutRecords", _keep_body),
+        ("before-parameter-build.kinesis", _take_body),
+        ("before-call.kinesis", _put_body),
+    ):
+        client.meta.events.register(event, hook)
+    return client
+
+
+class MessageBuffer:
+    """Parses the messages of SubscribeToShard (AWS's event-stream encoding) from bytes that arrive in pieces."""
+
+    def __init__(self) -> None:
+        self._buffer = EventStreamBuffer()
+
+    def feed(self, data: bytes) -> Iterator[EventStreamMessage]:
+        """Yield the messages that these bytes complete; raises a `ServiceUnavailableError` if they are damaged."""
+        self._buffer.add_data(data)
+        try:
+            yield from self._buffer
+        except (ParserError, LookupError, ValueError) as error:
+            what = f"What SubscribeToShard sent is damaged: {type(error).__name__}: {error}"
+            raise ServiceUnavailableError("KINESIS_EVENT_DAMAGED", what, "", "It subscribes again by itself.") from None
+
+
+def _check_plaintext(request: Any, operation_name: str, *, allowed: bool, **_event: Any) -> None:
+    """Refuse plain http to another machine, wherever botocore has the URL from."""
+    refuse_plaintext(request.url, f"The URL of {operation_name}", allowed=allowed)
+
+
+def _keep_body(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
+    """Return the body of a response as it is, and leave nothing to the parser; errors are left to it."""
+    if response_dict["status_code"] == _OK:
+        customized_response_dict[_BODY] = response_dict["body"]
+        response_dict["body"] = b"{}"
+
+
+def _refuse_part(response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_event: Any) -> None:
+    """Refuse a response that was cut: botocore would take it for an empty one.
+
+    Not one whose body `_keep_body`, which comes first, has taken: its own parser refuses it.
+    """
+    body, expected = response_dict["body"], response_dict["headers"].get("content-length")
+    whole = expected is None or _BODY in customized_response_dict or len(body) == int(expected)
+    if not whole:
+        raise IncompleteReadError(actual_bytes=len(body), expected_bytes=expected)
+
+
+def _take_body(params: dict[str, Any], context: dict[str, Any], **_event: Any) -> None:
+    """Take a finished body out of the parameters, which botocore only checks then."""
+    if _BODY in params:
+        context[_BODY] = params.pop(_BODY)
+
+
+def _put_body(params: dict[str, Any], context: Mapping[str, Any], **_event: Any) -> None:
+    if _BODY in context:
+        params["body"] = context[_BODY]

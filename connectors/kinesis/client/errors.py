@@ -60,18 +60,15 @@ _EXPIRED: Final = _Kind(
 _GONE: Final = _Kind(SourceGoneError, NOT_FOUND, "Check the name, the region and the account of the stream.")
 _IN_USE: Final = _Kind(ServiceUnavailableError, IN_USE, "Give each query a consumerName of its own.")
 _INVALID: Final = _Kind(ConnectorError, INVALID_ARGUMENT, "Check the options.")
+_NO_ACCESS: Final = "KINESIS_ACCESS_DENIED"
 _DENIED: Final = _Kind(
-    AccessDeniedError,
-    "KINESIS_ACCESS_DENIED",
-    "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted.",
+    AccessDeniedError, _NO_ACCESS, "Allow kinesis:{operation} on it, and kms:Decrypt if it is encrypted."
 )
 _REFUSED: Final = _Kind(CredentialsError, CREDENTIALS, "Check the keys, the profile or the role.")
 _KEY: Final = _Kind(AccessDeniedError, "KINESIS_KEY", "Repair the key that encrypts the stream.")
 _OF_ROLE: Final = {
     _DENIED: _Kind(
-        AccessDeniedError,
-        "KINESIS_ACCESS_DENIED",
-        "Allow sts:{operation} on the role, and let the role trust these credentials.",
+        AccessDeniedError, _NO_ACCESS, "Allow sts:{operation} on the role, and let the role trust these credentials."
     ),
     _THROTTLED: _Kind(ServiceUnavailableError, THROTTLED, "Try again later."),
 }
@@ -168,23 +165,18 @@ def client_error(operation: str, where: str, error: BaseException) -> ConnectorE
 
 def certificate_error(what: str, where: str) -> CredentialsError:
     """Build the error for a certificate that is not trusted: no retry helps."""
-    return CredentialsError(
-        "TLS_CERTIFICATE",
-        what,
-        where,
+    action = (
         "Name a file with the authority that signed the certificate by AWS_CA_BUNDLE or by ca_bundle in the shared AWS "
         "files, on the driver and each executor; a proxy that opens TLS has an authority of its own. If the name or "
-        "the date of the certificate is wrong, check endpointUrl, stsEndpoint and the clock.",
+        "the date of the certificate is wrong, check endpointUrl, stsEndpoint and the clock."
     )
+    return CredentialsError("TLS_CERTIFICATE", what, where, action)
 
 
 def credentials_error(error: BaseException) -> CredentialsError:
     """Build the error for one that is not botocore's own: a missing file, a program that returns nonsense."""
     what = f"Finding credentials failed: {type(error).__name__}{_cleaned(str(error))}"
-    action = (
-        "Check where the credentials come from: the shared AWS files, credential_process, the token's file, the "
-        "container."
-    )
+    action = "Check where they come from: the shared AWS files, credential_process, the token's file, the container."
     return CredentialsError(CREDENTIALS, what, "", action)
 
 

@@ -1,7 +1,7 @@
-"""A client of HTTP/2 for requests whose responses last minutes: many on one connection, each with its own window.
+"""A client of HTTP/2, by h2 on asyncio, for requests whose responses last minutes: many on one connection.
 
-It uses h2 on asyncio (``docs/adr/0002-efo-transport.md`` has the measurements). A response is read piece by piece, and
-what is not read holds the service back: the window of its stream opens as the pieces are read.
+Each response has its own window, which opens as its pieces are read: what is not read holds the service back.
+``docs/adr/0002-efo-transport.md`` has the measurements.
 """
 
 from __future__ import annotations
@@ -52,9 +52,8 @@ class Response:
         self._over = False
         self._error: ServiceUnavailableError | None = None
         self.status = 0
-        """The status, once `begin` has returned."""
         self.headers: dict[str, str] = {}
-        """Its headers, with names in lower case."""
+        """As the status, known once `begin` has returned; names are in lower case."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,16 +64,12 @@ class Response:
         self._connection.leave(self._stream_id)
 
     def retire_connection(self) -> None:
-        """Let no new request use this connection, which may be dead.
-
-        A load balancer that has forgotten a connection says nothing; TCP sends again for about 15 minutes.
-        """
+        """Let no new request use this connection: a load balancer that has forgotten one says nothing."""
         self._connection.retire()
 
     async def begin(self) -> None:
         """Wait for status and headers."""
         while not self.status:
-            self._raise_if_over()
             await self._wait()
 
     async def read(self) -> bytes:
@@ -82,7 +77,6 @@ class Response:
         while not self._pieces:
             if self._over and self._error is None:
                 return b""
-            self._raise_if_over()
             await self._wait()
         data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces.clear()
@@ -92,17 +86,11 @@ class Response:
             self._owed = 0
         return data
 
-    def _raise_if_over(self) -> None:
-        if self._error is not None:
-            raise self._error
-        if self._over:
-            raise _cut("the response ended before it began")
-
     async def _wait(self) -> None:
+        if self._over:
+            raise self._error or _cut("the response ended before it began")
         self._changed.clear()
         await self._changed.wait()
-
-    # What the connection calls.
 
     def began(self, headers: Mapping[str, str]) -> None:
         """Take status and headers."""
@@ -123,8 +111,6 @@ class Response:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection, with the responses that are under way on it."""
-
     def __init__(self) -> None:
         self._http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self._responses: dict[int, Response] = {}
@@ -136,7 +122,6 @@ class _Connection(asyncio.Protocol):
 
     @property
     def has_room(self) -> bool:
-        """Whether it takes one more request."""
         allowed = min(self._http.remote_settings.max_concurrent_streams, _MOST_STREAMS)
         return self.is_open and not self._is_retired and len(self._responses) < allowed
 
@@ -165,7 +150,6 @@ class _Connection(asyncio.Protocol):
         self._flush()
 
     def send(self, headers: list[tuple[str, str]], body: bytes) -> Response:
-        """Send a request; its body is small."""
         stream_id = self._http.get_next_available_stream_id()
         response = self._responses[stream_id] = Response(self, stream_id)
         self._http.send_headers(stream_id, headers)
@@ -174,14 +158,12 @@ class _Connection(asyncio.Protocol):
         return response
 
     def leave(self, stream_id: int) -> None:
-        """Reset a stream that nobody reads any more."""
         if self._responses.pop(stream_id, None) is not None and self.is_open:
             self._http.reset_stream(stream_id, ErrorCodes.CANCEL)
             self._flush()
             self._close_if_done()
 
     def open_window(self, size: int, stream_id: int) -> None:
-        """Let the service send more on a stream."""
         if stream_id in self._responses and self.is_open:
             self._http.increment_flow_control_window(size, stream_id)
             self._flush()
@@ -234,7 +216,6 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     async def close(self) -> None:
-        """Cut it, with all that is under way."""
         self._close(_cut("it was closed here"))
         self._transport.abort()
         await self._gone.wait()
@@ -256,12 +237,11 @@ class Http2Client:
     ) -> Response:
         """Send a request with a body of at most 16 kB; the response is a context.
 
-        With ``http:`` HTTP/2 is spoken without asking. ``certificates`` is a file with the authorities that are
-        trusted; None for the system's own.
+        ``certificates`` is a file with the authorities that are trusted; None for the system's own.
 
         Raises:
             CredentialsError: the certificate of the service is not trusted, or there is no file of authorities.
-            ServiceUnavailableError: it cannot be reached, or does not speak HTTP/2.
+            ServiceUnavailableError: it cannot be reached, or does not speak HTTP/2, which ``http:`` takes for granted.
         """
         parts = urlsplit(url)
         connection = await self._connection(parts.scheme, parts.netloc, certificates)
@@ -321,6 +301,5 @@ def _tls(certificates: str | None) -> ssl.SSLContext:
 
 
 def _cut(what: str) -> ServiceUnavailableError:
-    return ServiceUnavailableError(
-        "KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}", "", "Check the network, endpointUrl and region."
-    )
+    action = "Check the network, endpointUrl and region."
+    return ServiceUnavailableError("KINESIS_SUBSCRIPTION_CUT", f"A subscription was cut: {what}", "", action)

@@ -58,18 +58,16 @@ _EVENT_DECODER = msgspec.json.Decoder(_EventBody)
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One response of GetRecords.
+    """One response of GetRecords, at the service's time ``at_ms``, in whole seconds.
 
-    ``records`` may be empty also when more lie ahead; ``following`` is the iterator of the next page, None at the end
-    of a closed shard. ``behind_ms`` is 0 when nothing lies ahead. ``at_ms`` is the service's time, in whole seconds,
-    and ``size`` the bytes of the response.
+    ``records`` may be empty also when more lie ahead, which they do unless ``behind_ms`` is 0; ``following`` is the
+    iterator of the next page, None at the end of a closed shard.
     """
 
     records: list[Record]
     following: str | None
     behind_ms: int
     at_ms: int
-    size: int
 
     @property
     def data_size(self) -> int:
@@ -78,22 +76,17 @@ class Page:
 
 
 def parse_page(body: bytes, at_ms: int, where: str) -> Page:
-    """Parse a response about a shard; ``where`` names it in errors.
-
-    Raises:
-        ServiceUnavailableError: it is not one of GetRecords; a cut connection can leave such.
-    """
+    """Parse a response of GetRecords; ``where`` names its shard in errors, as in the other functions."""
     parsed = decoded(_DECODER, body, "GetRecords", where)
-    return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms, len(body))
+    return Page(parsed.Records, parsed.NextShardIterator, parsed.MillisBehindLatest or 0, at_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One event of SubscribeToShard.
+    """One event of SubscribeToShard; an idle shard has one without records every few seconds.
 
-    ``records`` may be empty: an idle shard has an event every few seconds. ``continuation`` is the number after which
-    to subscribe next, which need not be a record's; None at a shard's end. ``behind_ms`` is 0 when nothing lies ahead.
-    With ``ended`` the shard is closed, and this is its last event.
+    ``continuation`` is the number after which to subscribe next, which need not be a record's; None at a shard's end.
+    ``behind_ms`` is 0 when nothing lies ahead. With ``ended`` the shard is closed, and this is its last event.
     """
 
     records: list[Record]
@@ -103,11 +96,7 @@ class Event:
 
 
 def parse_event(payload: bytes, where: str) -> Event:
-    """Parse an event of a shard; ``where`` names it in errors.
-
-    Raises:
-        ServiceUnavailableError: it is not an event.
-    """
+    """Parse an event of SubscribeToShard; raises a `ServiceUnavailableError` for anything else."""
     try:
         parsed = _EVENT_DECODER.decode(payload)
         continuation = None if parsed.ContinuationSequenceNumber is None else int(parsed.ContinuationSequenceNumber)
@@ -118,10 +107,9 @@ def parse_event(payload: bytes, where: str) -> Event:
 
 
 def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where: str) -> T:
-    """Decode the response to a call; ``where`` names its stream or shard in errors.
+    """Decode the response to a call.
 
-    Raises:
-        ServiceUnavailableError: it is not one of this operation; a cut connection can leave such.
+    Raises a `ServiceUnavailableError` when it is not one of this operation; a cut connection can leave such.
     """
     try:
         return decoder.decode(body)
@@ -131,12 +119,8 @@ def decoded(decoder: msgspec.json.Decoder[T], body: bytes, operation: str, where
 
 def malformed(what: str, error: Exception, where: str) -> ServiceUnavailableError:
     """Build the error for something that a call returned and that cannot be read."""
-    return ServiceUnavailableError(
-        "KINESIS_ANSWER_MALFORMED",
-        f"{what} cannot be read: {error}",
-        where,
-        "Retries did not help: check endpointUrl, and that no proxy between changes or cuts responses.",
-    )
+    action = "Retries did not help: check endpointUrl, and that no proxy between changes or cuts responses."
+    return ServiceUnavailableError("KINESIS_ANSWER_MALFORMED", f"{what} cannot be read: {error}", where, action)
 
 
 def service_time_ms(date: str | None) -> int:

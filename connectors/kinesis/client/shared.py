@@ -23,10 +23,7 @@ _clients: Final = Cache(4)
 
 
 def shared_client(options: KinesisClientOptions) -> KinesisClient:
-    """Return this process's client with these options; tasks of one worker share it.
-
-    A client is not shared with a process that was forked after it was made.
-    """
+    """Return this process's client with these options; one made before a fork is not shared."""
     from connectors.kinesis.client.client import KinesisClient  # noqa: PLC0415 - see the top
 
     return _clients.get((os.getpid(), options), lambda: KinesisClient(options))
@@ -35,11 +32,7 @@ def shared_client(options: KinesisClientOptions) -> KinesisClient:
 def patiently(
     attempt: Callable[[], T], options: KinesisClientOptions, sleep: Callable[[float], object] = time.sleep
 ) -> T:
-    """Call until it succeeds, fails for good, ``numRetries`` is used up, or ``sleep`` returns True.
-
-    Raises:
-        ConnectorError: the last error.
-    """
+    """Call until it succeeds, fails for good, ``numRetries`` is used up, or ``sleep`` returns True."""
     left = options.num_retries
 
     def retryable(error: BaseException) -> bool:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy, is_transient
 from connectors.kinesis.client.errors import IN_USE, NOT_FOUND
-from connectors.kinesis.options.fan_out import check_consumer_of
+from connectors.kinesis.options.source import check_consumer_of
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
 if TYPE_CHECKING:
@@ -32,38 +32,31 @@ _POLICY: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=2.0)
 def active_consumer(client: KinesisClient, stream_arn: str, name: str, *, register: bool) -> str:
     """Return the ARN of a consumer that is ACTIVE, by its name or ARN; asks once, and registers a missing one.
 
-    Raises:
-        OptionError: it does not exist, and must not be registered; or it is one of another stream.
-        ServiceUnavailableError: it is not ACTIVE yet.
+    Raises a `ServiceUnavailableError` when it is not ACTIVE yet, and an `OptionError` when it must not be registered or
+    is one of another stream.
     """
     where = f"{stream_arn}, {name}"
     consumer = registered_consumer(client, stream_arn, name, register=register)
-    if consumer is not None and consumer["ConsumerStatus"] == "ACTIVE":
-        return str(consumer["ConsumerARN"])
-    what = "it was registered just now" if consumer is None else f"its status is {consumer['ConsumerStatus']}"
-    if consumer is None:
+    if consumer is not None:
+        if consumer["ConsumerStatus"] == "ACTIVE":
+            return consumer["ConsumerARN"]
+        what = f"its status is {consumer['ConsumerStatus']}"
+    else:
+        what = "it was registered just now"
         try:
             client.call("register_stream_consumer", where, StreamARN=stream_arn, ConsumerName=name)
         except ConnectorError as error:
             # Somebody else has just registered it, or one of this name is still being removed.
             if error.code != IN_USE:
                 raise
-    raise ServiceUnavailableError(
-        "KINESIS_CONSUMER_NOT_ACTIVE",
-        f"The consumer is not ACTIVE: {what}",
-        where,
-        "Wait, or raise registerConsumerTimeoutInterval.",
-    )
+    action = "Wait, or raise registerConsumerTimeoutInterval."
+    raise ServiceUnavailableError("KINESIS_CONSUMER_NOT_ACTIVE", f"The consumer is not ACTIVE: {what}", where, action)
 
 
 def registered_consumer(
     client: KinesisClient, stream_arn: str, name: str, *, register: bool
 ) -> Mapping[str, str] | None:
-    """Return a consumer, by its name or ARN, as the service describes it; None when it is to be registered.
-
-    Raises:
-        OptionError: it does not exist, and must not be registered; or it is one of another stream.
-    """
+    """Return a consumer as the service describes it; None when it is to be registered. See `active_consumer`."""
     where = f"{stream_arn}, {name}"
     named = {"StreamARN": stream_arn, "ConsumerName": name}
     if name.startswith("arn:"):
@@ -74,14 +67,11 @@ def registered_consumer(
     except ConnectorError as error:
         if error.code != NOT_FOUND:
             raise
-        if not register:
-            raise OptionError(
-                "KINESIS_NO_CONSUMER",
-                "The consumer that the option consumerARN names is not registered",
-                where,
-                "Register it, or give consumerName instead, which registers one.",
-            ) from None
-        return None
+        if register:
+            return None
+        what = "The consumer that the option consumerARN names is not registered"
+        action = "Register it, or give consumerName instead, which registers one."
+        raise OptionError("KINESIS_NO_CONSUMER", what, where, action) from None
     return consumer
 
 
@@ -95,12 +85,13 @@ class _Consumer:
     asked: float = -_AGAIN_SECONDS
     backoff: Backoff = field(default_factory=lambda: Backoff(_POLICY))
 
+    def settle(self) -> None:
+        self.backoff.reset()
+        self.job = None
+
 
 class StreamConsumers:
-    """The consumers of a query's streams, found and registered in the background.
-
-    ``active`` is called with the ARN of a stream whose consumer is ACTIVE.
-    """
+    """Registers a query's consumers in the background; ``active`` is called with the ARN of a stream that has one."""
 
     def __init__(
         self, options: KinesisReadOptions, client: KinesisClient, scheduler: Scheduler, active: Callable[[str], None]
@@ -148,19 +139,15 @@ class StreamConsumers:
         if consumer.backoff.failures == 0:
             consumer.asked = time.monotonic()
         register = self._options.consumer_name is not None
-        delay: float | None = None
         try:
             consumer.arn = active_consumer(self._client, stream_arn, consumer.name, register=register)
         except ConnectorError as error:
-            seconds = consumer.backoff.next_delay_seconds(error)
-            is_late = time.monotonic() + seconds > consumer.asked + self._options.register_timeout
-            if is_late or not is_transient(error):
-                raise
-            delay = seconds
-        finally:
-            if delay is None:
-                consumer.backoff.reset()
-                consumer.job = None
-        if delay is None:
-            self._active(stream_arn)
-        return delay
+            delay = consumer.backoff.next_delay_seconds(error)
+            is_late = time.monotonic() + delay > consumer.asked + self._options.register_timeout
+            if is_transient(error) and not is_late:
+                return delay
+            consumer.settle()
+            raise
+        consumer.settle()
+        self._active(stream_arn)
+        return None

@@ -10,11 +10,9 @@ import asyncio
 import threading
 import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, repeat
-from typing import Any, Final, TypeVar, cast
+from itertools import chain, repeat
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +21,11 @@ import pyarrow.compute as pc
 from connectors.core.errors import ConnectorError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis.cached_ranges import CachedRange, ShardKey
-from connectors.kinesis.client.http2 import Http2Client
 from connectors.kinesis.fan_out.subscription import Fetched, Order, ShardSubscription, SubscriptionHost
 from connectors.kinesis.offsets import Position, after
 from connectors.kinesis.options.client import client_from_json
-from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
+from connectors.kinesis.schema import ARROW_SCHEMA
+from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS, aggregates, batches, row_bytes
 from connectors.spool.fetching.target import Block, FetchContext, Intake, TargetStatus
 from connectors.spool.segments.segment import Sizes
 
@@ -41,13 +39,8 @@ DEREGISTER: Final = "deregister "
 
 T = TypeVar("T")
 _STOP_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Token:
-    """Stands for deliveries while their rows are written: where each shard began."""
-
-    begins: tuple[tuple[Order, Position], ...]
+_Begins: TypeAlias = "list[tuple[Order, Position]]"
+"""Stands for deliveries while their rows are written: where each shard began."""
 
 
 class KinesisFetch:
@@ -66,10 +59,7 @@ class KinesisFetch:
         self._deregister: set[str] = set()
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="subscriptions", daemon=True).start()
-        self._host.http = self._in_loop(_http_client())
         context.orders.listen(self._receive_order)
-
-    # What the process calls.
 
     def start(self, intake: Intake) -> None:
         """Subscribe to the shards that are ordered."""
@@ -81,9 +71,7 @@ class KinesisFetch:
 
     def decode(self, deliveries: Sequence[object]) -> Block:
         """Return the rows of these records, shard by shard, and the cached ranges that they are."""
-        fetched = sorted(cast("Sequence[Fetched]", deliveries), key=lambda delivery: delivery.order.key)
-        grouped = groupby(fetched, key=lambda delivery: delivery.order.key)
-        runs = [run for _, group in grouped for run in _runs(list(group))]
+        runs = _runs(cast("Sequence[Fetched]", deliveries))
         decoded = [self._decode_run(run) for run in runs]
         ranges = [cached for cached, _, _ in decoded]
         packed = _packed(chain.from_iterable(rows for _, _, rows in decoded))
@@ -95,7 +83,7 @@ class KinesisFetch:
             None,
             sizes,
             (min(arrived), max(arrived)) if arrived else None,
-            _Token(tuple((run[0].order, run[0].after) for run in runs)),
+            [(run[0].order, run[0].after) for run in runs],
             notes=[cached.note() for cached in ranges],
             more=((batch, _sizes(batch)) for batch in packed),
             more_rows=sum(cached.rows for cached in ranges) - len(rows),
@@ -133,9 +121,7 @@ class KinesisFetch:
         """Fetch again what was not stored, from where each shard stood."""
         back: dict[ShardKey, tuple[Order, Position]] = {}
         for token in tokens:
-            begins = token.begins if isinstance(token, _Token) else ()
-            if isinstance(token, Fetched):
-                begins = ((token.order, token.after),)
+            begins = [(token.order, token.after)] if isinstance(token, Fetched) else cast("_Begins", token)
             for order, position in begins:
                 back.setdefault(order.key, (order, position))
         self._loop.call_soon_threadsafe(self._go_back, back)
@@ -152,22 +138,16 @@ class KinesisFetch:
         """Close the connections, and deregister consumers where that is ordered."""
         self._in_loop(self._host.http.close())
         for consumer in sorted(self._deregister):
-            if time.monotonic() < deadline:
-                self._deregister_one(consumer)
-
-    def _deregister_one(self, consumer: str) -> None:
-        call = partial(self._host.client.call, "deregister_stream_consumer", consumer, ConsumerARN=consumer)
-        done = self._host.signers.submit(call)
-        try:
-            done.result(_STOP_SECONDS)
-        except (ConnectorError, TimeoutError) as error:
-            self._context.note({"deregister": consumer, "failed": str(error)})
-
-    # The loop.
+            if time.monotonic() >= deadline:
+                return
+            call = partial(self._host.client.call, "deregister_stream_consumer", consumer, ConsumerARN=consumer)
+            try:
+                self._host.signers.submit(call).result(_STOP_SECONDS)
+            except (ConnectorError, TimeoutError) as error:
+                self._context.note({"deregister": consumer, "failed": str(error)})
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
-        future: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _begin(self, intake: Intake) -> None:
         self._host.intake = intake
@@ -218,15 +198,12 @@ class KinesisFetch:
                 shard.go_back(position)
 
 
-async def _http_client() -> Http2Client:
-    return Http2Client()
-
-
 def _runs(fetched: Sequence[Fetched]) -> list[list[Fetched]]:
-    """Group deliveries of one shard into runs, in which each begins where the one before ended."""
+    """Group deliveries by shard into runs, in which each begins where the one before ended."""
     runs: list[list[Fetched]] = []
-    for delivery in fetched:
-        if runs and delivery.after == after(runs[-1][-1].records[-1].number):
+    for delivery in sorted(fetched, key=lambda delivery: delivery.order.key):
+        last = runs[-1][-1] if runs else delivery
+        if last.order.key == delivery.order.key and delivery.after == after(last.records[-1].number):
             runs[-1].append(delivery)
         else:
             runs.append([delivery])

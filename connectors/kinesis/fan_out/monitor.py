@@ -1,8 +1,7 @@
 """What the source process of a query with subscriptions does beside polling: fetchers, and the records they push.
 
-A shard is as new as the unbroken chain of segments that leads on from where the query stands. While a shard has no
-subscription that works it is polled, and the tasks poll what is missing from the spool: so the subscriptions decide how
-soon and from where records come, and never which.
+A shard is as new as the unbroken chain of segments that leads on from where the query stands. What no subscription or
+segment brings is polled: so the subscriptions decide how soon and from where records come, and never which.
 """
 
 from __future__ import annotations
@@ -89,8 +88,8 @@ class _Subscribed:
     The fetcher was ordered to begin after ``ordered``, and the query has read up to ``read``. ``head`` is the end of
     the chain that leads on from there; its last record arrived at ``arrival_ms``. ``clean`` is a position, and up to
     when nothing came after it. The service does not take a ``refused`` position. ``lagging`` counts the checks in a row
-    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at``, by the
-    monotonic clock, a segment was lost that may have held this shard's newest.
+    that saw the subscription lag. ``brought`` is the newest record that segments ever brought. At ``lost_at`` (on the
+    monotonic clock) a segment was lost that may have held this shard's newest.
     """
 
     created_ms: int
@@ -146,8 +145,6 @@ class FanOut(PushSource):
         self._logged: set[str] = set()
         self._stalled = StallDetector(options.subscription_stall, _CHECK_SECONDS)
 
-    # What the stream and the monitor call
-
     def start_over(self) -> None:
         """Drop what an earlier query left: it may lie before the start of this one, or be trimmed."""
         self._open_spool()
@@ -167,7 +164,8 @@ class FanOut(PushSource):
         with self._lock:
             for key in self._shards.keys() - shards.keys():
                 del self._shards[key]
-                self._withdraw(key)
+                if self._group is not None:
+                    self._group.order(self._fetcher_of(key), " ".join(key), None)
             for key, state in shards.items():
                 shard = self._shards.get(key)
                 if shard is None:
@@ -213,8 +211,6 @@ class FanOut(PushSource):
         if self._group is not None:
             self._group.stop()
 
-    # The spool and the fetchers
-
     def _open_spool(self) -> None:
         if not self._spool_is_open:
             self._spool.open()
@@ -256,15 +252,10 @@ class FanOut(PushSource):
         return zlib.crc32(" ".join(key).encode()) % self._options.fetchers
 
     def _order(self, key: ShardKey, shard: _Subscribed) -> None:
-        """Order the fetcher to follow a shard; the caller holds the lock."""
         consumer = self._consumers.arn(key[0])
         if self._group is not None and consumer is not None:
             order = Order(consumer, key, shard.created_ms, shard.ordered)
             self._group.order(self._fetcher_of(key), " ".join(key), order.to_json())
-
-    def _withdraw(self, key: ShardKey) -> None:
-        if self._group is not None:
-            self._group.order(self._fetcher_of(key), " ".join(key), None)
 
     def _order_deregistration(self) -> None:
         if self._group is not None and self._options.require_deregistration:
@@ -272,7 +263,6 @@ class FanOut(PushSource):
                 self._group.order(0, DEREGISTER + consumer, True)
 
     def _consumer_active(self, arn: str) -> None:
-        """Use the consumer of a stream, which is ACTIVE."""
         with self._lock:
             for key, shard in self._shards.items():
                 if key[0] == arn:
@@ -289,7 +279,6 @@ class FanOut(PushSource):
         self._group.allow(free if unread else max(free, 1))
 
     def _check(self) -> float:
-        """Do what is due twice a second."""
         group = self._group
         error = None if group is None else group.terminal_error()
         if error is not None and error.code == "SPOOL_MISSING":
@@ -340,8 +329,7 @@ class FanOut(PushSource):
                 shard.refused = shard.refused and not shard.live
                 self._logged -= self._logged if shard.live else set()
             if "clean" in value:
-                position, at_ms = value["clean"]
-                shard.clean = (position, at_ms)
+                shard.clean = tuple(value["clean"])
             shard.refused = shard.refused or "refused" in value
         if "gone" in value:
             self._consumers.gone(key[0])
@@ -384,13 +372,12 @@ class FanOut(PushSource):
             self._monitor.poll_now(key)
 
     def _advance(self, key: ShardKey) -> None:
-        """Follow the chain of a shard as far as it goes."""
         with self._lock:
             shard = self._shards.get(key)
             if shard is None:
                 return
-            shard.brought = max(shard.brought, self._spool.newest(key, shard.created_ms) or -1)
-            last = self._spool.end_of_chain(key, shard.created_ms, shard.head)
+            newest, last = self._spool.chain(key, shard.created_ms, shard.head)
+            shard.brought = max(shard.brought, newest)
             if last is None:
                 return
             shard.head = END if last.ended else after(last.last)
@@ -401,7 +388,6 @@ class FanOut(PushSource):
             self._push(key, shard)
 
     def _push(self, key: ShardKey, shard: _Subscribed) -> None:
-        """Tell the monitor how new a shard is."""
         with self._lock:
             if shard.head == END:
                 return

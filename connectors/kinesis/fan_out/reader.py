@@ -18,9 +18,10 @@ from connectors.core.arrow import cut_batches
 from connectors.core.errors import SpoolError
 from connectors.kinesis.cached_ranges import Piece
 from connectors.kinesis.offsets import END, Kind, Position, after
+from connectors.kinesis.schema import ARROW_SCHEMA
 from connectors.kinesis.shards import ShardRange
 from connectors.kinesis.source.reader import ReadSettings, read_range
-from connectors.kinesis.source.records import ARROW_SCHEMA, MAX_BYTES, MAX_ROWS
+from connectors.kinesis.source.records import MAX_BYTES, MAX_ROWS
 from connectors.spool.segments.segment import SegmentReader
 from connectors.spool.store.local import LocalStore
 
@@ -31,12 +32,7 @@ _NUMBER: Final = "sequenceNumber"
 
 
 def read_part(part: ShardRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range.
-
-    Raises:
-        DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
-        ConnectorError: the service cannot be asked.
-    """
+    """Yield the rows of a range, as `read_range` does."""
     position = part.begin
     last_row: tuple[int, int] | None = None
     warned = False
@@ -112,7 +108,6 @@ def _rows(piece: Piece, root: str) -> Iterator[pa.RecordBatch]:
 
 
 def _place(rows: pa.RecordBatch, number: int) -> int:
-    """Return the index of the first row after a record."""
     return bisect_right(range(len(rows)), number, key=lambda row: _number(rows, row))
 
 

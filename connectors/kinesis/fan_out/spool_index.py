@@ -10,14 +10,14 @@ import hashlib
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from connectors.core.errors import SpoolDamagedError, SpoolError
 from connectors.core.failpoints import failpoint
 from connectors.kinesis import FORMAT
 from connectors.kinesis.cached_ranges import CachedRange, CachedRanges, Piece, ShardKey
-from connectors.kinesis.offsets import Position, Streams
+from connectors.kinesis.offsets import END, NEW, Position, ShardState, Streams
 from connectors.spool.ledger.identity import read_identity
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.segments.segment import SegmentReader, segment_name
@@ -57,13 +57,12 @@ class SpoolIndex:
     def open(self) -> None:
         """Make the folder, read what is in it, and remove the half-written segments of fetchers that were killed.
 
-        Raises:
-            SpoolError: it cannot be used, or belongs to another connector, whose segments must not be touched.
+        Raises a `SpoolError` for a folder of another connector, whose segments must not be touched.
         """
         self.make()
         for fetcher in self.fetchers():
             self.add_folder(fetcher)
-            self._remove_folder(fetcher)
+            self._remove_folders([fetcher])
         with contextlib.suppress(OSError, SpoolError):
             clear_temporary(self._store)
 
@@ -76,8 +75,7 @@ class SpoolIndex:
             self._sizes.clear()
         for name in names:
             self._delete(name)
-        for fetcher in {name.split("/")[1] for name in names}:
-            self._remove_folder(fetcher)
+        self._remove_folders({name.split("/")[1] for name in names})
 
     def fetchers(self) -> list[str]:
         """Return the fetchers that have a folder."""
@@ -97,10 +95,7 @@ class SpoolIndex:
         return SpoolError("SPOOL_OTHER_SOURCE", what, self._store.root, "Give the query a spoolLocation of its own.")
 
     def add_folder(self, fetcher: str, newest: int = -1) -> list[ShardKey]:
-        """Read all new segments of a fetcher; return the shards that they hold something of.
-
-        ``newest`` is the number of a segment that existed, if it is known.
-        """
+        """Read the new segments of a fetcher, of which ``newest`` existed; return the shards that they have."""
         names = [name.partition(".")[0] for name in self._store.list(f"{_INBOX}/{fetcher}")]
         first = self._next.get(fetcher, 0)
         new = sorted({number for name in names if name.isdigit() and (number := int(name)) >= first})
@@ -144,15 +139,12 @@ class SpoolIndex:
         with self._lock:
             return sum(self._sizes.values())
 
-    def newest(self, key: ShardKey, created_ms: int) -> int | None:
-        """Return the newest record of a shard, whether a chain leads there or not."""
+    def chain(self, key: ShardKey, created_ms: int, begin: Position) -> tuple[int, CachedRange | None]:
+        """Return the newest record of a shard, -1 without one, and the last cached range that a chain leads to."""
         with self._lock:
-            return self._shards[key, created_ms].newest()
-
-    def end_of_chain(self, key: ShardKey, created_ms: int, begin: Position) -> CachedRange | None:
-        """Return the last cached range that can be reached from a position without a gap."""
-        with self._lock:
-            return max(self._shards[key, created_ms].chain(begin), key=lambda cached: cached.last, default=None)
+            ranges = self._shards[key, created_ms]
+            last = max(ranges.chain(begin), key=lambda cached: cached.last, default=None)
+            return ranges.newest() or -1, last
 
     def pieces(self, key: ShardKey, created_ms: int, begin: Position, end: Position) -> tuple[Piece, ...]:
         """Return the parts of a range that are cached."""
@@ -165,14 +157,10 @@ class SpoolIndex:
         with self._lock:
             for (key, _), ranges in self._shards.items():
                 stream = read.get(key[0])
-                state = stream.shards.get(key[1]) if stream is not None else None
-                if state is not None:
-                    dropped = ranges.drop_up_to(state.position)
-                elif stream is not None and key not in followed:
-                    dropped = ranges.drop_all()
-                else:
+                if stream is None:
                     continue
-                for cached in dropped:
+                state = stream.shards.get(key[1], NEW if key in followed else ShardState(END))
+                for cached in ranges.drop_up_to(state.position):
                     self._left[cached.segment] -= 1
                     if self._left[cached.segment] == 0:
                         del self._left[cached.segment], self._sizes[cached.segment]
@@ -181,15 +169,14 @@ class SpoolIndex:
         for name in freed:
             self._delete(name)
         failpoint("kinesis.after_free")
-        for fetcher in {name.split("/")[1] for name in freed} - set(running):
-            self._remove_folder(fetcher)
+        self._remove_folders({name.split("/")[1] for name in freed} - set(running))
 
     def _delete(self, name: str) -> None:
         """Delete a segment if possible; one that stays is read again at the next start."""
         with contextlib.suppress(OSError, SpoolError):
             self._store.delete(name)
 
-    def _remove_folder(self, fetcher: str) -> None:
-        """Remove the folder of a fetcher that is gone, if nothing is in it."""
-        with contextlib.suppress(OSError, SpoolError):
-            self._store.remove_unlocked_folder(f"{_INBOX}/{fetcher}")
+    def _remove_folders(self, fetchers: Iterable[str]) -> None:
+        for fetcher in fetchers:
+            with contextlib.suppress(OSError, SpoolError):
+                self._store.remove_unlocked_folder(f"{_INBOX}/{fetcher}")

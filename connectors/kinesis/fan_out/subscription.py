@@ -1,7 +1,7 @@
 """One shard's subscriptions, one after the other: open, read, renew, go on after what was read.
 
-The service ends each after five minutes, and any at any time; that is normal. One that cannot be opened again, or that
-is open and silent, is not.
+It is normal that the service ends each after five minutes, or at any time; not that one cannot be opened again, or is
+open and silent.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ import msgspec
 from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.kinesis.cached_ranges import ShardKey
-from connectors.kinesis.client.client import KinesisClient
+from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.errors import CREDENTIALS, IN_USE, INVALID_ARGUMENT, NOT_FOUND, service_error
-from connectors.kinesis.client.eventstream import MessageBuffer
 from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, Record, parse_event, service_time_ms
-from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.offsets import Kind, Position, after
 from connectors.kinesis.options.client import KinesisClientOptions
 from connectors.spool.fetching.target import FetchContext, Intake
@@ -82,7 +80,7 @@ class SubscriptionHost:
         self.client = KinesisClient(options, _SIGNERS)
         self.stall_seconds = stall_seconds
         self.signers = ThreadPoolExecutor(_SIGNERS, "sign")
-        self.http: Http2Client
+        self.http = Http2Client()
         self.intake: Intake | None = None
         self.last_response: float | None = None
         self.error: ConnectorError | None = None
@@ -163,7 +161,6 @@ class ShardSubscription:
             self._set_live(live=False)
 
     def _after_failure(self, error: ConnectorError) -> float:
-        """Return how long to wait after a subscription has failed."""
         delay = self._backoff.next_delay_seconds(error)
         _log.debug("a subscription ended: %s", error)
         if error.code == CREDENTIALS and not self._renewed and self._host.client.renew(self._keys):
@@ -200,7 +197,10 @@ class ShardSubscription:
                 async with asyncio.timeout(_ANSWER_SECONDS):
                     await response.begin()
                     if response.status != _OK:
-                        raise await self._refusal(response)
+                        body = bytearray()
+                        while piece := await response.read():
+                            body += piece
+                        raise self._error(body, response.status)
             except TimeoutError:
                 response.retire_connection()
                 raise self._silent("there is no response") from None
@@ -275,14 +275,7 @@ class ShardSubscription:
             self.is_live = live
             self._host.note(self.order, live=live)
 
-    async def _refusal(self, response: Response) -> ConnectorError:
-        """Build the error for a response that is not a stream of events."""
-        body = bytearray()
-        while piece := await response.read():
-            body += piece
-        return self._error(bytes(body), response.status)
-
-    def _error(self, body: bytes, status: int, name: str = "") -> ConnectorError:
+    def _error(self, body: bytes | bytearray, status: int, name: str = "") -> ConnectorError:
         """Build the error for one that the service sent; without ``name`` the body names it."""
         try:
             parsed = msgspec.json.decode(body)
@@ -291,14 +284,10 @@ class ShardSubscription:
         fields = parsed if isinstance(parsed, dict) else {}
         message = str(fields.get("message") or fields.get("Message") or "")
         error = {"Code": name or str(fields.get("__type", "")), "Message": message}
-        return service_error(
-            "SubscribeToShard", self._where, {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
-        )
+        response = {"Error": error, "ResponseMetadata": {"HTTPStatusCode": status}}
+        return service_error("SubscribeToShard", self._where, response)
 
     def _silent(self, what: str) -> ServiceUnavailableError:
-        return ServiceUnavailableError(
-            "KINESIS_SUBSCRIPTION_SILENT",
-            f"A subscription is given up: {what}",
-            self._where,
-            "It is opened again by itself; if that goes on, check the network and proxies.",
-        )
+        action = "It is opened again by itself; if that goes on, check the network and proxies."
+        code = "KINESIS_SUBSCRIPTION_SILENT"
+        return ServiceUnavailableError(code, f"A subscription is given up: {what}", self._where, action)

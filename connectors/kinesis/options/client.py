@@ -171,9 +171,8 @@ class KinesisClientOptions:
 def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
     """Return the options with their region, after checks that need more than one of them; for source and sink.
 
-    Raises:
-        OptionError: credentials are incomplete or contradict each other, the regions differ, or a URL asks for plain
-            http.
+    Raises an `OptionError` when credentials are incomplete or contradict each other, the regions differ, or a URL asks
+    for plain http.
     """
     for name, url in (("endpointUrl", options.endpoint_url), ("stsEndpoint", options.sts_endpoint)):
         refuse_plaintext(url or "", f"The option {name}", allowed=options.allow_insecure)
@@ -183,7 +182,13 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
     if options.session_token is not None and options.access_key is None:
         what = "awsSessionToken needs awsAccessKey and awsSecretKey"
         raise OptionError("OPTION_MISSING", what, FORMAT, "Give all three.")
-    _check_keys(options)
+    values = (options.access_key, options.secret_key, options.session_token)
+    for name, key in zip(("awsAccessKey", "awsSecretKey", "awsSessionToken"), values, strict=True):
+        # A key of a file whose last line ends has a line break; keys are not shown.
+        text = "" if key is None else key.reveal()
+        if not (text.isascii() and text.isprintable() and " " not in text):
+            what = f"The option {name} has a character that no key has: white space, or none of ASCII"
+            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Give the key without it.")
     if options.profile is not None and options.access_key is not None:
         raise conflict(FORMAT, "profile", "awsAccessKey", "both give credentials", "Give one of them.")
     for name, value in (("roleExternalId", options.role_external_id), ("roleSessionName", options.role_session_name)):
@@ -197,33 +202,15 @@ def resolve_client(options: T, environ: Mapping[str, str], stream: str) -> T:
 
 
 def refuse_plaintext(url: str, source: str, *, allowed: bool) -> None:
-    """Refuse to reach another machine by plain http; ``source`` is what asks for it, as the subject of a sentence.
-
-    Raises:
-        OptionError: the URL begins with http: and is not of this machine.
-    """
+    """Raise an `OptionError` for plain http to another machine; ``source``, which asks for it, begins the sentence."""
     parts = urlsplit(url)
     if parts.scheme == "http" and not allowed and not is_loopback(parts.hostname or ""):
-        raise OptionError(
-            "OPTION_CONFLICT",
-            f"{source} asks for plain http to {parts.hostname}, which is not this machine",
-            FORMAT,
+        what = f"{source} asks for plain http to {parts.hostname}, which is not this machine"
+        action = (
             "Use https:// in endpointUrl, stsEndpoint, the AWS_ENDPOINT_URL variables and the shared AWS files, or "
-            "allow it with the option allowInsecure=true.",
+            "allow it with the option allowInsecure=true."
         )
-
-
-def _check_keys(options: KinesisClientOptions) -> None:
-    """Refuse keys that no request can hold, such as those of a file whose last line ends; they are not shown."""
-    for name, key in (
-        ("awsAccessKey", options.access_key),
-        ("awsSecretKey", options.secret_key),
-        ("awsSessionToken", options.session_token),
-    ):
-        text = "" if key is None else key.reveal()
-        if not (text.isascii() and text.isprintable() and " " not in text):
-            what = f"The option {name} has a character that no key has: white space, or none of ASCII"
-            raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Give the key without it.")
+        raise OptionError("OPTION_CONFLICT", what, FORMAT, action)
 
 
 def _region(options: KinesisClientOptions, environ: Mapping[str, str], of_arn: str | None) -> str | None:

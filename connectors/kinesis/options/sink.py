@@ -71,10 +71,9 @@ class KinesisWriteOptions(KinesisClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str]) -> KinesisWriteOptions:
-    """Parse and check the options of a sink; ``environ`` is that of the driver, for secrets and the region.
+    """Parse the options of a sink; ``environ`` is that of the driver, for secrets and the region.
 
-    Raises:
-        OptionError: an option is unknown, illegal, or in conflict with another.
+    Raises an `OptionError` when one is unknown, illegal, or in conflict with another.
     """
     options = parse_options(KinesisWriteOptions, raw, environ, FORMAT)
     if options.stream_name is not None and options.stream_arn is not None:

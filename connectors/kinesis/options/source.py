@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from connectors.core.errors import OptionError
-from connectors.core.options.declaration import declared_options, option, parse_options
-from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, STRING, Kind, choice
+from connectors.core.options.declaration import Option, conflict, declared_options, option, parse_options
+from connectors.core.options.kinds import BOOLEAN, BYTES, DURATION, FLOAT, INTEGER, PATH, STRING, Kind, choice
 from connectors.kinesis import FORMAT
 from connectors.kinesis.offsets import LATEST, TRIM, ShardPositions, parse_positions
 from connectors.kinesis.options.client import NAME, STREAM_ARN, KinesisClientOptions, resolve_client
-from connectors.kinesis.options.fan_out import FanOutOptions, check_fan_out, check_no_fan_out
 from connectors.spool.options import ephemeral_folder
 
-__all__ = [
-    "ConsumerMode",
-    "Deaggregate",
-    "KinesisReadOptions",
-    "parse_read_options",
-]
+__all__ = ["ConsumerMode", "Deaggregate", "KinesisReadOptions", "check_consumer_of", "parse_read_options"]
+
+
+_log = logging.getLogger(__name__)
+_CONSUMER_ARN: Final = re.compile(r"arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[^/]+/consumer/[^/:]+:[0-9]+")
 
 
 class ConsumerMode(StrEnum):
@@ -49,6 +50,100 @@ class Deaggregate(StrEnum):
 
     AUTO = "auto"
     FALSE = "false"
+
+
+class ConsumerIdType(StrEnum):
+    """What ``consumerARN`` holds."""
+
+    NAME = "name"
+    ARN = "arn"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FanOutOptions:
+    """The options of subscriptions; without slots, so that it can be a second base."""
+
+    consumer_name: str | None = option(
+        "consumerName",
+        STRING,
+        "For efo: the name of the consumer, one of its own for each query. It is registered with each stream where it "
+        "is missing, and stays. This or consumerARN is required.",
+        default=None,
+        aliases=("efo.consumer.name", "kinesis.consumerName"),
+    )
+    consumer_name_prefix: str | None = option(
+        "consumerNamePrefix", STRING, "For efo: put before consumerName.", default=None
+    )
+    consumer_arn: str | None = option(
+        "consumerARN",
+        STRING,
+        "For efo: consumers that are registered already, in the order of the streams, separated by commas: ARNs, or "
+        "names with registeredConsumerIdType=name. They are never registered or deregistered.",
+        default=None,
+        aliases=("registeredConsumerId", "fanoutConsumerARN"),
+    )
+    consumer_id_type: ConsumerIdType = option(
+        "registeredConsumerIdType", choice(ConsumerIdType), "For efo: what consumerARN holds.", default="arn"
+    )
+    require_deregistration: bool = option(
+        "requireConsumerDeregistration",
+        BOOLEAN,
+        "For efo: true deregisters the consumer when the query ends, however it ends, also when it is about to be "
+        "started again. A consumer costs by the hour and shard.",
+        default="false",
+    )
+    register_timeout: float = option(
+        "registerConsumerTimeoutInterval",
+        DURATION,
+        "For efo: how long to wait for the consumer to become ACTIVE, in the background; the query fails then. "
+        "Meanwhile it reads by polling.",
+        default="60s",
+        minimum="1s",
+    )
+    spool_location: Path | None = option(
+        "spoolLocation",
+        PATH,
+        "For efo: a folder for what the subscriptions bring, which driver and executors see; for each query one of its "
+        "own. It is a cache: it may be deleted at any time, and what an executor does not find there it reads by "
+        "polling. When absent: a folder for temporary files of the driver's machine.",
+        default=None,
+    )
+    max_spool_bytes: int = option(
+        "maxSpoolBytes",
+        BYTES,
+        "For efo: subscriptions wait while the spool holds this much that no batch has read.",
+        default="4g",
+        minimum="1",
+        aliases=("fetchBufferSize",),
+    )
+    fetchers: int = option(
+        "fetchers",
+        INTEGER,
+        "For efo: how many processes hold the subscriptions.",
+        default="1",
+        minimum="1",
+        maximum="64",
+    )
+    max_fetch_period: float = option(
+        "maxFetchPeriod",
+        DURATION,
+        "For efo: records are ready for a batch at the latest this long after they came.",
+        default="100ms",
+        minimum="1ms",
+        maximum="10m",
+    )
+    subscription_stall: float = option(
+        "subscriptionStallInterval",
+        DURATION,
+        "For efo: a subscription that has sent nothing for so long is opened again, with a warning. The service sends "
+        "something every few seconds, also when nothing was put.",
+        default="30s",
+        minimum="10ms",
+    )
+    consumers: tuple[str, ...] = ()
+    """Derived: the name or ARN of the consumer of each stream; none for polling."""
+    spool_folder: Path = Path()
+    """Derived: spoolLocation, or the folder that is picked without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,10 +315,9 @@ class KinesisReadOptions(KinesisClientOptions, FanOutOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KinesisReadOptions:
-    """Parse and check the options of a source; ``streaming`` is None while it is not decided whether it is a stream.
+    """Parse the options of a source; ``streaming`` is None while it is not decided whether it is a stream.
 
-    Raises:
-        OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
+    Raises an `OptionError` when one is unknown, missing, illegal, not for this kind of read, or contradicts another.
     """
     options = parse_options(KinesisReadOptions, _without_milliseconds(raw), environ, FORMAT)
     streams = _streams(options)
@@ -242,11 +336,9 @@ def parse_read_options(
     _check_streams(end, streams, "endingPosition")
     options = dataclasses.replace(options, streams=streams, start=start, end=end)
     if options.consumer_mode is not ConsumerMode.EFO:
-        mode = declared_options(KinesisReadOptions)["consumer_mode"]
-        names = {name.lower() for name in (mode.name, *mode.aliases)}
-        check_no_fan_out(raw, asked=any(key.lower() in names and value is not None for key, value in raw.items()))
+        _check_no_fan_out(raw)
         return options
-    consumers = check_fan_out(options, streams)
+    consumers = _consumers(options, streams)
     identity = f"{options.endpoint_url} {options.region} {' '.join(streams)} {' '.join(consumers)}"
     folder = options.spool_location or ephemeral_folder(FORMAT, identity, environ)
     return dataclasses.replace(options, consumers=consumers, spool_folder=folder)
@@ -269,33 +361,103 @@ def _streams(options: KinesisReadOptions) -> tuple[str, ...]:
     if options.stream_name is not None and options.stream_arn is not None:
         raise OptionError("OPTION_CONFLICT", "Both streamName and streamARN are given", FORMAT, "Give one of them.")
     if options.stream_name is not None:
-        return _split("streamName", options.stream_name, NAME, "Give names, separated by commas.")
-    arn_form = "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
-    streams = _split("streamARN", options.stream_arn or "", STREAM_ARN, arn_form)
+        name, action = "streamName", "Give names, separated by commas."
+        streams = _split(name, options.stream_name, NAME, action)
+    else:
+        name, action = "streamARN", "Give ARNs: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME."
+        streams = _split(name, options.stream_arn or "", STREAM_ARN, action)
+    if len(set(streams)) < len(streams):
+        raise _illegal(f"The option {name} names a stream twice", "Name it once.")
     regions = {match[1] for stream in streams if (match := STREAM_ARN.fullmatch(stream))}
     if len(regions) > 1:
         what = f"The option streamARN has streams of several regions: {', '.join(sorted(regions))}"
-        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "Make one query for each region, or a union.")
+        raise _illegal(what, "Make one query for each region, or a union.")
     return streams
 
 
 def _split(name: str, text: str, pattern: re.Pattern[str], action: str) -> tuple[str, ...]:
-    """Return the streams that an option holds, each once."""
-    streams = tuple(stream.strip() for stream in text.split(","))
-    for stream in streams:
-        if not pattern.fullmatch(stream):
-            raise OptionError("OPTION_ILLEGAL", f"The option {name} cannot hold {stream!r}", FORMAT, action)
-    if len(set(streams)) < len(streams):
-        raise OptionError("OPTION_ILLEGAL", f"The option {name} names a stream twice", FORMAT, "Name it once.")
-    return streams
+    parts = tuple(part.strip() for part in text.split(","))
+    for part in parts:
+        if not pattern.fullmatch(part):
+            raise _illegal(f"The option {name} cannot hold {part!r}", action)
+    return parts
 
 
 def _check_streams(positions: ShardPositions, streams: tuple[str, ...], option_name: str) -> None:
-    """Refuse positions in streams that are not read."""
     names = {stream.rpartition("/")[2] for stream in streams}
     if "" in positions.named and len(streams) > 1:
         what = f"The option {option_name} names shards and not their streams"
-        raise OptionError("OPTION_ILLEGAL", what, FORMAT, "With several streams, put each one's shards under its name.")
+        raise _illegal(what, "With several streams, put each one's shards under its name.")
     if unknown := sorted(set(positions.named) - names - {""}):
         what = f"The option {option_name} names the stream {unknown[0]}, which is not read"
-        raise OptionError("OPTION_ILLEGAL", what, FORMAT, f"The streams are: {', '.join(sorted(names))}.")
+        raise _illegal(what, f"The streams are: {', '.join(sorted(names))}.")
+
+
+def _consumers(options: FanOutOptions, streams: Sequence[str]) -> tuple[str, ...]:
+    """Return the name or ARN of the consumer of each stream."""
+    if options.consumer_name is not None and options.consumer_arn is not None:
+        raise conflict(FORMAT, "consumerName", "consumerARN", "both name the consumer", "Give one of them.")
+    if options.consumer_arn is not None:
+        return _registered(options, options.consumer_arn, streams)
+    if options.consumer_name is None:
+        action = "Give a name that no other query on the stream uses, or consumerARN for a consumer that is registered."
+        raise OptionError("OPTION_MISSING", "consumerMode=efo needs consumerName", FORMAT, action)
+    name = (options.consumer_name_prefix or "") + options.consumer_name
+    if not NAME.fullmatch(name):
+        action = "Give up to 128 letters, digits, dots, dashes and underscores."
+        raise _illegal(f"The option consumerName gives {name!r}", action)
+    return (name,) * len(streams)
+
+
+def _registered(options: FanOutOptions, text: str, streams: Sequence[str]) -> tuple[str, ...]:
+    if options.require_deregistration:
+        what = "a consumer that was registered by somebody else is not deregistered here"
+        raise conflict(FORMAT, "requireConsumerDeregistration", "consumerARN", what, "Leave it out.")
+    is_arn = options.consumer_id_type is ConsumerIdType.ARN
+    action = (
+        "Give ARNs of consumers: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:NUMBER; or set "
+        "registeredConsumerIdType=name."
+    )
+    consumers = _split("consumerARN", text, _CONSUMER_ARN if is_arn else NAME, action)
+    if len(consumers) != len(streams):
+        what = f"The option consumerARN names {len(consumers)} consumers for {len(streams)} streams"
+        raise _illegal(what, "Give one for each stream, in their order.")
+    if is_arn:
+        for stream, consumer in zip(streams, consumers, strict=True):
+            check_consumer_of(stream, consumer)
+    return consumers
+
+
+def check_consumer_of(stream: str, consumer: str) -> None:
+    """Raise an `OptionError` for the ARN of another stream's consumer: it would bring the records of that stream."""
+    owner = consumer.partition("/consumer/")[0]
+    if stream != (owner if stream.startswith("arn:") else owner.rpartition("/")[2]):
+        what = f"The option consumerARN names a consumer of {owner} for the stream {stream}"
+        action = "Give the consumers of the streams, in the order of the streams."
+        raise OptionError("OPTION_CONFLICT", what, FORMAT, action)
+
+
+def _check_no_fan_out(raw: Mapping[str, str | None]) -> None:
+    """Refuse options of efo beside polling; when consumerMode was given, it was not forgotten: then only warn."""
+    present = {key.lower() for key, value in raw.items() if value is not None}
+
+    def named(options: Iterable[Option]) -> list[str]:
+        return [name for one in options for name in (one.name, *one.aliases) if name.lower() in present]
+
+    ignored = named(declared_options(FanOutOptions).values())
+    if ignored and named([declared_options(KinesisReadOptions)["consumer_mode"]]):
+        _warn_ignored(", ".join(ignored))
+    elif ignored:
+        why = "it is for efo, and records are read by polling, the default"
+        action = f"Give consumerMode=efo, or leave {ignored[0]} out."
+        raise conflict(FORMAT, ignored[0], "consumerMode", why, action)
+
+
+@cache
+def _warn_ignored(names: str) -> None:
+    """Warn once of what each start of a query and each of its processes finds."""
+    _log.warning("[KINESIS_OPTION_IGNORED] consumerMode=polling does not use %s.", names)
+
+
+def _illegal(what: str, action: str) -> OptionError:
+    return OptionError("OPTION_ILLEGAL", what, FORMAT, action)

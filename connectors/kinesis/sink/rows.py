@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from connectors.core.arrow import not_utf8
 from connectors.core.errors import ConnectorError, OptionError
+from connectors.kinesis.options.client import NAME, STREAM_ARN
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,9 +27,7 @@ _LONGEST_KEY: Final = 256
 _SHOWN_CHARACTERS: Final = 100
 _HASH_KEYS: Final = 1 << 128
 _HASH_KEY: Final = re.compile(r"0|[1-9][0-9]{0,38}")
-_STREAM: Final = re.compile(
-    r"[A-Za-z0-9_.-]{1,128}|arn:aws[a-z-]*:kinesis:[a-z0-9-]+:[0-9]{12}:stream/[A-Za-z0-9_.-]{1,128}"
-)
+_STREAM: Final = re.compile(f"{NAME.pattern}|{STREAM_ARN.pattern}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +51,15 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 def check_columns(schema: StructType, stream: str | None) -> Columns:
     """Find the columns of a sink, by their exact names; strings may have any collation. Others are ignored.
 
-    Raises:
-        OptionError: a column is missing, exists twice, or has a type that cannot be written.
+    Raises an `OptionError` when a column is missing, exists twice, or has a type that cannot be written.
     """
     kinds = {field.name: field.dataType for field in schema}
     types = {name: "string" if kind.typeName() == "string" else kind.simpleString() for name, kind in kinds.items()}
     wanted = [("data", "data", ("binary", "string")), ("partitionKey", "partition key", ("string",))]
     if stream is None:
         if "stream" not in types:
-            raise _illegal(
-                "Neither the options streamName and streamARN nor a column stream says where rows go",
-                "Give the option streamName, or a column stream.",
-            )
+            what = "Neither the options streamName and streamARN nor a column stream says where rows go"
+            raise _illegal(what, "Give the option streamName, or a column stream.")
         wanted.append(("stream", "stream", ("string",)))
     for name, meaning, _ in wanted:
         if name not in types:
@@ -92,8 +88,7 @@ def key_name(key: str) -> str:
 def entries(batch: pa.RecordBatch, columns: Columns, first: int) -> Iterator[Entry]:
     """Return the rows of a batch; ``first`` is the number of its first row in its partition.
 
-    Raises:
-        ConnectorError: `BAD_ROW`: a row cannot be a record; names its key.
+    Raises a `ConnectorError` (`BAD_ROW`) for a row that cannot be a record; it names the key.
     """
     _require_utf8(batch, columns, first)
     rows = batch.num_rows
@@ -115,11 +110,9 @@ def _require_utf8(batch: pa.RecordBatch, columns: Columns, first: int) -> None:
     for name in names:
         if bad := not_utf8(batch.column(name)):
             key = batch.column("partitionKey")[bad[0]].cast(pa.binary()).as_py() or b""
-            raise _bad_row(
-                f"Row {first + bad[0]} of its partition has a {name} that is not UTF-8",
-                key.decode(errors="backslashreplace"),
-                "Rows are counted from 0. Give bytes that are not text as base64 or hex, or filter such rows.",
-            )
+            what = f"Row {first + bad[0]} of its partition has a {name} that is not UTF-8"
+            action = "Rows are counted from 0. Give bytes that are not text as base64 or hex, or filter such rows."
+            raise _bad_row(what, key.decode(errors="backslashreplace"), action)
 
 
 def _all_legal(keys: pa.Array, data: pa.Array, streams: Sequence[str | None], hash_keys: Sequence[str | None]) -> bool:
@@ -144,7 +137,6 @@ def _is_hash_key(key: str | None) -> bool:
 
 
 def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
-    """Yield the rows up to the first that cannot be a record."""
     for stream, key, data, hash_key, size in rows:
         if not key or len(key) > _LONGEST_KEY:
             length = "no partitionKey" if not key else f"a partitionKey of {len(key)} characters"
@@ -155,11 +147,8 @@ def _checked(rows: Iterable[tuple[Any, ...]]) -> Iterator[Entry]:
             what = "A row has no stream" if stream is None else "A row has a stream that is neither a name nor an ARN"
             raise _bad_row(what, key, "Fill the column stream, or give the option streamName.")
         if not _is_hash_key(hash_key):
-            raise _bad_row(
-                f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}",
-                key,
-                "It must be a whole number from 0 to 2^128-1 without leading zeros, or null.",
-            )
+            action = "It must be a whole number from 0 to 2^128-1 without leading zeros, or null."
+            raise _bad_row(f"A row has the explicitHashKey {hash_key[:_SHOWN_CHARACTERS]!r}", key, action)
         yield Entry(stream, key, data, hash_key, size)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = ["StreamLimits", "WriteSettings", "put_batches", "put_results", "stream_limits"]
+__all__ = ["WriteSettings", "put_batches", "put_results", "record_limit"]
 
 _log = logging.getLogger(__name__)
 _LANES: Final = 10
@@ -48,54 +49,34 @@ Sleep = Callable[[float], object]
 
 
 @dataclass(frozen=True, slots=True)
-class StreamLimits:
-    """The limits of a stream: the most bytes of data and key of a record, and whether keys choose no shard."""
-
-    record_bytes: int
-    ignores_keys: bool
-
-
-@dataclass(frozen=True, slots=True)
 class WriteSettings:
     """How the tasks of a sink write; pickles.
 
-    ``records`` and ``request_bytes`` limit a request; None is the default. ``known`` are the limits of streams that the
-    driver asked for, by name or ARN.
+    ``records`` and ``request_bytes`` limit a request; None is the default. ``known`` are the most bytes of a record, by
+    stream (its name or ARN), that the driver asked for.
     """
 
     client: KinesisClientOptions
     ordered: bool
     records: int
     request_bytes: int | None
-    known: tuple[tuple[str, StreamLimits], ...] = ()
+    known: tuple[tuple[str, int], ...] = ()
 
 
-def stream_limits(client: KinesisClient, options: KinesisClientOptions, stream: str, *, ordered: bool) -> StreamLimits:
-    """Ask for the limits of a stream, and warn when it ignores keys.
-
-    Raises:
-        OptionError: it ignores keys, and rows are to be ordered by them.
-        ConnectorError: it is not there, or a call failed.
-    """
+def record_limit(client: KinesisClient, options: KinesisClientOptions, stream: str, *, ordered: bool) -> int:
+    """Return the most bytes of a record; warn of a stream that ignores keys, or with ``ordered`` refuse it."""
     summary = patiently(lambda: client.describe(stream), options)
-    limits = StreamLimits(
-        (summary.get("MaxRecordSizeInKiB") or _DEFAULT_RECORD_KIB) << 10,
-        summary.get("RecordDistributionStrategy") == _IGNORES_KEYS,
-    )
-    if limits.ignores_keys and ordered:
-        raise OptionError(
-            "KINESIS_KEYS_IGNORED",
-            "The stream ignores partition keys, so ordered=true cannot be kept",
-            stream,
-            "Leave ordered out, or change the stream's record distribution strategy.",
-        )
-    if limits.ignores_keys:
+    if summary.get("RecordDistributionStrategy") == _IGNORES_KEYS:
+        if ordered:
+            what = "The stream ignores partition keys, so ordered=true cannot be kept"
+            action = "Leave ordered out, or change the stream's record distribution strategy."
+            raise OptionError("KINESIS_KEYS_IGNORED", what, stream, action)
         _log.warning(
             "[KINESIS_KEYS_IGNORED] The stream %s ignores partitionKey and explicitHashKey: its record distribution "
             "strategy is AUTO. Records of one key go to any shard, and have no order.",
             stream,
         )
-    return limits
+    return int(summary.get("MaxRecordSizeInKiB") or _DEFAULT_RECORD_KIB) << 10
 
 
 def put_batches(
@@ -103,9 +84,7 @@ def put_batches(
 ) -> int:
     """Put all rows of a task; return how many, when the service has them all.
 
-    Raises:
-        ConnectorError: a row cannot be a record, or could not be put; names its key. Rows before and after it may have
-            been put.
+    Raises a `ConnectorError` that names the key of a row that could not be put; rows before and after it may be there.
     """
     writer = (_OrderedWriter if settings.ordered else _ChunkWriter)(settings, sleep)
     rows = 0
@@ -117,31 +96,26 @@ def put_batches(
 
 
 class _Writer:
-    """What both writers share: the client, the limits of streams, and the check of rows against them."""
-
     def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
         self.settings = settings
         self.client = shared_client(settings.client)
         self.sleep = sleep
         self._limits = dict(settings.known)
 
-    def checked(self, rows: Iterable[Entry]) -> Iterator[tuple[Entry, StreamLimits]]:
-        """Yield the rows with the limits of their streams; refuse one that is larger than its stream takes."""
+    def checked(self, rows: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
         for entry in rows:
-            limits = self._limits.get(entry.stream)
-            if limits is None:
+            limit = self._limits.get(entry.stream)
+            if limit is None:
                 ordered = self.settings.ordered
-                limits = stream_limits(self.client, self.settings.client, entry.stream, ordered=ordered)
-                self._limits[entry.stream] = limits
-            if entry.size > limits.record_bytes:
-                raise ConnectorError(
-                    BAD_ROW,
-                    f"A row has {entry.size} bytes of data and partitionKey, and the stream {entry.stream} takes "
-                    f"{limits.record_bytes}",
-                    key_name(entry.key),
-                    "Make the row smaller, or raise the stream's largest record (UpdateMaxRecordSize, up to 10 MiB).",
+                limit = record_limit(self.client, self.settings.client, entry.stream, ordered=ordered)
+                self._limits[entry.stream] = limit
+            if entry.size > limit:
+                what = f"A row has {entry.size} bytes of data and partitionKey; the stream {entry.stream} takes {limit}"
+                action = (
+                    "Make the row smaller, or raise the stream's largest record (UpdateMaxRecordSize, up to 10 MiB)."
                 )
-            yield entry, limits
+                raise ConnectorError(BAD_ROW, what, key_name(entry.key), action)
+            yield entry, limit
 
 
 class _Attempts:
@@ -154,11 +128,7 @@ class _Attempts:
         self._failures = 0
 
     def wait(self, error: ConnectorError, left: Sequence[Entry], *, progress: bool = False) -> None:
-        """Wait before the next attempt, after one that left rows; with ``progress`` it has put others.
-
-        Raises:
-            ConnectorError: the error, when another attempt cannot help, or there were enough; names a row's key.
-        """
+        """Wait after an attempt that left rows, or raise its error; with ``progress`` it has put others."""
         if progress:
             self._backoff.reset()
         self._failures = 0 if progress else self._failures + 1
@@ -170,17 +140,14 @@ class _Attempts:
 
 
 class _ChunkWriter(_Writer):
-    """Requests of many records, for one stream each."""
-
     def __init__(self, settings: WriteSettings, sleep: Sleep) -> None:
         super().__init__(settings, sleep)
         self._chunks: dict[str, list[Entry]] = {}
         self._sizes: dict[str, int] = {}
 
     def put(self, rows: Iterable[Entry]) -> None:
-        """Collect rows, and send what fills a request."""
-        for entry, limits in self.checked(rows):
-            most_bytes = self.settings.request_bytes or max(_DEFAULT_REQUEST_BYTES, limits.record_bytes)
+        for entry, limit in self.checked(rows):
+            most_bytes = self.settings.request_bytes or max(_DEFAULT_REQUEST_BYTES, limit)
             chunk = self._chunks.setdefault(entry.stream, [])
             size = self._sizes.get(entry.stream, 0) + entry.size
             if chunk and (len(chunk) >= self.settings.records or size > most_bytes):
@@ -190,12 +157,10 @@ class _ChunkWriter(_Writer):
             self._sizes[entry.stream] = size
 
     def finish(self) -> None:
-        """Send the rest."""
         for stream in list(self._chunks):
             self._send(stream)
 
     def _send(self, stream: str) -> None:
-        """Send the chunk of a stream until every record of it is put."""
         waiting: Sequence[Entry] = self._chunks.pop(stream)
         self._sizes.pop(stream)
         attempts = _Attempts(self.settings.client, self.sleep)
@@ -236,21 +201,14 @@ class _OrderedWriter(_Writer):
         self._numbers: list[dict[tuple[str, str], str]] = [{} for _ in range(_LANES)]
 
     def put(self, rows: Iterable[Entry]) -> None:
-        """Put rows, and wait for them all."""
-        lanes: list[list[Entry]] = [[] for _ in range(_LANES)]
+        lanes: dict[int, list[Entry]] = defaultdict(list)
         for entry, _ in self.checked(rows):
             lanes[crc32(f"{entry.stream}/{entry.key}".encode()) % _LANES].append(entry)
         with ThreadPoolExecutor(_LANES, thread_name_prefix="kinesis-put") as pool:
-            running = [
-                pool.submit(self._run, lane, numbers)
-                for lane, numbers in zip(lanes, self._numbers, strict=True)
-                if lane
-            ]
-        for lane_done in running:
-            lane_done.result()
+            list(pool.map(self._run, lanes.values(), [self._numbers[number] for number in lanes]))
 
     def finish(self) -> None:
-        """Nothing is left to send."""
+        pass
 
     def _run(self, lane: Sequence[Entry], numbers: dict[tuple[str, str], str]) -> None:
         for entry in lane:
@@ -296,8 +254,6 @@ class _Request(msgspec.Struct):
 
 
 class _Result(msgspec.Struct, gc=False):
-    """The result of a record; empty for one that was put."""
-
     ErrorCode: str | None = None
     ErrorMessage: str | None = None
 
@@ -311,24 +267,18 @@ _DECODER = msgspec.json.Decoder(_Response)
 
 
 def _request_body(stream: str, records: Sequence[Entry]) -> bytes:
-    """Return the body of a request; ``stream`` is a name or an ARN."""
+    # Two arguments where two will do: most records have no hash key, and this is done for each.
     written = [
         _Record(entry.data, entry.key)
         if entry.explicit_hash_key is None
         else _Record(entry.data, entry.key, entry.explicit_hash_key)
         for entry in records
     ]
-    if stream.startswith("arn:"):
-        return _ENCODER.encode(_Request(written, StreamARN=stream))
-    return _ENCODER.encode(_Request(written, StreamName=stream))
+    return _ENCODER.encode(_Request(written, **stream_named(stream)))
 
 
 def put_results(body: bytes, count: int, stream: str) -> list[_Result]:
-    """Return the result of each record of a request that sent ``count``.
-
-    Raises:
-        ServiceUnavailableError: it is not a response of PutRecords to so many; a cut connection can leave such.
-    """
+    """Return the result of each of ``count`` records of a request; a body of another length is malformed."""
     results = decoded(_DECODER, body, "PutRecords", stream).Records
     if len(results) != count:
         reason = ValueError(f"it has {len(results)} results, and {count} records were sent")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from connectors.kinesis.cached_ranges import ShardKey
 from connectors.kinesis.offsets import END, LATEST, Kind, Position, ShardState, at
 from connectors.kinesis.shards import Listing, ShardRange, next_state, resolve
-from connectors.kinesis.source.iterators import first_record
 from connectors.kinesis.source.micro_batch import check_named
+from connectors.kinesis.source.reader import first_record
 from connectors.kinesis.source.shard_monitor import ShardMonitor
 
 if TYPE_CHECKING:
@@ -20,34 +20,28 @@ __all__ = ["plan_batch"]
 
 
 def plan_batch(options: KinesisReadOptions) -> list[ShardRange]:
-    """Return the ranges of a batch read, with all ends resolved: every action reads the same rows.
-
-    Raises:
-        ConnectorError: the service cannot be asked, or a position is not one of its shard.
-    """
+    """Return the ranges of a batch read, with all ends resolved: every action reads the same rows."""
     monitor = ShardMonitor(options)
     try:
-        return _plan(options, monitor)
+        listings = {listing.arn: listing for listing in monitor.listings(fresh=True)}
+        begin = {arn: resolve(listing, options.start) for arn, listing in listings.items()}
+        check_named(monitor.client, options, begin, listings.values())
+        starts = {
+            (arn, shard): state
+            for arn in listings
+            for shard, state in sorted(begin[arn].shards.items())
+            if not state.ended
+        }
+        ends = _ends(options, monitor, starts, listings)
     finally:
         monitor.stop()
-
-
-def _plan(options: KinesisReadOptions, monitor: ShardMonitor) -> list[ShardRange]:
-    listings = {listing.arn: listing for listing in monitor.listings(fresh=True)}
-    begin = {arn: resolve(listing, options.start) for arn, listing in listings.items()}
-    check_named(monitor, options, begin, listings.values())
-    starts = {(arn, shard): state for arn in listings for shard, state in begin[arn].shards.items() if not state.ended}
-    ends = _ends(options, monitor, starts, listings)
-    order = {arn: number for number, arn in enumerate(listings)}
-    return [
-        _range(listings[key[0]], key[1], state.position, ends[key])
-        for key, state in sorted(starts.items(), key=lambda item: (order[item[0][0]], item[0][1]))
-        if ends[key] != state.position
-    ]
-
-
-def _range(listing: Listing, shard: str, begin: Position, end: Position) -> ShardRange:
-    return ShardRange(listing.stream, listing.name, shard, begin, end, retention_ms=listing.retention_ms)
+    ranges = []
+    for (arn, shard), state in starts.items():
+        listing, end = listings[arn], ends[arn, shard]
+        if end != state.position:
+            place = (listing.stream, listing.name, shard)
+            ranges.append(ShardRange(*place, state.position, end, retention_ms=listing.retention_ms))
+    return ranges
 
 
 def _ends(

@@ -1,8 +1,8 @@
 """Finding a shard's latest record without reading the shard: the service has no call that names it.
 
-A record that was seen is a legal end of a batch, wherever it lies. So the driver follows a shard one record at a time;
-when more lies ahead than that, it asks what arrived a moment ago (a start by time, one record), and reads on only where
-little is left. Right ends need no right times: a time only says where to ask.
+A record that was seen is a legal end of a batch. So the driver follows a shard one record at a time; when more lies
+ahead than that, it asks what arrived a moment ago (a start by time, one record), and reads on only where little is
+left. Right ends need no right times: a time only says where to ask.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from connectors.core.errors import ConnectorError
 from connectors.kinesis.client.errors import EXPIRED_ITERATOR
 from connectors.kinesis.offsets import Kind, Position, ShardState, after, at_time
 from connectors.kinesis.shards import Seen, is_after
-from connectors.kinesis.source.iterators import iterator_or_oldest
+from connectors.kinesis.source.reader import iterator_or_oldest
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.client import KinesisClient
@@ -99,7 +99,7 @@ class LatestRecord:
                 if self._times is None:
                     self._follow(exact=exact)
                 else:
-                    self._search(exact=exact)
+                    self._search(self._times, exact=exact)
         except ConnectorError as error:
             if error.code == EXPIRED_ITERATOR:
                 self._iterator = self._probe = None
@@ -117,7 +117,6 @@ class LatestRecord:
         self._times = self._probe = None
 
     def _follow(self, *, exact: bool) -> None:
-        """Read on after the newest record seen."""
         walking = self._walking
         if self._iterator is None:
             was_read = self._state.complete_ms is not None or self.seen.number is not None
@@ -134,16 +133,13 @@ class LatestRecord:
         elif not walking:
             self._times = probe_times(self._low_ms, page.at_ms, self._window_ms)
             self._probe_at = next(self._times)
-        elif page.records and not (exact and self._is_from_before_the_round()):
-            self._settle()
+        elif page.records:
+            is_before_the_round = (self.seen.arrival_ms or 0) <= (self._exact_ms or 0) + _CLEAN_SLACK_MS
+            if not (exact and is_before_the_round):
+                self._settle()
 
-    def _is_from_before_the_round(self) -> bool:
-        return (self.seen.arrival_ms or 0) <= (self._exact_ms or 0) + _CLEAN_SLACK_MS
-
-    def _search(self, *, exact: bool) -> None:
+    def _search(self, times: Generator[int, int | None, None], *, exact: bool) -> None:
         """Read a record by time, to get nearer to the newest."""
-        if self._times is None:
-            return
         if self._probe is None:
             self._probe = self._client.iterator(self._stream, self._shard, at_time(self._probe_at))
         page = self._page(self._probe, 1)
@@ -159,7 +155,7 @@ class LatestRecord:
                 self._times, self._walking = None, True
                 return
         try:
-            self._probe_at = self._times.send(page.records[0].arrival_ms if page.records else None)
+            self._probe_at = times.send(page.records[0].arrival_ms if page.records else None)
         except StopIteration:
             self._times = None
             self._walking = exact or not (page.records and self.seen.number == page.records[0].number)
@@ -171,7 +167,6 @@ class LatestRecord:
         return self._client.records(iterator, limit, self._stream, self._shard)
 
     def _take(self, page: Page) -> None:
-        """Note what a page has that is newer than everything seen."""
         if page.records and self._is_newer(page.records[-1].number):
             newest = page.records[-1]
             self.seen = Seen(newest.number, newest.arrival_ms)
@@ -197,7 +192,6 @@ class LatestRecord:
         self._times = self._probe = None
 
     def _resume_position(self) -> Position:
-        """Return where to read on without an iterator."""
         begin = self._state.position
         clean_ms = self.seen.clean_ms if self.seen.number is not None else self.seen.clean_ms or self._state.clean_ms
         if clean_ms is not None:

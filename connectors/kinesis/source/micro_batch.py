@@ -7,19 +7,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from connectors.core.errors import ConnectorError, OffsetError, OptionError, SourceGoneError
 from connectors.core.offsets import is_sentinel
 from connectors.kinesis.cached_ranges import ShardKey
+from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.client.errors import INVALID_ARGUMENT, NOT_FOUND
+from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import (
+    END,
     Kind,
     ShardState,
     Streams,
     StreamState,
+    after,
+    at_time,
     end_offset,
     read_offset,
     resolved_start,
@@ -29,6 +34,7 @@ from connectors.kinesis.shards import (
     Seen,
     ShardRange,
     advanced,
+    is_after,
     is_whole,
     is_worth_a_batch,
     next_state,
@@ -39,19 +45,22 @@ from connectors.kinesis.shards import (
     unproven,
     with_unread,
 )
-from connectors.kinesis.source.iterators import check_trimmed, check_vanished
-from connectors.kinesis.source.rate_limits import counted_end, is_within, shares, timed_end
+from connectors.kinesis.source.reader import ShardPages, check_trimmed, check_vanished, first_record
 from connectors.kinesis.source.shard_monitor import ENDED, ShardMonitor
 
 if TYPE_CHECKING:
     from connectors.kinesis.options.source import KinesisReadOptions
 
-__all__ = ["KinesisStream", "check_named", "same_stream"]
+__all__ = ["KinesisStream", "Share", "check_named", "counted_end", "is_within", "same_stream", "shares"]
 
 _SHARE_OF_A_CORE: Final = 0.05
 _PASSED_ON: Final = 0.2
 """Of the time in which an end is found: what it takes Spark to send a start, and to take an end that is known."""
 _LONGEST_PAUSE: Final = 1.0
+_RECORDS_A_SECOND: Final = 1000
+_BYTES_A_SECOND: Final = 1 << 20
+_COUNTED_RECORDS: Final = 10_000
+_COUNTED_BYTES: Final = 4 << 20
 
 
 class KinesisStream:
@@ -82,10 +91,8 @@ class KinesisStream:
     def latest_offset(self, start: Mapping[str, Any], *, everything: bool) -> dict[str, Any]:
         """Return the end of the next batch; ``start`` itself if there is nothing new.
 
-        With ``everything`` it has no limits, as under Trigger.Once.
-
-        Raises:
-            ConnectorError: the service cannot be asked, a stream was recreated, or records are gone.
+        With ``everything`` it has no limits, as under Trigger.Once. Raises a `ConnectorError` when the service cannot
+        be asked, a stream was recreated, or records are gone.
         """
         self._monitor.set_busy(())
         if is_sentinel(start):
@@ -123,10 +130,7 @@ class KinesisStream:
         return end
 
     def _pause(self) -> None:
-        """Wait before the same question is answered again, as long as that takes little of a core.
-
-        Spark asks every 10 ms. With few shards there is no wait; an answer for a thousand takes as long as a question.
-        """
+        # Spark asks every 10 ms. An answer about a thousand shards takes as long as a question; few need no wait.
         if (wait := self._pause_until - time.monotonic()) > 0:
             time.sleep(min(wait, _LONGEST_PAUSE))
 
@@ -152,7 +156,7 @@ class KinesisStream:
             begin = dict(self._resolved)
         else:
             begin = {listing.arn: resolve(listing, self._options.start) for listing in listings}
-            check_named(self._monitor, self._options, begin, listings)
+            check_named(self._monitor.client, self._options, begin, listings)
             self._resolved = dict(begin)
         for listing in listings:
             state = begin.setdefault(listing.arn, StreamState(listing.created_ms))
@@ -218,7 +222,6 @@ class KinesisStream:
         ends: Mapping[ShardKey, ShardState],
         listings: Mapping[str, Listing],
     ) -> dict[ShardKey, ShardState]:
-        """Return the ends that are nearer because of ``maxRecordsPerTrigger`` and ``maxBytesPerTrigger``."""
         records, size = self._options.max_records_per_trigger, self._options.max_bytes_per_trigger
         moved = {key: state for key, state in starts.items() if ends[key].position != state.position}
         if not moved or (records is None and size is None):
@@ -231,7 +234,7 @@ class KinesisStream:
             if share is None:
                 limited[key] = state
             elif not is_within(state, ends[key], share):
-                find = counted_end if share.is_counted else partial(timed_end, at_ms=listings[key[0]].at_ms)
+                find = counted_end if share.is_counted else partial(_timed_end, at_ms=listings[key[0]].at_ms)
                 pages = self._monitor.pages(key, listings[key[0]].stream)
                 questions[key] = partial(find, pages, state, ends[key], share)
         return limited | dict(zip(questions, self._monitor.scheduler.all_of(questions.values()), strict=True))
@@ -251,9 +254,7 @@ class KinesisStream:
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[ShardRange]:
         """Return the ranges of a batch.
 
-        Raises:
-            OffsetError: an offset does not fit, or names a stream that is not read any more.
-            SourceGoneError: a stream was recreated.
+        Raises an `OffsetError` for offsets that do not fit, and a `SourceGoneError` for a stream that was recreated.
         """
         if is_sentinel(end):
             return []
@@ -271,17 +272,14 @@ class KinesisStream:
                 raise OffsetError("KINESIS_STREAM_NOT_READ", what, arn, "Name it again until that batch is done.")
             same_stream(state, listing)
             before = with_unread(begin[arn], listing) if arn in begin else None
-            own = [self._completed(listing, state.created_ms, part) for part in shard_ranges(listing, before, state)]
-            busy += [(arn, part.shard) for part in own]
-            ranges += own
+            for part in shard_ranges(listing, before, state):
+                # The time of a shard that is whole proves nothing.
+                complete_ms = None if is_whole(part.shard, part.begin, listing) else part.complete_ms
+                pieces = self._push_source.pieces((arn, part.shard), state.created_ms, part.begin, part.end)
+                ranges.append(replace(part, complete_ms=complete_ms, pieces=pieces))
+                busy.append((arn, part.shard))
         self._monitor.set_busy(busy)
         return ranges
-
-    def _completed(self, listing: Listing, created_ms: int, part: ShardRange) -> ShardRange:
-        """Return a range with its cached pieces, and without a time that proves nothing."""
-        complete_ms = None if is_whole(part.shard, part.begin, listing) else part.complete_ms
-        pieces = self._push_source.pieces((listing.arn, part.shard), created_ms, part.begin, part.end)
-        return replace(part, complete_ms=complete_ms, pieces=pieces)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Note that batches up to an offset are never planned again."""
@@ -294,29 +292,19 @@ class KinesisStream:
 
 
 def same_stream(state: StreamState, listing: Listing) -> None:
-    """Refuse a stream that was deleted and recreated.
-
-    Raises:
-        SourceGoneError: it was.
-    """
+    """Raise a `SourceGoneError` for a stream that was deleted and recreated."""
     if state.created_ms != listing.created_ms:
-        raise SourceGoneError(
-            "KINESIS_STREAM_RECREATED",
+        what = (
             f"The checkpoint is of a stream created at {state.created_ms} ms after 1970, and the one there now was "
-            f"created at {listing.created_ms}: it was deleted and recreated",
-            listing.name,
-            "Start with a new checkpoint.",
+            f"created at {listing.created_ms}: it was deleted and recreated"
         )
+        raise SourceGoneError("KINESIS_STREAM_RECREATED", what, listing.name, "Start with a new checkpoint.")
 
 
 def check_named(
-    monitor: ShardMonitor, options: KinesisReadOptions, begin: Streams, listings: Iterable[Listing]
+    client: KinesisClient, options: KinesisReadOptions, begin: Streams, listings: Iterable[Listing]
 ) -> None:
-    """Refuse a start that names records of other shards.
-
-    Raises:
-        OptionError: it does.
-    """
+    """Raise an `OptionError` for a start that names records of other shards."""
     if options.start.everywhere is not None:
         return
     for listing in listings:
@@ -324,14 +312,97 @@ def check_named(
             if state.position.kind not in {Kind.AFTER, Kind.AT}:
                 continue
             try:
-                monitor.ask(partial(monitor.client.iterator, listing.stream, shard, state.position))
+                patiently(partial(client.iterator, listing.stream, shard, state.position), options)
             except ConnectorError as error:
                 if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
                     raise
-                raise OptionError(
-                    "KINESIS_FOREIGN_SEQUENCE_NUMBER",
-                    f"The option initialPosition names the record {state.position.number}, which the shard does not "
-                    "have",
-                    f"{listing.name}, {shard}",
-                    "Give the number of a record of this shard that is still there.",
-                ) from None
+                number = state.position.number
+                what = f"The option initialPosition names the record {number}, which the shard does not have"
+                action = "Give the number of a record of this shard that is still there."
+                where = f"{listing.name}, {shard}"
+                raise OptionError("KINESIS_FOREIGN_SEQUENCE_NUMBER", what, where, action) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a batch may take of one shard: the most records and the most bytes of data; None for any."""
+
+    records: int | None
+    size: int | None
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is small enough to be counted record by record."""
+        few = self.records is not None and self.records <= _COUNTED_RECORDS
+        return few or (self.size is not None and self.size <= _COUNTED_BYTES)
+
+    @property
+    def span_ms(self) -> int:
+        """A time in which no more than this can have arrived: a shard takes 1,000 records and 1 MiB a second."""
+        limits = ((self.records, _RECORDS_A_SECOND), (self.size, _BYTES_A_SECOND))
+        return min(most * 1000 // a_second for most, a_second in limits if most is not None)
+
+
+def shares(states: Mapping[str, ShardState], max_records: int | None, max_bytes: int | None) -> dict[str, Share]:
+    """Return the share of each shard that takes part in a batch, for the starts of those that have something new.
+
+    Where there are fewer records than shards, those that are furthest behind take part.
+    """
+    order = sorted(states, key=lambda shard: (states[shard].complete_ms or 0, shard))
+    if max_records is not None:
+        order = order[:max_records]
+    count = len(order)
+    records = None if max_records is None else max_records // count
+    size = None if max_bytes is None else max(1, max_bytes // count)
+    return dict.fromkeys(order, Share(records, size))
+
+
+def is_within(state: ShardState, end: ShardState, share: Share) -> bool:
+    """Return whether everything between a start and an end is surely no more than a share."""
+    if state.arrival_ms is None or end.arrival_ms is None or end.position.kind is not Kind.AFTER:
+        return False
+    return end.arrival_ms - state.arrival_ms + 1000 <= share.span_ms
+
+
+def counted_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share) -> ShardState:
+    """Return where a share that begins at ``state`` ends, by reading it; at least one record is taken."""
+    count = size = 0
+    reached = state
+
+    def limit() -> int:
+        return _COUNTED_RECORDS if share.records is None else min(_COUNTED_RECORDS, share.records - count)
+
+    for page in pages.read(state.position, limit, was_read=state.complete_ms is not None):
+        for record in page.records:
+            if not is_after(state.position, record.number):
+                continue
+            count, size = count + 1, size + len(record.Data)
+            if count > 1 and share.size is not None and size > share.size:
+                return reached
+            reached = ShardState(after(record.number), record.arrival_ms)
+            if reached.position == end.position:
+                return end
+            if count == share.records or (share.size is not None and size >= share.size):
+                return reached
+        if page.following is None and end.position == END:
+            return end
+        if not page.records and page.behind_ms == 0 and page.following is not None:
+            return reached
+    return reached
+
+
+def _timed_end(pages: ShardPages, state: ShardState, end: ShardState, share: Share, *, at_ms: int) -> ShardState:
+    """Return where a share ends, by time: at the first record that arrived when it may be used up."""
+    begin_ms = state.arrival_ms
+    if begin_ms is None:
+        first = first_record(pages, state.position)
+        if first is None:
+            return end
+        begin_ms = first.arrival_ms
+    moment = begin_ms + share.span_ms
+    if moment >= (at_ms if end.arrival_ms is None else end.arrival_ms):  # the service refuses a time to come
+        return end
+    cut = first_record(pages, at_time(moment))
+    if cut is None or (end.position.kind is Kind.AFTER and cut.number >= end.position.number):
+        return end
+    return ShardState(after(cut.number), cut.arrival_ms) if is_after(state.position, cut.number) else end

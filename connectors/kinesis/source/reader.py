@@ -1,24 +1,28 @@
-"""Reading a range of a shard: what a task does.
+"""Reading shards page by page, also from a record that was trimmed, and what becomes of records that are gone.
 
-A range ends at a record that someone has seen, or at the end of a closed shard, so it gives the same rows each time.
+A task reads a range. That ends at a record that someone has seen, or at the end of a closed shard, so it gives the same
+rows each time.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from connectors.core.errors import SourceGoneError
+from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
+from connectors.kinesis.client.errors import EXPIRED_ITERATOR, INVALID_ARGUMENT, NOT_FOUND
 from connectors.kinesis.client.shared import patiently, shared_client
-from connectors.kinesis.offsets import Kind, Position, after
-from connectors.kinesis.shards import ShardRange
-from connectors.kinesis.source.iterators import ShardPages, check_trimmed, report_data_loss
+from connectors.kinesis.offsets import TRIM, Kind, Position, StreamState, after, at
+from connectors.kinesis.shards import Listing, ShardRange, vanished
 from connectors.kinesis.source.records import aggregates, batches
 
 if TYPE_CHECKING:
@@ -26,10 +30,155 @@ if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Page, Record
     from connectors.kinesis.options.client import KinesisClientOptions
 
-__all__ = ["ReadSettings", "read_range"]
+__all__ = [
+    "ReadSettings",
+    "ShardPages",
+    "check_trimmed",
+    "check_vanished",
+    "first_record",
+    "iterator_or_oldest",
+    "read_range",
+]
 
+_log = logging.getLogger(__name__)
+
+_FEW_PAGES: Final = 1000
+"""Of a shard that takes records again after a week; an empty page passes over some time."""
+_NUMBER: Final = attrgetter("number")
 _TIP_PAGES: Final = 5
 """So often in a row nothing must lie ahead before a record that was seen counts as gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPages:
+    """The pages of a shard; ``in_turn`` makes a call when the shard may be asked, and again when that may help."""
+
+    client: KinesisClient
+    stream: str
+    shard: str
+    in_turn: Callable[[Callable[[], Page]], Page] = lambda call: call()
+
+    def read(
+        self, position: Position, limit: Callable[[], int], *, was_read: bool = False, most: int | None = _FEW_PAGES
+    ) -> Iterator[Page]:
+        """Yield at most ``most`` pages from a position on, up to the end of a closed shard.
+
+        ``limit`` returns the most records of the next page; ``was_read`` is that of `iterator_or_oldest`.
+        """
+        iterator: str | None = None
+
+        def fetch() -> Page:
+            nonlocal iterator
+            is_new = iterator is None
+            if iterator is None:
+                iterator = iterator_or_oldest(self.client, self.stream, self.shard, position, was_read=was_read)
+            try:
+                return self.client.records(iterator, limit(), self.stream, self.shard)
+            except ConnectorError as error:
+                if error.code != EXPIRED_ITERATOR:
+                    raise
+                iterator = None
+                if is_new:
+                    raise
+                # It lives five minutes; a sink that takes longer for a page is no failure that ``numRetries`` counts.
+                return fetch()
+
+        for _ in count() if most is None else range(most):
+            page = self.in_turn(fetch)
+            iterator = page.following
+            if page.records:
+                position, was_read = after(page.records[-1].number), True
+            yield page
+            if iterator is None:
+                return
+
+
+def first_record(pages: ShardPages, position: Position) -> Record | None:
+    """Return the first record of a shard from a position on; None when there is none."""
+    for page in pages.read(position, lambda: 1):
+        if page.records:
+            return page.records[0]
+        if page.behind_ms == 0 and page.following is not None:
+            return None
+    return None
+
+
+def iterator_or_oldest(client: KinesisClient, stream: str, shard: str, position: Position, *, was_read: bool) -> str:
+    """Return an iterator at a position, or at the oldest record where the one before the position was trimmed.
+
+    The caller drops what does not lie after the position; `check_trimmed` finds whether something between is gone. With
+    ``was_read`` a query has read the record, so that it is one of this shard.
+    """
+    try:
+        return client.iterator(stream, shard, position)
+    except ConnectorError as error:
+        if error.code != INVALID_ARGUMENT or not was_read or position.kind is not Kind.AFTER:
+            raise
+        _log.warning(
+            "[KINESIS_START_TRIMMED] The record %d is not there any more; reading on from the oldest (%s, %s).",
+            position.number,
+            stream,
+            shard,
+        )
+        return client.iterator(stream, shard, TRIM)
+
+
+def _report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
+    """Raise a `DataLossError` over records that are gone if ``fail``, the option ``failOnDataLoss``; else warn."""
+    code = f"KINESIS_DATA_LOSS.{kind}"
+    if fail:
+        action = "If the query may go on without them, set the option failOnDataLoss to false."
+        raise DataLossError(code, reason, where, action)
+    _log.warning("[%s] %s (%s).", code, reason, where)
+
+
+def check_vanished(state: StreamState, listing: Listing, *, fail: bool) -> None:
+    """Raise a `DataLossError` for a shard that was not read to its end and is not listed any more; or only warn."""
+    for shard in vanished(state, listing):
+        reason = f"The shard is not there any more and was read up to {state.shards[shard].position} only"
+        _report_data_loss("SHARD_VANISHED", reason, f"{listing.name}, {shard}", fail=fail)
+
+
+def check_trimmed(pages: ShardPages, position: Position, complete_ms: int, *, fail: bool) -> None:
+    """Report records after a position that may have been trimmed, as ``complete_ms`` is before the retention.
+
+    The record at the position proves that nothing after it is gone. If that is gone too, what came after it may have
+    been: that is a loss if the shard has newer records: with ``fail`` a `DataLossError`. A shard without any was idle,
+    or all of its records are gone, which nobody can tell: that is a warning. ``complete_ms`` is 0 for a shard that is
+    older than the retention, and of which nothing was read, though all of it was to be.
+    """
+    if position.kind in {Kind.AFTER, Kind.AT} and _has(pages, position.number):
+        return
+    oldest = first_record(pages, TRIM)
+    if oldest is None:
+        _log.warning(
+            "[KINESIS_IDLE_BEYOND_RETENTION] Nothing is known of the shard since %d ms after 1970, which is longer ago "
+            "than the retention, and it is empty now: what came meanwhile, if anything did, is gone (%s, %s).",
+            complete_ms,
+            pages.stream,
+            pages.shard,
+        )
+        return
+    known = f"all are known that arrived up to {complete_ms} ms after 1970"
+    if complete_ms == 0:
+        known = "nothing of the shard was read before its parents were gone longer than the retention"
+    _report_data_loss(
+        "TRIMMED",
+        f"The records after {position} were trimmed: {known}, and "
+        f"the oldest that is left is {oldest.SequenceNumber}, which arrived at {oldest.arrival_ms}",
+        f"{pages.stream}, {pages.shard}",
+        fail=fail,
+    )
+
+
+def _has(pages: ShardPages, number: int) -> bool:
+    try:
+        record = first_record(pages, at(number))
+    except ConnectorError as error:
+        if error.code not in {INVALID_ARGUMENT, NOT_FOUND}:
+            raise
+        return False
+    return record is not None and record.number == number
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +206,14 @@ def read_range(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a range, in batches of a bounded size.
 
-    Raises:
-        DataLossError: records of the range are gone, and ``failOnDataLoss`` is set.
-        ConnectorError: the service cannot be asked.
+    Raises a `DataLossError` when records of the range are gone, and ``failOnDataLoss`` is set.
     """
     try:
         for records in _RangeReader(part, settings, client or shared_client(settings.client), sleep).records():
             yield from batches(records, aggregates(records) if settings.deaggregate else None, part.name, part.shard)
     except SourceGoneError as error:
         reason = f"The shard cannot be read any more: {error}"
-        report_data_loss("SHARD_GONE", reason, f"{part.stream}, {part.shard}", fail=settings.fail_on_data_loss)
+        _report_data_loss("SHARD_GONE", reason, f"{part.stream}, {part.shard}", fail=settings.fail_on_data_loss)
 
 
 class _RangeReader:
@@ -86,7 +233,6 @@ class _RangeReader:
         self._next_call = 0.0
 
     def records(self) -> Iterator[Sequence[Record]]:
-        """Yield the records, page by page."""
         part, at_tip = self._part, 0
         limit, was_read = self._settings.page_records, part.complete_ms is not None
         for page in self._pages.read(part.begin, lambda: limit, was_read=was_read, most=None):
@@ -107,10 +253,10 @@ class _RangeReader:
         """Return the records of a page that belong to the range, and whether the range ends with them."""
         position, end = self._position, self._part.end
         if position.kind is Kind.AFTER and records and records[0].number <= position.number:
-            records = records[bisect_left(records, position.number + 1, key=_number) :]
+            records = records[bisect_left(records, position.number + 1, key=_NUMBER) :]
         if end.kind is Kind.END or not records or records[-1].number < end.number:
             return records, False
-        last = bisect_left(records, end.number, key=_number)
+        last = bisect_left(records, end.number, key=_NUMBER)
         if records[last].number != end.number:
             self._report_end_missing()
             return records[:last], True
@@ -120,7 +266,7 @@ class _RangeReader:
         part = self._part
         reason = f"The batch from {part.begin} ends with the record {part.end.number}, which is not there any more"
         where = f"{part.stream}, {part.shard}"
-        report_data_loss("END_MISSING", reason, where, fail=self._settings.fail_on_data_loss)
+        _report_data_loss("END_MISSING", reason, where, fail=self._settings.fail_on_data_loss)
 
     def _in_turn(self, call: Callable[[], Page]) -> Page:
         return patiently(partial(self._paced, call), self._settings.client, self._sleep)
@@ -142,7 +288,3 @@ class _RangeReader:
         patiently(check, self._settings.client, self._sleep)
         self._checked = position
         self._next_call += self._settings.period
-
-
-def _number(record: Record) -> int:
-    return record.number

@@ -1,4 +1,4 @@
-"""Records as Arrow columns, in the order and types of `connectors.kinesis.schema.SOURCE_SCHEMA`.
+"""Records as Arrow columns.
 
 An aggregate of the Kinesis Producer Library is many records of a user in one record of a shard. Its format is in
 ``proto/kpl/messages.proto``: four magic bytes, an AggregatedRecord in protobuf, and its MD5. What only looks like one
@@ -17,21 +17,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import pyarrow as pa
 
 from connectors.core.arrow import cut_batches
+from connectors.kinesis.schema import ARROW_SCHEMA
 
 if TYPE_CHECKING:
     from connectors.kinesis.client.responses import Record
 
-__all__ = [
-    "ARROW_SCHEMA",
-    "MAGIC",
-    "MAX_BYTES",
-    "MAX_ROWS",
-    "Aggregate",
-    "aggregates",
-    "batches",
-    "open_aggregate",
-    "row_bytes",
-]
+__all__ = ["MAGIC", "MAX_BYTES", "MAX_ROWS", "Aggregate", "aggregates", "batches", "open_aggregate", "row_bytes"]
 
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
@@ -54,8 +45,7 @@ _DATA: Final = 3
 _LONGEST: Final = {_PARTITION_KEYS: 256, _HASH_KEYS: 39}
 """The most characters that the service allows a key to have: PutRecord's PartitionKey, and the digits of 2^128 - 1.
 
-A key stands once in an aggregate, and every record of it can name it: with keys of any length a small one would fill a
-worker's memory.
+Every record of an aggregate can name the same key: with keys of any length a small one would fill a worker's memory.
 """
 
 
@@ -63,10 +53,7 @@ class Aggregate:
     """The records of an AggregatedRecord in protobuf, of which some are taken apart at a time.
 
     A record may take seven bytes of an aggregate of ten million, so of each only the place is noted, in 24 bytes.
-
-    Raises:
-        IndexError: it is cut short, or names a key that it does not have.
-        ValueError: it is malformed in another way.
+    Raises an `IndexError` or a `ValueError` when it is malformed.
     """
 
     def __init__(self, message: bytes) -> None:
@@ -83,10 +70,8 @@ class Aggregate:
         if max(self._key, default=-1) >= len(self._keys) or max(self._hash_key, default=-1) >= len(self._hash_keys):
             raise IndexError("there is no such key")
         self._hash_keys.append(None)  # the last one, at which the index -1 of no hash key points
-        key_sizes, hash_key_sizes = (
-            [len(key.encode()) for key in self._keys],
-            [len(key or "") for key in self._hash_keys],
-        )
+        key_sizes = [len(key.encode()) for key in self._keys]
+        hash_key_sizes = [len(key or "") for key in self._hash_keys]
         places = zip(self._begins, self._ends, self._key, self._hash_key, strict=True)
         sizes = (end - begin + key_sizes[key] + hash_key_sizes[hash_key] for begin, end, key, hash_key in places)
         self._sizes = array("q", accumulate(sizes, initial=0))
@@ -115,10 +100,7 @@ class Aggregate:
         return self._sizes[end] - self._sizes[first]
 
     def within(self, first: int, rows: int, size: int, more: int) -> int:
-        """Return the end of the records from ``first`` on that are at most so many rows and bytes.
-
-        Each record takes ``more`` bytes beside its own.
-        """
+        """Return the end of so many rows and bytes from ``first`` on; a record takes ``more`` bytes beside its own."""
         sizes, before = self._sizes, self._sizes[first]
         fits = range(first + 1, min(first + rows, len(self)) + 1)
         return first + bisect_right(fits, size, key=lambda end: sizes[end] - before + (end - first) * more)
@@ -215,21 +197,6 @@ _Span: TypeAlias = "tuple[Record, Aggregate | None, int, int]"
 """A record, and of its aggregate the first row and the end."""
 
 
-ARROW_SCHEMA: Final = pa.schema(
-    [
-        ("partitionKey", pa.string()),
-        ("data", pa.binary()),
-        ("stream", pa.string()),
-        ("shardId", pa.string()),
-        ("sequenceNumber", pa.string()),
-        ("approximateArrivalTimestamp", pa.timestamp("us", tz="UTC")),
-        ("subSequenceNumber", pa.int64()),
-        ("explicitHashKey", pa.string()),
-    ]
-)
-"""A test holds it to the declared schema; that is PySpark's, which tasks need not import."""
-
-
 def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:
     """Return the aggregate that each record is, opened on demand; None when there are none."""
     if any(record.Data.startswith(MAGIC) for record in records):
@@ -240,10 +207,9 @@ def aggregates(records: Sequence[Record]) -> Iterator[Aggregate | None] | None:
 def batches(
     records: Sequence[Record], opened: Iterable[Aggregate | None] | None, stream: str, shard: str
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some records of a shard, in batches of at most `MAX_ROWS` and `MAX_BYTES`.
+    """Yield the rows of some records of a shard, in batches of at most `MAX_ROWS` and `MAX_BYTES`, or of one row.
 
-    A row that is larger stands alone. Of aggregates, only the rows of one batch are in memory at a time. ``opened`` is
-    that of `aggregates`; None takes none apart.
+    Of aggregates, only the rows of one batch are in memory at a time. ``opened`` is that of `aggregates`.
     """
     if opened is None:
         rows = _batch(
@@ -321,7 +287,6 @@ def _cut(contents: Iterable[tuple[Record, Aggregate | None]], fixed: int) -> Ite
 def _rows(
     record: Record, aggregate: Aggregate | None, first: int, end: int
 ) -> tuple[Sequence[bytes], Sequence[str], Sequence[str | None], Sequence[int], Sequence[Record]]:
-    """Return data, keys, hash keys, numbers and records of the rows of a span."""
     if aggregate is None:
         return (record.Data,), (record.PartitionKey,), (None,), (0,), (record,)
     return *aggregate.rows(first, end), range(first, end), (record,) * (end - first)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
 from connectors.core.errors import ServiceUnavailableError
+from connectors.core.retry import ParentWatch
 
 __all__ = ["Job", "Scheduler"]
 
@@ -28,10 +27,10 @@ class Job:
     """Something that is done again and again: ``run`` returns the seconds to the next time, None for never."""
 
     run: Callable[[], float | None]
-    due: float | None = field(default=None, init=False)
-    running: bool = field(default=False, init=False)
-    hurried: bool = field(default=False, init=False)
-    dropped: bool = field(default=False, init=False)
+    due: float | None = None
+    running: bool = False
+    hurried: bool = False
+    dropped: bool = False
 
 
 class Scheduler:
@@ -43,7 +42,7 @@ class Scheduler:
     def __init__(self, threads: int, failed: Callable[[BaseException], object]) -> None:
         self._most = threads
         self._failed = failed
-        self._parent = os.getppid()
+        self._parent = ParentWatch()
         self._changed = threading.Condition()
         self._heap: list[tuple[float, int, Job]] = []
         self._order = itertools.count()
@@ -70,32 +69,20 @@ class Scheduler:
             job.dropped = True
 
     def all_of(self, calls: Iterable[Callable[[], T]]) -> list[T]:
-        """Return the results of calls that are made side by side.
-
-        Raises:
-            ServiceUnavailableError: the process that started this one is gone.
-            Exception: what the first call that failed raised.
-        """
+        """Return the results of calls that are made side by side; raises what the first call that failed raised."""
         futures: list[Future[T]] = []
         for call in calls:
             futures.append(Future())
             self.add(Job(partial(_fulfil, futures[-1], call)))
-        return [self._wait(future) for future in futures]
-
-    def _wait(self, future: Future[T]) -> T:
-        while True:
-            try:
-                return future.result(timeout=_SLICE_SECONDS)
-            except FutureTimeoutError:
+        for future in futures:
+            while not wait([future], _SLICE_SECONDS).done:
                 self.check_parent()
+            future.result()
+        return [future.result() for future in futures]
 
     def check_parent(self) -> None:
-        """Refuse to wait on for nobody.
-
-        Raises:
-            ServiceUnavailableError: the process that started this one is gone.
-        """
-        if os.getppid() != self._parent:
+        """Raise a `ServiceUnavailableError` when the process that started this one is gone: nobody waits."""
+        if self._parent.is_gone():
             raise ServiceUnavailableError("KINESIS_CALLER_GONE", "The process that asked is gone")
 
     def stop(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from connectors.core.errors import ConnectorError
 from connectors.core.retry import Backoff, RetryPolicy, is_transient
@@ -18,8 +18,8 @@ from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import Position, ShardState, Streams
 from connectors.kinesis.options.client import client_options
 from connectors.kinesis.shards import Listing, Seen, newest
-from connectors.kinesis.source.iterators import ShardPages
 from connectors.kinesis.source.latest_record import LatestRecord
+from connectors.kinesis.source.reader import ShardPages
 from connectors.kinesis.source.scheduler import Job, Scheduler
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ENDED", "PollTask", "PushSource", "ShardMonitor"]
 
-T = TypeVar("T")
 _THREADS: Final = 16
 _SHARE_OF_A_CORE: Final = 0.25
 """For polling; the rest of half a core is for listing, planning, and what Python needs beside."""
@@ -69,7 +68,7 @@ class PushSource:
 
 
 class _Pacer:
-    """Spaces the calls of this process to each shard, which others read too."""
+    """Spaces the calls of this process to each shard, which others read too; most are left to tasks of a busy one."""
 
     def __init__(self, period: float) -> None:
         self._period = period
@@ -77,7 +76,6 @@ class _Pacer:
         self._next_call: dict[ShardKey, float] = {}
 
     def set_busy(self, shards: Collection[ShardKey]) -> frozenset[ShardKey]:
-        """Leave most of the calls to these shards to the tasks of a batch; return those that are not busy any more."""
         before, self._busy = self._busy, frozenset()
         for key in shards:
             self.spend(key)  # the first call of the task
@@ -85,11 +83,9 @@ class _Pacer:
         return before - self._busy
 
     def wait_seconds(self, key: ShardKey) -> float:
-        """Return the time until the next call to a shard."""
         return self._next_call.get(key, 0.0) - time.monotonic()
 
     def spend(self, key: ShardKey, calls: int = 1) -> None:
-        """Note calls to a shard."""
         begin = max(time.monotonic(), self._next_call.get(key, 0.0))
         self._next_call[key] = begin + calls * self._period * (_BUSY if key in self._busy else 1)
 
@@ -118,7 +114,6 @@ class PollTask:
     cpu_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        """Make the job."""
         self.job = Job(self.next_delay)
 
     def next_delay(self) -> float | None:
@@ -141,11 +136,15 @@ class PollTask:
             return self._retry_delay(error)
         self.backoff.reset()
         monitor.pacer.spend(self.key, calls)
-        self.add_cpu(time.thread_time() - cpu)
+        self._add_cpu(time.thread_time() - cpu)
         monitor.publish(self, exact=exact)
-        if not self.latest.settled:
-            return 0.0
-        return monitor.pause_seconds(self.idle_rounds)
+        return monitor.pause_seconds(self.idle_rounds) if self.latest.settled else 0.0
+
+    def _add_cpu(self, seconds: float) -> None:
+        self.cpu_seconds += seconds  # a round of a busy shard takes several steps
+        if self.latest.settled:
+            self.monitor.round_seconds += _SMOOTHING * (self.cpu_seconds - self.monitor.round_seconds)
+            self.cpu_seconds = 0.0
 
     def _retry_delay(self, error: ConnectorError) -> float:
         delay = self.backoff.next_delay_seconds(error)
@@ -156,19 +155,11 @@ class PollTask:
             self.backoff.reset()
         return delay
 
-    def add_cpu(self, seconds: float) -> None:
-        """Note the processor time of a step: a round of a busy shard takes several."""
-        self.cpu_seconds += seconds
-        if self.latest.settled:
-            self.monitor.round_seconds += _SMOOTHING * (self.cpu_seconds - self.monitor.round_seconds)
-            self.cpu_seconds = 0.0
-
 
 class ShardMonitor:
     """Lists streams and follows shards to their latest records, which are polled, and pushed by `push_source`.
 
-    What asks the service raises a `ConnectorError` when it fails; an error of the background is raised by the next
-    call.
+    What asks the service raises a `ConnectorError` when it fails, or what failed in the background before.
     """
 
     def __init__(self, options: KinesisReadOptions) -> None:
@@ -187,10 +178,6 @@ class ShardMonitor:
         self._tasks: dict[ShardKey, PollTask] = {}
         self._error: BaseException | None = None
 
-    def ask(self, *questions: Callable[[], T]) -> list[T]:
-        """Return the results of calls of the service; each is made again as ``numRetries`` says."""
-        return self.scheduler.all_of(partial(patiently, question, self.options) for question in questions)
-
     def fail(self, error: BaseException) -> None:
         """Raise an error of the background in the next call."""
         with self._changed:
@@ -199,11 +186,9 @@ class ShardMonitor:
 
     def _raise_error(self) -> None:
         """Raise the error of the background, once; the caller holds the lock."""
-        if self._error is not None:
-            error, self._error = self._error, None
+        error, self._error = self._error, None
+        if error is not None:
             raise error
-
-    # Listing
 
     def listings(self, *, fresh: bool) -> list[Listing]:
         """Return the streams and their shards, as they are now or as listed at most ``shardFetchInterval`` ago."""
@@ -212,34 +197,32 @@ class ShardMonitor:
             if self._listings and not fresh:
                 return list(self._listings.values())
         first = not self._listings
-        self._store_listings(self.ask(*(partial(self._list, stream) for stream in self.options.streams)))
+        questions = [partial(patiently, question, self.options) for question in self._questions()]
+        self._store_listings(self.scheduler.all_of(questions))
         if first:
             self.scheduler.add(self._listing_job, self.options.shard_fetch_interval)
         return list(self._listings.values())
 
     def last_listings(self) -> list[Listing]:
         """Return the streams as they were listed last, whatever has failed since."""
-        with self._changed:
-            listings = list(self._listings.values())
-        return listings or self.listings(fresh=True)
+        return list(self._listings.values()) or self.listings(fresh=True)
 
     def list_now(self) -> None:
         """List the shards in the background: one has ended, and its children exist."""
         self.scheduler.hurry(self._listing_job)
 
-    def _list(self, stream: str) -> Listing:
-        return self.client.listing(stream, self.options.max_shards_per_describe)
+    def _questions(self) -> list[Callable[[], Listing]]:
+        size = self.options.max_shards_per_describe
+        return [partial(self.client.listing, stream, size) for stream in self.options.streams]
 
     def _list_again(self) -> float:
-        self._store_listings([patiently(partial(self._list, stream), self.options) for stream in self.options.streams])
+        self._store_listings([patiently(question, self.options) for question in self._questions()])
         return self.options.shard_fetch_interval
 
     def _store_listings(self, listings: Collection[Listing]) -> None:
         with self._changed:
             self._listings = {listing.stream: listing for listing in listings}
             self.version += 1
-
-    # Following
 
     def follow(self, shards: Mapping[ShardKey, ShardState], listings: Collection[Listing]) -> None:
         """Follow just these shards of these streams, each from how far it has been read."""
@@ -281,16 +264,13 @@ class ShardMonitor:
     def publish(self, task: PollTask, *, exact: bool) -> None:
         """Show what a step of a task has found, and whether that finished a round."""
         with self._changed:
-            seen = newest(task.latest.seen, task.pushed)
-            self.version += task.seen != seen
-            task.seen = seen
+            self._show(task)
             if task.latest.settled:
                 task.idle_rounds = 0 if task.latest.found_any else task.idle_rounds + 1
                 if exact or not task.exact:
                     task.fresh_as_of = task.began or 0.0
                     task.exact = False
                 task.began = None
-            self._changed.notify_all()
         if task.latest.seen.ended:
             self.list_now()
 
@@ -301,20 +281,21 @@ class ShardMonitor:
             if task is None:
                 return
             task.pushed = seen
-            combined = newest(task.latest.seen, seen)
-            if combined != task.seen:
-                task.seen = combined
-                self.version += 1
-            self._changed.notify_all()
+            self._show(task)
         if seen.ended:
             self.list_now()
+
+    def _show(self, task: PollTask) -> None:
+        """Combine what was polled and pushed; the caller holds the lock."""
+        seen = newest(task.latest.seen, task.pushed)
+        self.version += task.seen != seen
+        task.seen = seen
+        self._changed.notify_all()
 
     def poll_now(self, key: ShardKey) -> None:
         """Poll a shard at once, if it is followed."""
         if (task := self._tasks.get(key)) is not None:
             self.scheduler.hurry(task.job)
-
-    # Pace
 
     def set_busy(self, shards: Collection[ShardKey]) -> None:
         """Leave most of the calls to these shards to the tasks of a batch, until the next call."""

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from connectors.core.errors import ConnectorError, OptionError, SourceGoneError
-from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource, _request_limits
+from connectors.kinesis.datasource import KinesisBatchWriter, KinesisDataSource, _record_limit
 from connectors.testing.kinesis import KinesisServer, StoredRecord
 
 SHARD = "shardId-000000000000"
@@ -35,7 +35,7 @@ def shared() -> Iterator[KinesisServer]:
 def server(shared: KinesisServer) -> Iterator[KinesisServer]:
     shared.create_stream("orders")
     shared.reset_calls()
-    _request_limits.cache_clear()
+    _record_limit.cache_clear()
     yield shared
     shared.clear_faults()
     shared.delete_stream("orders")

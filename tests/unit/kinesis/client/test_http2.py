@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connectors.core.errors import CredentialsError, ServiceUnavailableError
-from connectors.kinesis.client.client import KinesisClient
-from connectors.kinesis.client.eventstream import MessageBuffer
+from connectors.kinesis.client.client import KinesisClient, MessageBuffer, SignedRequest
 from connectors.kinesis.client.http2 import Http2Client, Response
 from connectors.kinesis.client.responses import Event, parse_event
-from connectors.kinesis.client.session import SignedRequest
 from connectors.kinesis.client.shared import patiently
 from connectors.kinesis.offsets import TRIM, Position, after, at, at_time
 from connectors.kinesis.options.client import KinesisClientOptions, client_options

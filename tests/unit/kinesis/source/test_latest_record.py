@@ -54,7 +54,7 @@ class ListedShard:
         newest = self.arrivals[-1] if self.arrivals else reached
         behind = 0 if at_end else max(0, newest - reached) if found else max(1, newest - reached)
         following = None if self.closed and at_end else f"{end} {reached}"
-        return Page(made, following, behind, self.now_ms // 1000 * 1000, 0)
+        return Page(made, following, behind, self.now_ms // 1000 * 1000)
 
 
 def tail_of(shard: ListedShard, state: ShardState | None = None) -> LatestRecord:

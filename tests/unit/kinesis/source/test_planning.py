@@ -43,7 +43,7 @@ from connectors.kinesis.shards import (
     with_unread,
 )
 from connectors.kinesis.source.latest_record import probe_times
-from connectors.kinesis.source.rate_limits import Share, is_within, shares
+from connectors.kinesis.source.micro_batch import Share, is_within, shares
 
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
 HOUR = 3_600_000

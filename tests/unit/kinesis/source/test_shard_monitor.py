@@ -15,8 +15,8 @@ from connectors.core.offsets import SENTINEL
 from connectors.kinesis.datasource import open_stream
 from connectors.kinesis.offsets import END, NEW, TRIM, ShardState, after
 from connectors.kinesis.options.source import parse_read_options
-from connectors.kinesis.source.iterators import ShardPages, first_record
-from connectors.kinesis.source.rate_limits import Share, counted_end
+from connectors.kinesis.source.micro_batch import Share, counted_end
+from connectors.kinesis.source.reader import ShardPages, first_record
 from connectors.kinesis.source.scheduler import Job, Scheduler
 from connectors.kinesis.source.shard_monitor import PollTask, ShardMonitor
 from connectors.testing.kinesis import KinesisServer
@@ -143,10 +143,10 @@ def test_14_a_look_that_takes_several_calls_counts_with_the_processor_time_of_al
         watch.round_seconds = followed.cpu_seconds = 0.0
         for settled in (False, False, True):
             followed.latest.settled = settled
-            followed.add_cpu(1.0)
+            followed._add_cpu(1.0)
         three = watch.round_seconds
         watch.round_seconds = 0.0
-        followed.add_cpu(1.0)
+        followed._add_cpu(1.0)
         assert three == pytest.approx(3 * watch.round_seconds)
         assert watch.round_seconds > 0
 
