@@ -25,8 +25,8 @@ from _ready_rows import READY
 
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.consumer_pool import CONSUMERS
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.kafka.source.splits import OffsetRange
 
 PARTITIONS = 2
 ROWS = {100: 2_000_000, 200: 2_000_000, 1024: 600_000}

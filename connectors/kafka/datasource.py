@@ -32,13 +32,13 @@ with _KAFKA.imports():
     from connectors.kafka.client.admin import KafkaLookup
     from connectors.kafka.client.factory import check_settings
     from connectors.kafka.client.group_offsets import consumer_settings
-    from connectors.kafka.options.subscription import Subscribe
+    from connectors.kafka.options.source import Subscribe
     from connectors.kafka.schema import source_schema
     from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout, query_run
     from connectors.kafka.sink.rows import Columns, check_columns
     from connectors.kafka.sink.writer import produce_batches, stream_task
+    from connectors.kafka.source.planning import OffsetRange
     from connectors.kafka.source.reader import ReadSettings, read_range
-    from connectors.kafka.source.splits import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType

@@ -20,7 +20,7 @@ from connectors.kafka.client.factory import check_settings
 from connectors.kafka.offsets import Group, Offsets, TopicPartition, describe, read_offset
 from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kafka.source.starting_offsets import resolve
+from connectors.kafka.source.planning import resolve
 
 __all__ = ["diagnose"]
 

@@ -27,7 +27,7 @@ from connectors.kafka.client.factory import (
     sdk,
 )
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
-from connectors.kafka.options.subscription import Assign, Strategy, Subscribe
+from connectors.kafka.options.source import Assign, Strategy, Subscribe
 
 if TYPE_CHECKING:
     from connectors.kafka.options.client import ClientSettings

@@ -16,7 +16,7 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.kafka import FORMAT
-from connectors.kafka.options.jaas import NO_KERBEROS
+from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
 __all__ = [
     "AUTHENTICATION",

@@ -21,7 +21,6 @@ from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, option_t
 from connectors.kafka import FORMAT
 from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
-from connectors.kafka.options.jaas import UNSECURED, apply_jaas_config, apply_login_handler, check_token_endpoint
 from connectors.kafka.options.jvm_compat import (
     BUFFERS,
     COUNTS,
@@ -38,6 +37,10 @@ from connectors.kafka.options.jvm_compat import (
     REFUSED,
     RENAMED,
     UNITS,
+    UNSECURED,
+    apply_jaas_config,
+    apply_login_handler,
+    check_token_endpoint,
 )
 
 __all__ = [

@@ -23,8 +23,10 @@ from connectors.kafka.offsets import (
     Group,
     Latest,
     Position,
+    TopicPartition,
     check_batch_positions,
     illegal,
+    parse_assignment,
     parse_position,
 )
 from connectors.kafka.options.client import (
@@ -34,15 +36,48 @@ from connectors.kafka.options.client import (
     reader_settings,
     split_client_options,
 )
-from connectors.kafka.options.subscription import Strategy, parse_strategy
 
-__all__ = ["KafkaReadOptions", "NoMatch", "parse_read_options"]
+__all__ = ["Assign", "KafkaReadOptions", "NoMatch", "Strategy", "Subscribe", "SubscribePattern", "parse_read_options"]
 
 _log = logging.getLogger(__name__)
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
 _LARGEST_LONG: Final = 2**63 - 1
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_NAMES: Final = "subscribe, subscribepattern, assign. See the docs for more details"
+_ASSIGN_EXAMPLE: Final = 'Give JSON such as {"topicA":[0,1]}.'
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of some topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of all topics whose name matches a regular expression anywhere; not Kafka's internal topics.
+
+    Spark's own source searches too: ``Regex.findFirstIn`` in its ``SubscribePatternStrategy``.
+    """
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Return whether a topic is read."""
+        return topic not in _INTERNAL and re.search(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Some partitions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+Strategy = Subscribe | SubscribePattern | Assign
 
 
 class NoMatch(StrEnum):
@@ -262,7 +297,7 @@ def parse_read_options(
         for name in _OF_STREAMS:
             if name.lower() in names and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
                 _warn(f"{name} option ignored in batch queries")
-    strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
+    strategy = _parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     settings = reader_settings(options, client)
     options = dataclasses.replace(options, strategy=strategy, start=start, end=end, client=settings)
     if options.group_id_prefix is not None and settings.get("group.id") is not None:
@@ -289,3 +324,52 @@ def _check_stream(options: KafkaReadOptions) -> None:
             f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})",
             "Lower minOffsetsPerTrigger, or raise maxOffsetsPerTrigger.",
         )
+
+
+def _parse_strategy(subscribe: str | None, pattern: str | None, assign: str | None) -> Strategy:
+    texts = [text for text in (subscribe, pattern, assign) if text is not None]
+    if not texts:
+        raise illegal(f"One of the following options must be specified for Kafka source: {_NAMES}", "Give one of them.")
+    if len(texts) > 1:
+        raise illegal(
+            f"Only one of the following options can be specified for Kafka source: {_NAMES}",
+            "Leave the others out.",
+        )
+    if pattern is not None:
+        return _parse_pattern(pattern)
+    if assign is not None:
+        return _parse_assign(assign)
+    topics = tuple(dict.fromkeys(name.strip() for name in texts[0].split(",") if name.strip()))
+    if not topics:
+        raise illegal(
+            f"No topics to subscribe to as specified value for option 'subscribe' is '{subscribe}'", "Name a topic."
+        )
+    return Subscribe(topics)
+
+
+def _parse_pattern(text: str) -> SubscribePattern:
+    if not text:
+        raise illegal(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'",
+            "Give a regular expression.",
+        )
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise illegal(f"The pattern '{text}' is no regular expression of Python: {error}", "Correct it.") from None
+    return SubscribePattern(text)
+
+
+def _parse_assign(text: str) -> Assign:
+    if not text.startswith("{"):
+        raise illegal(
+            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'",
+            _ASSIGN_EXAMPLE,
+        )
+    try:
+        partitions = parse_assignment(text)
+    except ValueError as error:
+        raise illegal(str(error), "Correct it.") from None
+    if not partitions:
+        raise illegal("The option assign names no partition", _ASSIGN_EXAMPLE)
+    return Assign(partitions)

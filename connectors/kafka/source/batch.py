@@ -29,8 +29,14 @@ from connectors.core.errors import OffsetError
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
 from connectors.kafka.options.source import KafkaReadOptions, NoMatch
-from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges, start_behind_end
-from connectors.kafka.source.starting_offsets import requested_offsets, resolve_sentinels
+from connectors.kafka.source.planning import (
+    OffsetRange,
+    requested_offsets,
+    resolve_sentinels,
+    restore_sentinels,
+    split_ranges,
+    start_behind_end,
+)
 
 __all__ = ["Bounds", "bounds_of", "plan_batch"]
 

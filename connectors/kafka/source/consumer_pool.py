@@ -20,8 +20,8 @@ from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.native_records import NativeSource
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.records import Event, Fetched, PlainSource
-from connectors.kafka.source.splits import OffsetRange
 
 __all__ = ["BATCH_BYTES", "CONSUMERS", "MOST_RECORDS", "ConsumerPool", "PooledConsumer", "ReadSettings"]
 __all__ += ["RecordSource", "open_source"]

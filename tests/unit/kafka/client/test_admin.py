@@ -20,8 +20,7 @@ from connectors.kafka.client import admin, librdkafka
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.errors import gone
 from connectors.kafka.offsets import TopicPartition, resolved_start
-from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kafka.options.subscription import Subscribe, SubscribePattern
+from connectors.kafka.options.source import KafkaReadOptions, Subscribe, SubscribePattern, parse_read_options
 from connectors.kafka.source.batch import Bounds, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.kafka.certificates import make_certificates

@@ -26,7 +26,7 @@ WRITE_AND_READ = """
 import pyarrow as pa
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.sink.writer import close_sinks, produce_batches
-from connectors.kafka.source.splits import OffsetRange
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.options.client import ClientSettings

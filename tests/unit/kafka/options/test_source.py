@@ -25,8 +25,14 @@ from connectors.kafka.offsets import (
 )
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kafka.options.subscription import Assign, Strategy, Subscribe, SubscribePattern
+from connectors.kafka.options.source import (
+    Assign,
+    KafkaReadOptions,
+    Strategy,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+)
 from connectors.kafka.source.micro_batch import KafkaStream
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}

@@ -27,8 +27,8 @@ from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source import consumer_pool
 from connectors.kafka.source.consumer_pool import CONSUMERS, open_source
 from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
 
 VALUES = st.lists(

@@ -21,10 +21,9 @@ from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.writer import RecordSink
 from connectors.kafka.source.consumer_pool import CONSUMERS, RecordSource, open_source, own_defaults
-from connectors.kafka.source.offset_gaps import watermarks
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.planning import OffsetRange
+from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
 from connectors.kafka.source.records import Event
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
 
 UNKNOWN_PARTITION, NOT_LEADER = 3, 6

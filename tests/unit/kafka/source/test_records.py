@@ -16,9 +16,9 @@ from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.schema import source_schema
 from connectors.kafka.source.consumer_pool import CONSUMERS
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, PlainRecords, header_column, time_column
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
 
 LARGEST_MS = (2**63 - 1) // 1000
