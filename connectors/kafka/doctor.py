@@ -17,7 +17,7 @@ from connectors.core.errors import ConnectorError, CredentialsError, DataLossErr
 from connectors.kafka import FORMAT
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.factory import check_settings
-from connectors.kafka.offsets import Group, Offsets, TopicPartition, describe, read_offset
+from connectors.kafka.offsets import Anywhere, Offsets, TopicPartition, describe, read_offset
 from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kafka.source.planning import resolve
@@ -253,7 +253,7 @@ class _Cluster:
         group = self._options.group_to_start_from
         committed = self.lookup.committed(self._partitions)
         without = self._partitions - set(committed)
-        if isinstance(self._options.start, Group) and without:
+        if self._options.start is Anywhere.GROUP and without:
             return Finding.warning(
                 FORMAT,
                 "consumer group",

@@ -128,11 +128,8 @@ class LastWord:
             _log.warning("[KAFKA_BROKERS_DOWN] No broker can be reached, and the client goes on trying. %s", self._last)
 
     def begin(self) -> None:
-        """Begin a call: an authentication that was refused may succeed now, as with a renewed token.
-
-        A client that was never accepted still has reason enough to give up at once.
-        """
-        if self._has_worked:
+        """Begin a call: an authentication that was refused may succeed now, as with a renewed token."""
+        if self._has_worked:  # a client that was never accepted has reason enough to give up at once
             self.refusal = None
 
     def forget(self) -> None:
@@ -167,14 +164,7 @@ def connector_error(error: Any, where: str) -> ConnectorError:
 
 
 def named_error(name: str, text: str, where: str, *, retriable: bool) -> ConnectorError:
-    """Return our error for one of librdkafka.
-
-    Args:
-        name: librdkafka's name of it.
-        text: librdkafka's text of it.
-        where: the topic, partition or option it is about.
-        retriable: whether librdkafka says that it may pass.
-    """
+    """Return our error for one of librdkafka, by its name and text, and whether librdkafka says that it may pass."""
     if name in _GONE:
         return gone(where)
     if (refused := _refused_authentication(name, text, where)) is not None:
@@ -282,11 +272,7 @@ def gone(where: str) -> SourceGoneError:
 
 
 def setting_refused(text: str) -> OptionError:
-    """Return the error for a setting that librdkafka refuses.
-
-    Args:
-        text: of librdkafka; it names the setting, and its value only where that is one of a closed set.
-    """
+    """Return the error for a refused setting; librdkafka shows its value only if that is one of a closed set."""
     if "No provider for SASL mechanism GSSAPI" in text:
         what = "The mechanism is GSSAPI, which is Kerberos; it is also the default of kafka.sasl.mechanism"
         return OptionError("KAFKA_SETTING", what, FORMAT, NO_KERBEROS)

@@ -1,4 +1,4 @@
-"""Make the clients of confluent-kafka.
+"""Make the clients of confluent-kafka; an `OptionError` says that librdkafka refuses a setting.
 
 The package is imported with the first client: that takes 0.1 s or more, and tasks on the fast path do without it.
 """
@@ -59,11 +59,7 @@ def client_exception() -> type[Exception]:
 
 
 def open_consumer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Consumer:
-    """Make a consumer that joins no group and commits nothing; ``own`` settings win over the user's.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """Make a consumer that joins no group and commits nothing; ``own`` settings win over the user's."""
     fixed = {
         "log.connection.close": False,
         "enable.auto.commit": False,
@@ -74,20 +70,12 @@ def open_consumer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent
 
 
 def open_producer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Producer:
-    """Make a producer; ``own`` settings win over the user's.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """Make a producer; ``own`` settings win over the user's."""
     return _open(sdk().Producer, settings, {**settings.revealed(), **own})
 
 
 def open_admin(settings: ClientSettings) -> Any:
-    """Make an admin client.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """Make an admin client."""
     used = {name: value for name, value in settings.revealed().items() if not name.startswith(_NOT_OF_ADMINS)}
     return _open(admin_sdk().AdminClient, settings, used)
 
@@ -107,11 +95,7 @@ def _open(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, used: d
 
 
 def check_settings(settings: ClientSettings) -> None:
-    """Refuse settings that librdkafka does not have, without a connection.
-
-    Raises:
-        OptionError: a name or a value is illegal.
-    """
+    """Raise an `OptionError` for settings that librdkafka does not have, without a connection."""
     without_tokens = replace(settings, token_provider=None)
     open_consumer(without_tokens, {"group.id": settings.get("group.id") or "kafka_py"}).close()
 

@@ -47,13 +47,9 @@ _PATIENCE: Final = RetryPolicy(
 
 
 class GroupOffset:
-    """The offset of one group and partition; a context manager that closes its client.
+    """The offset of a group in partition 0 of a topic; a context manager that closes its client.
 
-    Args:
-        settings: of a consumer (`consumer_settings`).
-        group: the consumer group.
-        topic: the topic; its partition 0 is meant.
-        stable: whether to wait for an offset that a transaction is about to change.
+    A ``stable`` one waits for a transaction that is about to change the offset.
     """
 
     def __init__(self, settings: ClientSettings, group: str, topic: str, *, stable: bool = False) -> None:
@@ -61,7 +57,6 @@ class GroupOffset:
         self._topic = topic
         # A list, and not a method: the client holds it, and would close only when the garbage collector runs.
         self._problems: list[Any] = []
-        # Stable offsets are those without an open transaction, which is waited for.
         level = "read_committed" if stable else "read_uncommitted"
         own = {"group.id": group, "isolation.level": level, "error_cb": self._problems.append}
         self._consumer = open_consumer(settings, own)
@@ -74,16 +69,17 @@ class GroupOffset:
 
     def read(self) -> tuple[int, str | None]:
         """Return the offset and its metadata; the offset is below 0 if there is none."""
-        return patiently(self._read)
 
-    def _read(self) -> tuple[int, str | None]:
-        try:
-            (committed,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
-        except client_exception() as error:
-            raise self._denied() or connector_error(error.args[0], self._group) from None
-        if committed.error is not None:
-            raise connector_error(committed.error, self._group)
-        return committed.offset, committed.metadata
+        def ask() -> tuple[int, str | None]:
+            try:
+                (committed,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
+            except client_exception() as error:
+                raise self._denied() or connector_error(error.args[0], self._group) from None
+            if committed.error is not None:
+                raise connector_error(committed.error, self._group)
+            return committed.offset, committed.metadata
+
+        return patiently(ask)
 
     def _denied(self) -> ConnectorError | None:
         """Return the error for which the client would go on trying in vain, if there is one."""
@@ -120,13 +116,7 @@ def consumer_settings(settings: ClientSettings) -> ClientSettings:
 
 
 class GroupCommitter:
-    """Commits the newest offsets of a query in the background, for tools that watch lag; the query never waits for it.
-
-    Args:
-        settings: of the client.
-        group: the consumer group.
-        pause_seconds: how long to wait after an error that may pass.
-    """
+    """Commits the newest offsets of a query in the background, for tools that watch lag; no query waits for it."""
 
     def __init__(self, settings: ClientSettings, group: str, pause_seconds: float = 10.0) -> None:
         self._pause_seconds = pause_seconds

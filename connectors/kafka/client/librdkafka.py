@@ -154,12 +154,9 @@ def partition_at(partitions: int) -> _Partition:
 
 
 def client_extension() -> Path:
-    """Return the path of the extension module of confluent-kafka, without importing it.
+    """Return the path of the extension module of confluent-kafka, without importing it; raises if there is none.
 
     A handle of it has the functions of the librdkafka that it is linked with, which Linux maps once for both.
-
-    Raises:
-        FileNotFoundError: there is none.
     """
     package = importlib.util.find_spec("confluent_kafka")
     folders = None if package is None else package.submodule_search_locations
@@ -206,16 +203,9 @@ _LOG: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_cha
 
 
 def new_client(kind: int, settings: Mapping[str, str], report: Any = None, problem: Any = None) -> int:
-    """Make a client.
+    """Make a producer, of the kind 0, or a consumer, 1; raises an `OptionError` if librdkafka refuses a setting.
 
-    Args:
-        kind: 0 for a producer, 1 for a consumer.
-        settings: of librdkafka, all of them.
-        report: called for records that a producer could not write.
-        problem: called for errors of the client and its connections.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
+    ``report`` is called for records that could not be written, ``problem`` for errors of the client's connections.
     """
     functions = library()
     configuration = functions.rd_kafka_conf_new()
@@ -246,14 +236,11 @@ def _set(configuration: int, name: str, value: str) -> OptionError | None:
 
 
 def unknown_settings(settings: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what is wrong with the settings that librdkafka refuses one by one, and what to do; makes no client.
-
-    The list is empty where librdkafka cannot be called directly.
-    """
+    """Return what is wrong with the settings that librdkafka refuses one by one, and what to do; makes no client."""
     try:
         configuration = library().rd_kafka_conf_new()
     except (OSError, AttributeError):
-        return []
+        return []  # librdkafka cannot be called directly
     refusals = [_set(configuration, name, value) for name, value in settings.items()]
     library().rd_kafka_conf_destroy(configuration)
     return [(refusal.what, refusal.action) for refusal in refusals if refusal is not None]

@@ -36,15 +36,7 @@ _SECRET: Final = re.compile(
 
 
 class TokenCallback:
-    """What librdkafka calls when it needs a token.
-
-    Args:
-        path: ``module:Class``; it is instantiated here, without arguments.
-
-    Raises:
-        OptionError: there is no such class.
-        CredentialsError, ServiceUnavailableError: its constructor failed; the second may pass.
-    """
+    """What librdkafka calls when it needs a token; ``path`` is the ``module:Class`` that gives them."""
 
     def __init__(self, path: str) -> None:
         self._where = f"tokenProvider={path}"
@@ -123,11 +115,7 @@ class TokenCallback:
         )
 
     def serve_first(self, client: Any) -> None:
-        """Let a new client ask for its first token, so that its first request need not wait; newer clients do this.
-
-        Raises:
-            ConnectorError: there was no token.
-        """
+        """Let a new client ask for its first token, so that its first request need not wait; newer clients do this."""
         for _ in range(_POLLS):
             if self._called:
                 break

@@ -262,11 +262,7 @@ class _UnreadableError(Exception):
 
 
 def apply_jaas_config(text: str, plain: dict[str, str], secret: dict[str, Secret]) -> None:
-    """Add the settings in ``sasl.jaas.config`` to those that may be shown and to the secrets; settings in these win.
-
-    Raises:
-        OptionError: the text cannot be parsed, or librdkafka does not have this authentication.
-    """
+    """Add the settings in ``sasl.jaas.config`` to those that may be shown and to the secrets; settings in these win."""
     module, values = _login_module(text)
     if _is_class(module, _SCRAM) and values.get("tokenauth", "").lower() == "true":
         raise illegal(
@@ -290,11 +286,7 @@ def apply_jaas_config(text: str, plain: dict[str, str], secret: dict[str, Secret
 
 
 def apply_login_handler(plain: dict[str, str]) -> None:
-    """Replace the login handler of OIDC, which is built into librdkafka.
-
-    Raises:
-        OptionError: it is another one, a class of the JVM.
-    """
+    """Replace the login handler of OIDC, which is built into librdkafka; refuse others, of the JVM."""
     handler = plain.pop("sasl.login.callback.handler.class", None)
     if handler is None:
         return
@@ -310,11 +302,7 @@ def apply_login_handler(plain: dict[str, str]) -> None:
 
 
 def check_token_endpoint(plain: Mapping[str, str]) -> None:
-    """Refuse a user or a password in the URL that tokens come from: librdkafka logs it if authentication fails.
-
-    Raises:
-        OptionError: there is one.
-    """
+    """Refuse a user or a password in the URL that tokens come from: librdkafka logs it if authentication fails."""
     if _USER_IN_URL.match(plain.get("sasl.oauthbearer.token.endpoint.url", "")):
         raise illegal(
             "The option kafka.sasl.oauthbearer.token.endpoint.url holds a user or a password, and URLs are logged",

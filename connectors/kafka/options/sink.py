@@ -20,6 +20,7 @@ from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import illegal
+from connectors.kafka.options import jvm_compat as jvm
 from connectors.kafka.options.client import (
     ClientSettings,
     KafkaClientOptions,
@@ -29,12 +30,6 @@ from connectors.kafka.options.client import (
     nearest_value,
     split_client_options,
     whole_number,
-)
-from connectors.kafka.options.jvm_compat import (
-    LINGER_SETTINGS,
-    PARTITIONERS,
-    PRODUCER_DEFAULTS,
-    TIMEOUT_SETTINGS,
 )
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
@@ -170,15 +165,9 @@ class KafkaWriteOptions(KafkaClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
-    """Parse and check what Spark hands over, without any call.
+    """Parse and check what Spark hands over, without any call; raises an `OptionError`.
 
-    Args:
-        raw: names in any case to texts.
-        environ: the environment of the driver, for secrets.
-        streaming: whether it is a stream.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, or in conflict with another.
+    ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets.
     """
     engine = {key.lower(): value for key, value in raw.items() if key.lower() in _ENGINE_KEYS}
     own, client = split_client_options(
@@ -226,15 +215,7 @@ def _check_exactly_once(
 
 
 def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> ClientSettings:
-    """Return the settings of the sink's producers.
-
-    Args:
-        options: with what is needed to reach Kafka.
-        user: settings of the user, without ``kafka.``.
-
-    Raises:
-        OptionError: a setting is refused, or belongs to the sink alone.
-    """
+    """Return the settings of the sink's producers."""
     refused: list[Refusal] = []
     changed = dict(user)
     if changed.pop("transactional.id", None) is not None:
@@ -247,11 +228,11 @@ def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> C
     if "max.request.size" in changed:
         changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     _fit_records_to_queue(changed)
-    defaults = {**PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
+    defaults = {**jvm.PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
     if options.exactly_once:
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
-    elif not any(name in changed for name in TIMEOUT_SETTINGS):
-        defaults[TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
+    elif not any(name in changed for name in jvm.TIMEOUT_SETTINGS):
+        defaults[jvm.TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
     return client_settings(options, user, {**defaults, **changed}, refused, "producer")
 
 
@@ -260,9 +241,6 @@ def _idempotent(user: Mapping[str, str]) -> bool:
 
     The rules of the JVM's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` (KIP-679), as Kafka 3.9 has them,
     which is the client of Spark's own sink: Kafka 4 refuses more than five requests in flight.
-
-    Raises:
-        OptionError: idempotence was asked for, and a setting rules it out.
     """
     if not is_true(user.get("enable.idempotence", "true")):
         return False
@@ -301,12 +279,12 @@ def _choose_partitioner(changed: dict[str, str]) -> None:
         return
     match = _PARTITIONER.fullmatch(chosen.strip())
     name = match[1] if match else ""
-    if name not in PARTITIONERS:
+    if name not in jvm.PARTITIONERS:
         raise illegal(
             f"The partitioner {chosen[:_SHORT]} is a class of the JVM",
             "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
         )
-    changed.setdefault("partitioner", PARTITIONERS[name])
+    changed.setdefault("partitioner", jvm.PARTITIONERS[name])
     if name == "RoundRobinPartitioner":
         changed.setdefault("sticky.partitioning.linger.ms", "0")
 
@@ -314,7 +292,7 @@ def _choose_partitioner(changed: dict[str, str]) -> None:
 def _fit_records_to_queue(changed: dict[str, str]) -> None:
     """Have the client refuse a record that its queue can never hold: it would wait for room without end."""
     queue, largest = (
-        whole_number(changed.get(name, PRODUCER_DEFAULTS[name]))
+        whole_number(changed.get(name, jvm.PRODUCER_DEFAULTS[name]))
         for name in ("queue.buffering.max.kbytes", "message.max.bytes")
     )
     if queue is not None and largest is not None and 0 < queue * 1024 < largest:
@@ -322,11 +300,8 @@ def _fit_records_to_queue(changed: dict[str, str]) -> None:
 
 
 def _delivery_ms(changed: Mapping[str, str]) -> int:
-    """Return how long a record may take by default: no less than a pause for more records and a request.
-
-    See ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer``.
-    """
-    linger = max(_number_of(changed, name, "linger.ms", 0) for name in LINGER_SETTINGS)
+    """Return how long a record may take by default: as ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer``."""
+    linger = max(_number_of(changed, name, "linger.ms", 0) for name in jvm.LINGER_SETTINGS)
     request = _number_of(changed, "request.timeout.ms", "request.timeout.ms", _REQUEST_MS)
     return max(_DELIVERY_MS, math.ceil(linger + request))
 

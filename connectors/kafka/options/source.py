@@ -19,9 +19,7 @@ from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import (
-    Earliest,
-    Group,
-    Latest,
+    Anywhere,
     Position,
     TopicPartition,
     check_batch_positions,
@@ -256,7 +254,7 @@ class KafkaReadOptions(KafkaClientOptions):
 
     def starting(self, *, streaming: bool) -> Position:
         """Return where a new query begins."""
-        return self.start or (Latest() if streaming else Earliest())
+        return self.start or (Anywhere.LATEST if streaming else Anywhere.EARLIEST)
 
     @property
     def group_to_start_from(self) -> str | None:
@@ -271,15 +269,10 @@ class KafkaReadOptions(KafkaClientOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KafkaReadOptions:
-    """Parse and check what Spark hands over, without any call.
+    """Parse and check what Spark hands over, without any call; raises an `OptionError`.
 
-    Args:
-        raw: names in any case to texts.
-        environ: the environment of the driver, for secrets.
-        streaming: whether it is a stream; None while that is unknown: checks only what both have in common.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
+    ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets. While ``streaming`` is
+    unknown, only what streams and batch reads have in common is checked.
     """
     own, client = split_client_options(KafkaReadOptions, raw)
     options = parse_options(KafkaReadOptions, own, environ, FORMAT)
@@ -295,14 +288,14 @@ def parse_read_options(
         check_batch_positions(start, end)
         names = {name.lower() for name in own}
         for name in _OF_STREAMS:
-            if name.lower() in names and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
+            if name.lower() in names and not (name == "commitOffsetsToGroup" and start is Anywhere.GROUP):
                 _warn(f"{name} option ignored in batch queries")
     strategy = _parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     settings = reader_settings(options, client)
     options = dataclasses.replace(options, strategy=strategy, start=start, end=end, client=settings)
     if options.group_id_prefix is not None and settings.get("group.id") is not None:
         _warn("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
-    if isinstance(start, Group) and options.group_to_start_from is None:
+    if start is Anywhere.GROUP and options.group_to_start_from is None:
         raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")
     return options
 

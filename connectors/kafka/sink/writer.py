@@ -115,10 +115,7 @@ class RecordSink:
         return response.error is None and partition in response.partitions
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
-        """Return our error for a ``KafkaError`` of a call.
-
-        Once the producer has ended, calls report no more than that; the next poll reports why.
-        """
+        """Return our error for a ``KafkaError`` of a call: once the producer has ended, the next poll reports why."""
         if error_name(problem) in ENDED:
             try:
                 self.check()
@@ -164,10 +161,7 @@ class RecordSink:
 
 
 class TransactionalSink:
-    """A producer of records that become visible all together or not at all; a context manager.
-
-    Its transactional id fences earlier holders. ``sink`` takes the records.
-    """
+    """A producer of records that become visible all together or not at all: ``sink`` takes them. A context manager."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
         self._id = transactional_id
@@ -261,18 +255,13 @@ def produce_batches(
     columns: Columns,
     settings: ClientSettings,
     task: StreamTask | None = None,
-    *,
-    native: bool = True,
 ) -> int:
     """Write all rows of some batches, wait until all are acknowledged, and return their number.
 
-    A ``task`` adds the headers of ``dedupHeaders``; ``native`` takes the fast path where that supports the columns.
-
-    Raises:
-        ConnectorError: a row could not be written; others may have been.
+    A ``task`` adds the headers of ``dedupHeaders``. After an error of one row, others may have been written.
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
-    fast = native and not plain and not native_reason()
+    fast = not plain and not native_reason()
     idle = _sinks.acquire((settings, fast))
     sink = idle or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()

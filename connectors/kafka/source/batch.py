@@ -27,7 +27,16 @@ from pyspark.sql.datasource import (
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
-from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
+from connectors.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Anywhere,
+    Offsets,
+    Timestamp,
+    Timestamps,
+    TopicPartition,
+    describe,
+)
 from connectors.kafka.options.source import KafkaReadOptions, NoMatch
 from connectors.kafka.source.planning import (
     OffsetRange,
@@ -125,11 +134,7 @@ def _partition_test(column: str, test: Callable[[Any, Any], bool], value: Any) -
 
 
 def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
-    """Return the ranges of a batch read within the bounds of its filters.
-
-    Raises:
-        OffsetError: the start lies after the end, or the two name different partitions.
-    """
+    """Return the ranges of a batch read within the bounds of its filters."""
     with contextlib.closing(RetryingLookup(options)) as patient:
         return patient.ask(lambda lookup: _plan(options, bounds, lookup))
 
@@ -147,7 +152,7 @@ def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> lis
     )
     # A start at the end means the end as it is now.
     start |= lookup.latest([partition for partition, offset in start.items() if offset == LATEST])
-    end = requested_offsets(options.end or Latest(), assigned, lookup, "end", latest_if_none=True)
+    end = requested_offsets(options.end or Anywhere.LATEST, assigned, lookup, "end", latest_if_none=True)
     if isinstance(options.end, Timestamp | Timestamps):
         # Records that arrive from now on are newer than that time, and not part of this read, whenever its tasks run.
         end |= lookup.latest([partition for partition, offset in end.items() if offset == LATEST])

@@ -56,7 +56,6 @@ class ReadSettings:
     Attributes:
         group: the consumer group, which is never joined.
         poll_timeout: seconds without any progress after which a task fails.
-        native: take the fast path where it can do what is asked.
         run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
             used in another: the topic may have been recreated since.
     """
@@ -66,7 +65,6 @@ class ReadSettings:
     headers: bool
     fail_on_data_loss: bool
     poll_timeout: float
-    native: bool = True
     run: str = field(default="", compare=False)
 
 
@@ -85,7 +83,7 @@ def open_source(settings: ReadSettings) -> RecordSource:
     plain = dict(settings.client.plain)
     own = own_defaults(plain) | {"group.id": settings.group, "enable.partition.eof": "true"}
     tokens = settings.client.token_provider is not None or plain.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if not settings.native or tokens or native_reason():
+    if tokens or native_reason():
         return PlainSource(settings.client, own)
     fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
     return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})

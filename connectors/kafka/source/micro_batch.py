@@ -194,12 +194,7 @@ class KafkaStream:
         return end_offset(self._newest) if self._newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-        """Return the ranges of a batch.
-
-        Raises:
-            DataLossError: rows are gone, and ``failOnDataLoss`` is set.
-            OffsetError: in a bounded run, Kafka no longer has what it had at its start.
-        """
+        """Return the ranges of a batch; raises if rows are gone and ``failOnDataLoss`` is set, and in bounded runs."""
         if is_sentinel(end):
             return []
         until = read_offset(end)

@@ -15,9 +15,7 @@ from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.offsets import (
     EARLIEST,
     LATEST,
-    Earliest,
-    Group,
-    Latest,
+    Anywhere,
     Offsets,
     Position,
     Specific,
@@ -54,17 +52,14 @@ def requested_offsets(
 ) -> Offsets:
     """Return an offset for each partition; `EARLIEST` and `LATEST` stay, so that a task can look them up.
 
-    With ``latest_if_none`` a time after the last record stands for the end.
-
-    Raises:
-        OptionError: the position does not fit the partitions, or no record is as new as a time.
+    With ``latest_if_none`` a time after the last record stands for the end; else it raises an `OptionError`.
     """
     match position:
-        case Earliest():
+        case Anywhere.EARLIEST:
             return dict.fromkeys(partitions, EARLIEST)
-        case Latest():
+        case Anywhere.LATEST:
             return dict.fromkeys(partitions, LATEST)
-        case Group():
+        case Anywhere.GROUP:
             return dict.fromkeys(partitions, EARLIEST) | lookup.committed(partitions)
         case Specific():
             return _specific(position, partitions, side)

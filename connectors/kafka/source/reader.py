@@ -51,13 +51,7 @@ _OF_COORDINATOR: Final = "FindCoordinator response error"
 
 
 def read_range(part: OffsetRange, settings: ReadSettings) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range in order; `EARLIEST` and `LATEST` at its ends are looked up now.
-
-    Raises:
-        DataLossError: records are gone, and ``fail_on_data_loss`` is set.
-        OffsetError: a batch read begins after the end of its partition.
-        ServiceUnavailableError: nothing came for ``poll_timeout``.
-    """
+    """Yield the rows of a range in order; `EARLIEST` and `LATEST` at its ends are looked up now."""
     if 0 <= part.end <= part.start:
         return
     consumer = CONSUMERS.acquire(part, settings)
@@ -171,10 +165,7 @@ class PartitionReader:
 
 
 def report_data_loss(kind: str, reason: str, where: str, *, fail: bool) -> None:
-    """Raise a `DataLossError` with the texts of Spark's own source; unless ``fail`` is set, log it as a warning.
-
-    The code of the error is ``KAFKA_DATA_LOSS.KIND``.
-    """
+    """Raise a `DataLossError` with the texts of Spark's own source; unless ``fail`` is set, log it as a warning."""
     code = f"KAFKA_DATA_LOSS.{kind}"
     if fail:
         raise DataLossError(code, f"{_WHAT}. Reason: {reason}", where, _ACTION)
@@ -185,10 +176,8 @@ def watermarks(source: RecordSource, partition: TopicPartition, seconds: float) 
     """Return the earliest offset of a partition, and the latest under the isolation level.
 
     ``rd_kafka_query_watermark_offsets`` asks for both, and when one request fails it now and then reports success with
-    the result of the other twice, so that the partition looks empty. So each is asked for by itself.
-
-    Raises:
-        ConnectorError: the requests failed for ``seconds``, or a second longer with `SourceGoneError`.
+    the result of the other twice, so that the partition looks empty. So each is asked for by itself. It raises what
+    the requests failed with for ``seconds``, a `SourceGoneError` up to a second later.
     """
     started = time.monotonic()
     low, high = (_offset_of(source, partition, sentinel, started, seconds) for sentinel in (EARLIEST, LATEST))
@@ -247,11 +236,7 @@ class OffsetGapPolicy:
         return max(low, position) if low < end and position < high else end
 
     def give_up(self, position: int, end: int) -> int:
-        """Return ``end`` if the records up to it are lost, after nothing arrived for the poll timeout.
-
-        Raises:
-            ServiceUnavailableError: the partition holds the records, or nobody knows.
-        """
+        """Return ``end`` if the records up to it are lost, after nothing arrived for the poll timeout; else raise."""
         explain = self._source.last_word.explain
         try:
             low, high = self._watermarks() or (0, 0)

@@ -83,8 +83,8 @@ def test_an_error_that_may_pass_is_asked_about_again_with_pauses(
     with lookup(mock, seconds=1.0) as asked:
         asked.partitions(Subscribe(("t",)))
         calls = []
-        ask = asked._list_topics
-        monkeypatch.setattr(asked, "_list_topics", lambda name: calls.append(name) or ask(name))
+        ask = asked._metadata
+        monkeypatch.setattr(asked, "_metadata", lambda name: calls.append(name) or ask(name))
         monkeypatch.setattr(admin, "time", Clock())
         mock.fail("Metadata", [LEADER_NOT_AVAILABLE] * 5000)
         with pytest.raises(ServiceUnavailableError):

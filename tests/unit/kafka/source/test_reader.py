@@ -21,7 +21,7 @@ from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import Event, Fetched
 
-SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10, native=True)
+SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10)
 
 
 class Held(Fetched):
