@@ -48,15 +48,8 @@ if TYPE_CHECKING:
     from connectors.kafka.options.source import KafkaReadOptions
     from connectors.kafka.source.micro_batch import KafkaStream
 
-__all__ = [
-    "KafkaBatchReader",
-    "KafkaBatchWriter",
-    "KafkaCommitMessage",
-    "KafkaDataSource",
-    "KafkaPartition",
-    "KafkaStreamReader",
-    "KafkaStreamWriter",
-]
+__all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaCommitMessage", "KafkaDataSource", "KafkaPartition"]
+__all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
 
 _CHECK_SECONDS: Final = 25.0
 

@@ -19,28 +19,9 @@ from connectors.core.offsets import SENTINEL, START_KEY, VERSION, Offset, load_o
 from connectors.core.options.kinds import INTEGER
 from connectors.kafka import FORMAT
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "Anywhere",
-    "Offsets",
-    "Position",
-    "Specific",
-    "Timestamp",
-    "Timestamps",
-    "TopicPartition",
-    "check_batch_positions",
-    "describe",
-    "end_offset",
-    "illegal",
-    "offset_json",
-    "parse_assignment",
-    "parse_json_offsets",
-    "parse_position",
-    "read_offset",
-    "refuse_nul",
-    "resolved_start",
-]
+__all__ = ["EARLIEST", "LATEST", "Anywhere", "Offsets", "Position", "Specific", "Timestamp", "Timestamps"]
+__all__ += ["TopicPartition", "check_batch_positions", "describe", "end_offset", "illegal", "offset_json"]
+__all__ += ["parse_assignment", "parse_position", "read_offset", "refuse_nul", "resolved_start"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -231,7 +212,6 @@ def check_batch_positions(start: Position | None, end: Position | None) -> None:
 
 
 def _first_with(position: Position | None, offset: int) -> str | None:
-    """Return the first partition, or else topic, that has this offset."""
     if not isinstance(position, Specific):
         return None
     named = [*sorted(position.offsets.items()), *sorted(position.topics.items())]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.retry import ParentWatch
-from connectors.kafka.client.errors import LastWord, connector_error, error_name, gone
+from connectors.kafka.client.errors import LastWord, connector_error, gone
 from connectors.kafka.client.factory import (
     admin_sdk,
     client_exception,
@@ -66,7 +66,7 @@ class KafkaLookup:
         self._group_problem: ConnectorError | None = None
         self._last_word = LastWord()
         self._admin = open_admin(settings)
-        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._note}
+        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.hear_error}
         self._consumer = open_consumer(settings, own)
 
     def __enter__(self) -> Self:
@@ -78,9 +78,7 @@ class KafkaLookup:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
-        # An admin client closes with the last reference to it. The consumer holds this object, for its errors, so that
-        # otherwise its threads would stay until the garbage collector happens to run.
-        self._admin = None
+        self._admin = None  # which closes it
 
     def partitions(self, strategy: Strategy) -> frozenset[TopicPartition]:
         """Return the partitions to read, as they are now; a topic or partition that was named must exist."""
@@ -101,7 +99,6 @@ class KafkaLookup:
         return {f"broker {broker.id}": (broker.host, broker.port) for broker in brokers.values()}
 
     def _topics(self, name: str | None) -> Mapping[str, Any]:
-        """Return the description of one topic, or of all."""
 
         def ask() -> Mapping[str, Any]:
             topics: Mapping[str, Any] = self._metadata(name).topics
@@ -136,10 +133,6 @@ class KafkaLookup:
                 self._last_word.forget()
                 return result
 
-    def _note(self, error: Any) -> None:
-        """Record an error of the connection: librdkafka goes on trying, also where no attempt can help."""
-        self._last_word.hear(error_name(error), error.str())
-
     def _begin(self) -> None:
         self._serve()  # so that errors of the time before the call are not taken for its own
         self._last_word.begin()
@@ -150,7 +143,6 @@ class KafkaLookup:
         self._admin.poll(0)
 
     def _check(self) -> None:
-        """Raise an error if there is no sense in waiting on."""
         self._serve()
         if self._last_word.refusal is not None:
             raise self._last_word.refusal
@@ -209,7 +201,7 @@ class KafkaLookup:
     def read_at(self, partition: TopicPartition, offset: int) -> None:
         """Read at an offset and drop what comes, to see whether records may be read; raises an error if not."""
         self._begin()
-        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._note}
+        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._last_word.hear_error}
         consumer = open_consumer(self._settings, own)
         try:
             consumer.assign([sdk().TopicPartition(*partition, offset)])

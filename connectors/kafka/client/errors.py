@@ -18,17 +18,8 @@ from connectors.core.errors import (
 from connectors.kafka import FORMAT
 from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
-__all__ = [
-    "AUTHENTICATION",
-    "ENDED",
-    "LastWord",
-    "connector_error",
-    "error_name",
-    "gone",
-    "named_error",
-    "record_place",
-    "setting_refused",
-]
+__all__ = ["AUTHENTICATION", "ENDED", "LastWord", "connector_error", "error_name", "gone", "named_error"]
+__all__ += ["record_place", "setting_refused"]
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +112,10 @@ class LastWord:
             return
         self._last, self._text, self._heard_at = problem, text, time.monotonic()
 
+    def hear_error(self, error: Any) -> None:
+        """Record a ``KafkaError``; the ``error_cb`` of a client."""
+        self.hear(error_name(error), error.str())
+
     def _warn(self) -> None:
         """Log once what keeps a client from its first connection: its calls wait for minutes before they fail."""
         if self._last is not None and not self._has_worked and not self._has_warned:
@@ -189,7 +184,6 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
 
 
 def _refused_authentication(name: str, text: str, where: str) -> CredentialsError | None:
-    """Return the error for refused credentials or an untrusted certificate; None for everything else."""
     if name in _OF_TLS and _CERTIFICATE_REFUSED.search(text):
         return CredentialsError(
             "KAFKA_LOG_IN",
@@ -216,7 +210,6 @@ def _refused_authentication(name: str, text: str, where: str) -> CredentialsErro
 
 
 def _final_error(name: str, text: str, where: str) -> ConnectorError:
-    """Return the error that another attempt of the same call cannot help."""
     if name in _FENCED:
         return ConnectorError(
             "KAFKA_FENCED",

@@ -20,17 +20,8 @@ if TYPE_CHECKING:
     from connectors.core.errors import ConnectorError
     from connectors.kafka.options.client import ClientSettings
 
-__all__ = [
-    "admin_sdk",
-    "check_settings",
-    "client_exception",
-    "group_denied",
-    "is_group_denial",
-    "open_admin",
-    "open_consumer",
-    "open_producer",
-    "sdk",
-]
+__all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "open_admin"]
+__all__ += ["open_consumer", "open_producer", "sdk"]
 
 T = TypeVar("T")
 

@@ -23,16 +23,8 @@ from connectors.kafka.offsets import Offsets
 if TYPE_CHECKING:
     from connectors.kafka.options.client import ClientSettings
 
-__all__ = [
-    "CALL_SECONDS",
-    "PATIENCE_SECONDS",
-    "PAUSE_SECONDS",
-    "GroupCommitter",
-    "GroupOffset",
-    "consumer_settings",
-    "patiently",
-    "set_group_offset",
-]
+__all__ = ["CALL_SECONDS", "PATIENCE_SECONDS", "PAUSE_SECONDS", "GroupCommitter", "GroupOffset", "consumer_settings"]
+__all__ += ["patiently", "set_group_offset"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -31,17 +31,8 @@ from connectors.kafka.offsets import refuse_nul
 if TYPE_CHECKING:
     from connectors.core.errors import OptionError
 
-__all__ = [
-    "LOGGER",
-    "client_extension",
-    "destroy_messages",
-    "destroys_lists",
-    "library",
-    "new_client",
-    "partition_at",
-    "problem_callback",
-    "unknown_settings",
-]
+__all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "new_client"]
+__all__ += ["partition_at", "problem_callback", "unknown_settings"]
 
 
 _REPEAT_SECONDS: Final = 30.0
@@ -228,7 +219,6 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
 
 
 def _set(configuration: int, name: str, value: str) -> OptionError | None:
-    """Set one setting; return the error if librdkafka refuses it."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     if library().rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
         return setting_refused(text.value.decode(errors="replace"))
@@ -290,7 +280,6 @@ def _list_of(pointers: npt.NDArray[np.uint64]) -> int:
 
 @cache
 def _libc() -> Any:
-    """Return `malloc` and `free` of this process, which are the client's too."""
     functions = ctypes.PyDLL(None)
     functions.malloc.restype, functions.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     functions.free.restype, functions.free.argtypes = None, (ctypes.c_void_p,)

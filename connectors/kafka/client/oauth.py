@@ -104,7 +104,6 @@ class TokenCallback:
         )
 
     def _failed(self, error: Exception) -> ConnectorError:
-        """Return our error for one of the provider."""
         text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
         kind = CredentialsError if isinstance(error, _PERMANENT) else ServiceUnavailableError
         return kind(

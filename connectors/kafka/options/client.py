@@ -23,18 +23,8 @@ from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
 from connectors.kafka.options import jvm_compat as jvm
 
-__all__ = [
-    "TEXT",
-    "ClientSettings",
-    "KafkaClientOptions",
-    "Refusal",
-    "client_settings",
-    "is_true",
-    "nearest_value",
-    "reader_settings",
-    "split_client_options",
-    "whole_number",
-]
+__all__ = ["TEXT", "ClientSettings", "KafkaClientOptions", "Refusal", "client_settings", "is_true", "nearest_value"]
+__all__ += ["reader_settings", "split_client_options", "warn_once", "whole_number"]
 
 _log = logging.getLogger(__name__)
 
@@ -277,14 +267,15 @@ def _without_ignored(settings: Mapping[str, str], ignored: Mapping[str, str]) ->
     """Leave out the settings that have no meaning here, with one warning that lists them."""
     left_out = {name for name in settings if name in ignored or name.startswith("metrics.")}
     if left_out:
-        _warn("; ".join(f"kafka.{name}: {ignored.get(name, jvm.NO_METRICS)}" for name in sorted(left_out)))
+        what = "; ".join(f"kafka.{name}: {ignored.get(name, jvm.NO_METRICS)}" for name in sorted(left_out))
+        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
     return {name: value for name, value in settings.items() if name not in left_out}
 
 
 @cache
-def _warn(what: str) -> None:
-    """Log once in a process: options are parsed for each batch."""
-    _log.warning("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
+def warn_once(text: str, *arguments: str) -> None:
+    """Log once in a process: options are parsed for each batch, and each time a query is planned."""
+    _log.warning(text, *arguments)
 
 
 def is_true(value: str) -> bool:

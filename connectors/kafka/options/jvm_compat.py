@@ -7,7 +7,7 @@ Ranges of librdkafka are those of its CONFIGURATION.md, of the JVM client those 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from connectors.core.options.kinds import Secret
@@ -253,7 +253,6 @@ _USER_IN_URL: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?/*[^/?#]*@", re.IGNORE
 
 _Token = tuple[str, str]
 """A kind, ``mark`` or ``text``, and the text."""
-_END: Final[_Token] = ("mark", ";")
 _EQUALS: Final[_Token] = ("mark", "=")
 
 
@@ -319,7 +318,6 @@ def _is_class(name: str, *classes: str) -> bool:
 
 
 def _login_module(text: str) -> tuple[str, dict[str, str]]:
-    """Return the one login module of a text, and its options."""
     try:
         modules = [_module(tokens) for tokens in _module_tokens(text)]
     except _UnreadableError:
@@ -340,27 +338,19 @@ def _login_module(text: str) -> tuple[str, dict[str, str]]:
 def _module_tokens(text: str) -> list[list[_Token]]:
     """Return the tokens of each login module. Java wants a semicolon after the last one too; here it is optional."""
     parts: list[list[_Token]] = [[]]
-    for token in _tokens(text):
-        if token == _END:
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    return parts if parts[-1] else parts[:-1]
-
-
-def _tokens(text: str) -> Iterator[_Token]:
     at = 0
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
             raise _UnreadableError
         at = match.end()
-        if match.lastgroup is None:
-            continue
-        token = match[match.lastgroup]
-        if match.lastgroup in {"double", "single"}:
-            token = _ESCAPE.sub(_unescaped, token)
-        yield "mark" if match.lastgroup == "mark" else "text", token
+        kind = match.lastgroup
+        if kind == "mark" and match[kind] == ";":
+            parts.append([])
+        elif kind is not None:
+            token = _ESCAPE.sub(_unescaped, match[kind]) if kind in {"double", "single"} else match[kind]
+            parts[-1].append(("mark" if kind == "mark" else "text", token))
+    return parts if parts[-1] else parts[:-1]
 
 
 def _unescaped(match: re.Match[str]) -> str:

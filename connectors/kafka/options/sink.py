@@ -6,13 +6,11 @@ Producers have the rules and defaults of the JVM's producer.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from typing import Final
 
 from connectors.core.errors import OptionError
@@ -29,12 +27,11 @@ from connectors.kafka.options.client import (
     is_true,
     nearest_value,
     split_client_options,
+    warn_once,
     whole_number,
 )
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
-
-_log = logging.getLogger(__name__)
 
 _ENGINE_KEYS: Final = {
     "asyncprogresstrackingenabled",
@@ -215,7 +212,6 @@ def _check_exactly_once(
 
 
 def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> ClientSettings:
-    """Return the settings of the sink's producers."""
     refused: list[Refusal] = []
     changed = dict(user)
     if changed.pop("transactional.id", None) is not None:
@@ -223,10 +219,6 @@ def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> C
         refused.append(("Kafka option 'transactional.id' is not supported", advice))
     _choose_partitioner(changed)
     _choose_compression_level(changed)
-    if "buffer.memory" in changed:
-        changed.setdefault("queue.buffering.max.kbytes", str(_kilobytes(changed.pop("buffer.memory"))))
-    if "max.request.size" in changed:
-        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     _fit_records_to_queue(changed)
     defaults = {**jvm.PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
     if options.exactly_once:
@@ -250,7 +242,7 @@ def _idempotent(user: Mapping[str, str]) -> bool:
     name, why = against
     if "enable.idempotence" in user:
         raise illegal(why, f"Leave kafka.{name} out, or give kafka.enable.idempotence=false.")
-    _warn(name, user[name])
+    warn_once("[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because %s is set to %.20s.", name, user[name])
     return False
 
 
@@ -261,12 +253,6 @@ def _against_idempotence(user: Mapping[str, str]) -> tuple[str, str] | None:
             if name in user and not allowed(user[name]):
                 return name, why
     return None
-
-
-@cache
-def _warn(name: str, value: str) -> None:
-    """Log once what the JVM client logs as often as it starts: options are parsed for every batch."""
-    _log.warning("[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because %s is set to %.20s.", name, value)
 
 
 def _choose_partitioner(changed: dict[str, str]) -> None:
@@ -291,6 +277,16 @@ def _choose_partitioner(changed: dict[str, str]) -> None:
 
 def _fit_records_to_queue(changed: dict[str, str]) -> None:
     """Have the client refuse a record that its queue can never hold: it would wait for room without end."""
+    if "buffer.memory" in changed:
+        memory = changed.pop("buffer.memory")
+        if not memory.strip().isdecimal():
+            raise illegal(
+                f"The option kafka.buffer.memory cannot be {memory[:_SHORT]!r}",
+                "Give a whole number of bytes without a unit, such as 67108864.",
+            )
+        changed.setdefault("queue.buffering.max.kbytes", str(max(1, int(memory) // 1024)))
+    if "max.request.size" in changed:
+        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     queue, largest = (
         whole_number(changed.get(name, jvm.PRODUCER_DEFAULTS[name]))
         for name in ("queue.buffering.max.kbytes", "message.max.bytes")
@@ -327,13 +323,3 @@ def _choose_compression_level(changed: dict[str, str]) -> None:
             f"Give a whole number from -1, the default of the codec, to {_HIGHEST_LEVEL}: librdkafka has no others.",
         )
     changed.setdefault("compression.level", str(level))
-
-
-def _kilobytes(buffer_memory: str) -> int:
-    """Return the producer's memory in the unit of librdkafka, whose buffer has at least one."""
-    if not buffer_memory.strip().isdecimal():
-        raise illegal(
-            f"The option kafka.buffer.memory cannot be {buffer_memory[:_SHORT]!r}",
-            "Give a whole number of bytes without a unit, such as 67108864.",
-        )
-    return max(1, int(buffer_memory) // 1024)

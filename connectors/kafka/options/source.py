@@ -7,12 +7,10 @@ they are needed.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from typing import Final
 
 from connectors.core.options.declaration import option, parse_options
@@ -33,11 +31,11 @@ from connectors.kafka.options.client import (
     KafkaClientOptions,
     reader_settings,
     split_client_options,
+    warn_once,
 )
 
 __all__ = ["Assign", "KafkaReadOptions", "NoMatch", "Strategy", "Subscribe", "SubscribePattern", "parse_read_options"]
 
-_log = logging.getLogger(__name__)
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
 _LARGEST_LONG: Final = 2**63 - 1
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -245,7 +243,7 @@ class KafkaReadOptions(KafkaClientOptions):
         "query itself goes on from its checkpoint only.",
         default=None,
     )
-    strategy: Strategy | None = None
+    strategy: Strategy = field(default=Subscribe(()))
     start: Position | None = None
     """Where a new query begins; None for the default."""
     end: Position | None = None
@@ -289,21 +287,15 @@ def parse_read_options(
         names = {name.lower() for name in own}
         for name in _OF_STREAMS:
             if name.lower() in names and not (name == "commitOffsetsToGroup" and start is Anywhere.GROUP):
-                _warn(f"{name} option ignored in batch queries")
+                warn_once("[KAFKA_OPTION_IGNORED] %s option ignored in batch queries.", name)
     strategy = _parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     settings = reader_settings(options, client)
     options = dataclasses.replace(options, strategy=strategy, start=start, end=end, client=settings)
     if options.group_id_prefix is not None and settings.get("group.id") is not None:
-        _warn("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
+        warn_once("[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set.")
     if start is Anywhere.GROUP and options.group_to_start_from is None:
         raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")
     return options
-
-
-@cache
-def _warn(what: str) -> None:
-    """Log once what Spark's own source logs as often as it is planned."""
-    _log.warning("[KAFKA_OPTION_IGNORED] %s.", what)
 
 
 def _check_stream(options: KafkaReadOptions) -> None:

@@ -74,7 +74,6 @@ def check_layout(settings: ExactlyOnce, query: str, batch: int, partitions: int,
 
 
 def _check_beyond(beyond: dict[int, Marker], markers: Markers, batch: int, partitions: int) -> None:
-    """Raise if partitions beyond the present ones wrote a batch, by their markers."""
     # A marker of this batch without rows doubles nothing; one of a later batch means that the checkpoint is too old.
     wrote = {number: marker for number, marker in sorted(beyond.items()) if (marker.batch, marker.rows) > (batch, 0)}
     if wrote:
@@ -129,8 +128,6 @@ class ExactlyOnce:
 
 
 class _TaskWrite:
-    """One attempt of a task."""
-
     def __init__(
         self, settings: ExactlyOnce, task: StreamTask, query_run: str, transaction: TransactionalSink, consumer: Any
     ) -> None:

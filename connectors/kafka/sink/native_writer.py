@@ -142,7 +142,6 @@ class NativeSink:
                     self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
-        """A record could not be written."""
         error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value
         if error and self._error is None:
             place = record_place(self._library.rd_kafka_topic_name(topic).decode(), _number_at(message + 16))
@@ -220,7 +219,6 @@ class NativeSink:
                 self._library.rd_kafka_flush(self._client, _PUSH_MS)
 
     def _topic(self, name: str) -> int:
-        """Return the handle of a topic."""
         if name not in self._topics:
             refuse_nul("topic", name)
             handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
@@ -300,7 +298,6 @@ def _number_at(place: int) -> int:
 
 
 def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa.RecordBatch]]:
-    """Return the rows of each topic, in their order."""
     if columns.topic is not None:
         return [(columns.topic, batch)]
     names = topic_names(batch)

@@ -140,16 +140,9 @@ def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
 
 
 def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> list[OffsetRange]:
-    if options.strategy is None:
-        raise ValueError("the options were not made by parse_read_options")
     assigned = lookup.partitions(options.strategy)
-    start = requested_offsets(
-        options.starting(streaming=False),
-        assigned,
-        lookup,
-        "start",
-        latest_if_none=options.starting_no_match is NoMatch.LATEST,
-    )
+    latest = options.starting_no_match is NoMatch.LATEST
+    start = requested_offsets(options.starting(streaming=False), assigned, lookup, "start", latest_if_none=latest)
     # A start at the end means the end as it is now.
     start |= lookup.latest([partition for partition, offset in start.items() if offset == LATEST])
     end = requested_offsets(options.end or Anywhere.LATEST, assigned, lookup, "end", latest_if_none=True)

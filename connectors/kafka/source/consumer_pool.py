@@ -264,7 +264,6 @@ class ConsumerPool:
                 self._thread.start()
 
     def _watch(self) -> None:
-        """Pause and close idle consumers; ends with the last one."""
         last = False
         while not last:
             time.sleep(min(_PAUSE_SECONDS, _IDLE_SECONDS) / 4)

@@ -26,8 +26,8 @@ from connectors.kafka.offsets import (
     read_offset,
     resolved_start,
 )
-from connectors.kafka.options.source import KafkaReadOptions, NoMatch
-from connectors.kafka.source.planning import OffsetRange, resolve, split_ranges
+from connectors.kafka.options.source import KafkaReadOptions
+from connectors.kafka.source.planning import OffsetRange, split_ranges, starting_offsets
 from connectors.kafka.source.reader import report_data_loss
 
 __all__ = ["KafkaStream", "LatestWatch", "offset_counts", "rate_limited"]
@@ -68,13 +68,10 @@ class KafkaStream:
     """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay``."""
 
     def __init__(self, options: KafkaReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        if options.strategy is None:
-            raise ValueError("the options were not made by parse_read_options")
         self._options = options
-        self._strategy = options.strategy
         self._clock = clock
         self._lookup = RetryingLookup(options)
-        self._watch = LatestWatch(lambda new: self._ask_latest(new_partitions=new))
+        self._watch = LatestWatch(lambda new: self._lookup.ask(lambda lookup: self._ask_latest(lookup, new)))
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._resolved: Offsets | None = None
         self._first_offsets: Offsets = {}
@@ -116,13 +113,7 @@ class KafkaStream:
         if self._resolved is None:
             options = self._options
             self._resolved = self._lookup.ask(
-                lambda lookup: resolve(
-                    options.starting(streaming=True),
-                    lookup.partitions(self._strategy),
-                    lookup,
-                    "start",
-                    latest_if_none=options.starting_no_match is NoMatch.LATEST,
-                )
+                lambda lookup: starting_offsets(options, lookup.partitions(options.strategy), lookup)
             )
         return self._resolved
 
@@ -136,17 +127,14 @@ class KafkaStream:
         self._called = True
         return self._not_before(begin, self._watch.fresh() if fresh else self._watch.remembered())
 
-    def _ask_latest(self, *, new_partitions: bool) -> Offsets:
-        def ask(lookup: KafkaLookup) -> Offsets:
-            if new_partitions or not self._assigned:
-                self._assigned = lookup.partitions(self._strategy)
+    def _ask_latest(self, lookup: KafkaLookup, new_partitions: bool) -> Offsets:  # noqa: FBT001 - of LatestWatch
+        if new_partitions or not self._assigned:
+            self._assigned = lookup.partitions(self._options.strategy)
+        latest = lookup.latest(self._assigned)
+        if len(latest) < len(self._assigned):  # something was deleted: without it, if it is really gone
+            self._assigned = lookup.partitions(self._options.strategy)
             latest = lookup.latest(self._assigned)
-            if len(latest) < len(self._assigned):  # something was deleted: without it, if it is really gone
-                self._assigned = lookup.partitions(self._strategy)
-                latest = lookup.latest(self._assigned)
-            return latest
-
-        return self._lookup.ask(ask)
+        return latest
 
     def _not_before(self, begin: Offsets, latest: Offsets) -> Offsets:
         """Return the latest offsets, asked for again while one lies before an offset that already existed.
@@ -181,7 +169,6 @@ class KafkaStream:
         return latest
 
     def _with_first_offsets(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """Add the earliest offsets of new partitions, which are asked for once."""
         if unknown := latest.keys() - begin.keys() - self._first_offsets.keys():
             self._first_offsets |= self._lookup.ask(lambda lookup: lookup.earliest(unknown))
         return self._first_offsets | begin

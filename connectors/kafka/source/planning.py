@@ -23,20 +23,20 @@ from connectors.kafka.offsets import (
     TopicPartition,
     describe,
 )
+from connectors.kafka.options.source import KafkaReadOptions, NoMatch
 
-__all__ = ["OffsetRange", "requested_offsets", "resolve", "resolve_sentinels", "restore_sentinels", "split_ranges"]
-__all__ += ["start_behind_end"]
+__all__ = ["OffsetRange", "requested_offsets", "resolve_sentinels", "restore_sentinels", "split_ranges"]
+__all__ += ["start_behind_end", "starting_offsets"]
 
 Side = Literal["start", "end"]
 _SIDE_OPTIONS: Final = {"start": "startingOffsets", "end": "endingOffsets"}
 
 
-def resolve(
-    position: Position, partitions: Collection[TopicPartition], lookup: KafkaLookup, side: Side, *, latest_if_none: bool
-) -> Offsets:
-    """Return an offset of at least 0 for each partition; arguments and errors as of `requested_offsets`."""
-    offsets = requested_offsets(position, partitions, lookup, side, latest_if_none=latest_if_none)
-    return resolve_sentinels(offsets, lookup)
+def starting_offsets(options: KafkaReadOptions, partitions: Collection[TopicPartition], lookup: KafkaLookup) -> Offsets:
+    """Return the offset, of at least 0, where a new stream begins in each partition."""
+    latest = options.starting_no_match is NoMatch.LATEST
+    position = options.starting(streaming=True)
+    return resolve_sentinels(requested_offsets(position, partitions, lookup, "start", latest_if_none=latest), lookup)
 
 
 def resolve_sentinels(offsets: Mapping[TopicPartition, int], lookup: KafkaLookup) -> Offsets:

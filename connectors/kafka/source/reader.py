@@ -155,7 +155,6 @@ class PartitionReader:
             self._consumer.partition = None
 
     def _check_progress(self, seconds: float) -> None:
-        """Give up if there was no progress for too long."""
         refusal = self._consumer.source.last_word.refusal
         if refusal is not None and seconds > _REFUSED_SECONDS:
             raise refusal

@@ -217,12 +217,8 @@ class PlainSource:
     """
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
-        self.last_word = last_word = LastWord()
-
-        def hear(error: Any) -> None:  # not a method: the client holds it, and this object holds the client
-            last_word.hear(error_name(error), error.str())
-
-        self._consumer = open_consumer(settings, {**own, "error_cb": hear})
+        self.last_word = LastWord()
+        self._consumer = open_consumer(settings, {**own, "error_cb": self.last_word.hear_error})
         self._looked_up: set[TopicPartition] = set()
 
     def assign(self, partition: TopicPartition, position: int) -> None:

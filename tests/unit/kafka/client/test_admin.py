@@ -237,7 +237,7 @@ def test_a_log_in_that_was_refused_between_questions_does_not_end_a_slow_one(
     where = TopicPartition("t", 0)
     with lookup(mock) as asked:
         assert asked.latest([where]) == {where: 0}
-        asked._note(REFUSED)
+        asked._last_word.hear_error(REFUSED)
         ask = asked._ask_offsets
         monkeypatch.setattr(asked, "_ask_offsets", lambda request: asked._check() or ask(request))
         assert asked.latest([where]) == {where: 0}
@@ -249,7 +249,7 @@ def test_a_log_in_that_is_refused_while_a_question_waits_ends_it(
     where = TopicPartition("t", 0)
     with lookup(mock) as asked:
         assert asked.latest([where]) == {where: 0}
-        monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._note(REFUSED) or asked._check())
+        monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._last_word.hear_error(REFUSED) or asked._check())
         with pytest.raises(CredentialsError, match="SASL authentication error: no"):
             asked.latest([where])
 
