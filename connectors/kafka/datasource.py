@@ -32,21 +32,20 @@ with _KAFKA.imports():
     from connectors.kafka.client.admin import KafkaLookup
     from connectors.kafka.client.factory import check_settings
     from connectors.kafka.client.group_offsets import consumer_settings
-    from connectors.kafka.options.source import Subscribe
+    from connectors.kafka.options.client import ClientSettings
+    from connectors.kafka.options.sink import KafkaWriteOptions
+    from connectors.kafka.options.source import KafkaReadOptions, Subscribe
     from connectors.kafka.schema import source_schema
     from connectors.kafka.sink.exactly_once import ExactlyOnce, KafkaCommitMessage, check_layout, query_run
     from connectors.kafka.sink.rows import Columns, check_columns
     from connectors.kafka.sink.writer import produce_batches, stream_task
+    from connectors.kafka.source.batch import bounds_of, plan_batch
+    from connectors.kafka.source.micro_batch import KafkaStream
     from connectors.kafka.source.planning import OffsetRange
     from connectors.kafka.source.reader import ReadSettings, read_range
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.options.sink import KafkaWriteOptions
-    from connectors.kafka.options.source import KafkaReadOptions
-    from connectors.kafka.source.micro_batch import KafkaStream
 
 __all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaCommitMessage", "KafkaDataSource", "KafkaPartition"]
 __all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
@@ -66,15 +65,13 @@ class KafkaPartition(Partition):
         return read_range(self.part, self.settings)
 
 
-class KafkaStreamReader(StreamReader["KafkaReadOptions", "KafkaStream"]):
+class KafkaStreamReader(StreamReader[KafkaReadOptions, KafkaStream]):
     """The reader of a stream."""
 
     connector = _KAFKA
 
     def open_stream(self) -> KafkaStream:
         """Connect to the brokers."""
-        from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - loads pydantic
-
         return KafkaStream(self.options)
 
     def max_rows(self) -> int | None:
@@ -108,8 +105,6 @@ class KafkaBatchReader(BatchReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
-        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - loads pydantic
-
         options: KafkaReadOptions = _KAFKA.read_options(self._options, streaming=False)
         settings = read_settings(options, secrets.token_hex(8), streaming=False)
         return [KafkaPartition(part, settings) for part in plan_batch(options, bounds_of(self.filters))]

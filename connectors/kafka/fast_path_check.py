@@ -43,8 +43,8 @@ def check_fast_path() -> None:
     sink.send(batch, Columns(_TOPIC, key=True, partition=True, headers=False, timestamp=False))
     sink.finish()
     sink.discard()
-    own = {"group.id": "check", "enable.auto.commit": "false", "fetch.wait.max.ms": "5"}
-    source, partition = NativeSource({**settings.revealed(), **own}), TopicPartition(_TOPIC, 0)
+    source = NativeSource(settings, {"group.id": "check", "fetch.wait.max.ms": "5"})
+    partition = TopicPartition(_TOPIC, 0)
     source.assign(partition, 0)
     fetched = source.fetch(rows, _READ_SECONDS)
     read = fetched.batch([fetched], partition, headers=True).to_pydict()

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import wait
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
 from connectors.core.retry import ParentWatch
@@ -26,10 +26,8 @@ from connectors.kafka.client.factory import (
     sdk,
 )
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.source import KafkaReadOptions, Strategy, Subscribe, SubscribePattern
-
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
 
 __all__ = ["KafkaLookup", "RetryingLookup"]
 

@@ -18,7 +18,7 @@ from connectors.core.errors import (
 from connectors.kafka import FORMAT
 from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
-__all__ = ["AUTHENTICATION", "ENDED", "LastWord", "connector_error", "error_name", "gone", "named_error"]
+__all__ = ["AUTHENTICATION", "ENDED", "LastWord", "connector_error", "gone", "named_error"]
 __all__ += ["record_place", "setting_refused"]
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class LastWord:
 
     def hear_error(self, error: Any) -> None:
         """Record a ``KafkaError``; the ``error_cb`` of a client."""
-        self.hear(error_name(error), error.str())
+        self.hear(error.name(), error.str())
 
     def _warn(self) -> None:
         """Log once what keeps a client from its first connection: its calls wait for minutes before they fail."""
@@ -148,14 +148,9 @@ def record_place(topic: str, partition: int | None) -> str:
     return topic if partition is None or partition < 0 else f"{topic}-{partition}"
 
 
-def error_name(error: Any) -> str:
-    """Return the name of a ``KafkaError``, such as ``_TIMED_OUT``."""
-    return str(error.name())
-
-
 def connector_error(error: Any, where: str) -> ConnectorError:
     """Return our error for a ``KafkaError``."""
-    return named_error(error_name(error), str(error.str()), where, retriable=error.retriable())
+    return named_error(error.name(), str(error.str()), where, retriable=error.retriable())
 
 
 def named_error(name: str, text: str, where: str, *, retriable: bool) -> ConnectorError:
@@ -215,8 +210,7 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
             "KAFKA_FENCED",
             "Another attempt of this task has taken over its transactions",
             where,
-            "That is right after a retry; if it repeats, check whether the query runs twice, or spark.speculation is "
-            "on.",
+            "That is right after a retry; if it repeats, check whether the query runs twice or speculates.",
         )
     if name in ENDED:
         return ConnectorError(
@@ -239,17 +233,16 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
             "KAFKA_RECORD_TOO_LARGE",
             f"A record is larger than the client or the topic allows: {text}",
             where,
-            "Raise kafka.max.request.size and kafka.buffer.memory for the client, and max.message.bytes of the topic; "
-            "or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
-            "kafka.batch.size less than that limit, such as 16384.",
+            "Raise kafka.max.request.size and kafka.buffer.memory, and max.message.bytes of the topic; or write "
+            "smaller rows. If no row is that large, give kafka.batch.size less than the limit of the topic.",
         )
     if name == "INVALID_TRANSACTION_TIMEOUT":
         return ConnectorError(
             "KAFKA_TRANSACTION_TIMEOUT",
             "The brokers do not allow transactions to be open for as long as the sink asks for, 900000 ms by default",
             where,
-            "Give kafka.transaction.timeout.ms, with no more than transaction.max.timeout.ms of the brokers and more "
-            "than the longest task takes; or raise transaction.max.timeout.ms.",
+            "Give kafka.transaction.timeout.ms, more than the longest task takes and no more than "
+            "transaction.max.timeout.ms of the brokers; or raise that.",
         )
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 

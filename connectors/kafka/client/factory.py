@@ -9,22 +9,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import connector_error, setting_refused
 from connectors.kafka.client.librdkafka import LOGGER
 from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import refuse_nul
+from connectors.kafka.options.client import ClientSettings
 
 if TYPE_CHECKING:
     import confluent_kafka
-
-    from connectors.core.errors import ConnectorError
-    from connectors.kafka.options.client import ClientSettings
 
 __all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "open_admin"]
 __all__ += ["open_consumer", "open_producer", "sdk"]
 
 T = TypeVar("T")
 
+OWN_CONSUMER_SETTINGS: Final = {
+    "log.connection.close": "false",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+}
 _NOT_OF_ADMINS: Final = ("fetch.", "queued.", "session.", "heartbeat.", "trans", "group.id", "isolation.", "check.crcs")
 """How the names begin of settings about which an admin client warns."""
 
@@ -51,13 +56,7 @@ def client_exception() -> type[Exception]:
 
 def open_consumer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Consumer:
     """Make a consumer that joins no group and commits nothing; ``own`` settings win over the user's."""
-    fixed = {
-        "log.connection.close": False,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-    }
-    return _open(sdk().Consumer, settings, {**settings.revealed(), **fixed, **own})
+    return _open(sdk().Consumer, settings, {**settings.revealed(), **OWN_CONSUMER_SETTINGS, **own})
 
 
 def open_producer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Producer:

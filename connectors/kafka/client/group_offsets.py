@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import RetryPolicy, retry
@@ -19,12 +19,10 @@ from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.offsets import Offsets
+from connectors.kafka.options.client import ClientSettings
 
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
-
-__all__ = ["CALL_SECONDS", "PATIENCE_SECONDS", "PAUSE_SECONDS", "GroupCommitter", "GroupOffset", "consumer_settings"]
-__all__ += ["patiently", "set_group_offset"]
+__all__ = ["CALL_SECONDS", "PATIENCE_SECONDS", "PAUSE_SECONDS", "GroupCommitter", "consumer_settings", "patiently"]
+__all__ += ["read_group_offset", "set_group_offset"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -38,46 +36,35 @@ _PATIENCE: Final = RetryPolicy(
 )
 
 
-class GroupOffset:
-    """The offset of a group in partition 0 of a topic; a context manager that closes its client.
+def read_group_offset(
+    settings: ClientSettings, group: str, topic: str, *, stable: bool = False
+) -> tuple[int, str | None]:
+    """Return the offset of a group, below 0 for none, and its metadata, for partition 0 of a topic.
 
-    A ``stable`` one waits for a transaction that is about to change the offset.
+    A ``stable`` offset is waited for if a transaction is about to change it.
     """
+    problems: list[Any] = []
+    level = "read_committed" if stable else "read_uncommitted"
+    own = {"group.id": group, "isolation.level": level, "error_cb": problems.append}
+    consumer = open_consumer(consumer_settings(settings), own)
 
-    def __init__(self, settings: ClientSettings, group: str, topic: str, *, stable: bool = False) -> None:
-        self._group = group
-        self._topic = topic
-        # A list, and not a method: the client holds it, and would close only when the garbage collector runs.
-        self._problems: list[Any] = []
-        level = "read_committed" if stable else "read_uncommitted"
-        own = {"group.id": group, "isolation.level": level, "error_cb": self._problems.append}
-        self._consumer = open_consumer(settings, own)
+    def ask() -> tuple[int, str | None]:
+        try:
+            (committed,) = consumer.committed([sdk().TopicPartition(topic, 0)], timeout=CALL_SECONDS)
+        except client_exception() as error:
+            # Errors for which the client would go on trying in vain.
+            denied = group_denied(consumer)  # which also fills the list
+            errors = [connector_error(problem, "kafka.bootstrap.servers") for problem in problems]
+            refused = next((problem for problem in errors if isinstance(problem, CredentialsError)), None)
+            raise denied or refused or connector_error(error.args[0], group) from None
+        if committed.error is not None:
+            raise connector_error(committed.error, group)
+        return committed.offset, committed.metadata
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._consumer.close()
-
-    def read(self) -> tuple[int, str | None]:
-        """Return the offset and its metadata; the offset is below 0 if there is none."""
-
-        def ask() -> tuple[int, str | None]:
-            try:
-                (committed,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
-            except client_exception() as error:
-                raise self._denied() or connector_error(error.args[0], self._group) from None
-            if committed.error is not None:
-                raise connector_error(committed.error, self._group)
-            return committed.offset, committed.metadata
-
+    try:
         return patiently(ask)
-
-    def _denied(self) -> ConnectorError | None:
-        """Return the error for which the client would go on trying in vain, if there is one."""
-        denied = group_denied(self._consumer)  # which also fills the list
-        errors = [connector_error(problem, "kafka.bootstrap.servers") for problem in self._problems]
-        return denied or next((error for error in errors if isinstance(error, CredentialsError)), None)
+    finally:
+        consumer.close()
 
 
 def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:

@@ -20,16 +20,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from connectors.core.errors import OptionError
 from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
-
-if TYPE_CHECKING:
-    from connectors.core.errors import OptionError
 
 __all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "new_client"]
 __all__ += ["partition_at", "problem_callback", "unknown_settings"]

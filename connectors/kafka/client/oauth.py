@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
-from connectors.kafka.client.errors import AUTHENTICATION, error_name, setting_refused
+from connectors.kafka.client.errors import AUTHENTICATION, setting_refused
 from connectors.kafka.offsets import refuse_nul
 
 __all__ = ["TokenCallback"]
@@ -78,7 +78,7 @@ class TokenCallback:
 
     def problem(self, error: Any) -> ConnectorError:
         """Return our error for the ``KafkaError`` of a client that could not be made."""
-        if error_name(error) not in AUTHENTICATION:
+        if error.name() not in AUTHENTICATION:
             return setting_refused(error.str())
         if self._failure is not None:
             return self._failed(self._failure)

@@ -28,6 +28,7 @@ __all__ += ["reader_settings", "split_client_options", "warn_once", "whole_numbe
 
 _log = logging.getLogger(__name__)
 
+Role = Literal["consumer", "producer"]
 Refusal = tuple[str, str]
 """What is wrong with a setting, and what to do about it."""
 
@@ -51,11 +52,6 @@ _CONVERT: Final = {
     "trust": ("keytool -list -rfc -keystore FILE > FILE.pem", "PEM"),
 }
 """By the store of the JVM: how to convert it, and to which type."""
-_OF_ROLE: Final = {
-    "consumer": (jvm.NOT_FOR_SOURCES, jvm.IGNORED_BY_SOURCES),
-    "producer": (jvm.NOT_FOR_SINKS, jvm.IGNORED_BY_SINKS),
-}
-"""The settings that source or sink refuse, and those they ignore."""
 _STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for what in ("type", "location"))
 
 
@@ -178,7 +174,7 @@ def client_settings(
     user: Mapping[str, str],
     changed: Mapping[str, str],
     refused: list[Refusal],
-    role: Literal["consumer", "producer"],
+    role: Role,
 ) -> ClientSettings:
     """Translate the settings of the user: ``changed`` has them with the changes and defaults of source or sink.
 
@@ -199,13 +195,16 @@ def client_settings(
             why = "they are two names of one setting and have different values"
             raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
     servers = _broker_addresses(options.bootstrap_servers)
-    unsupported, ignored = _OF_ROLE[role]
-    texts = {name: f"Kafka option '{name}' {why}" for name, why in unsupported.items() if name in user}
+    texts = {name: f"Kafka option '{name}' {why}" for name, why in jvm.NOT_FOR[role].items() if name in user}
     refused = [(text, f"Leave kafka.{name} out.") for name, text in texts.items()] + refused
-    used = _without_ignored({name: changed[name] for name in changed if name not in texts}, {**jvm.IGNORED, **ignored})
+    used = _without_ignored({name: changed[name] for name in changed if name not in texts}, role)
     plain = {"bootstrap.servers": servers} | _translate(used, refused)
     _refuse(refused, plain)
-    secret = _secrets(options)
+    secret = {
+        declared.name.removeprefix(_PREFIX): value
+        for name, declared in declared_options(KafkaClientOptions).items()
+        if declared.kind is SECRET and name != "sasl_jaas_config" and (value := getattr(options, name)) is not None
+    }
     plain |= _stores(used)
     # The longest pause between attempts to connect is no shorter than the first one, as with the JVM client.
     first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
@@ -254,17 +253,9 @@ def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
         raise OptionError(code, "; ".join(whats), FORMAT, " ".join(actions))
 
 
-def _secrets(options: KafkaClientOptions) -> dict[str, Secret]:
-    secrets = {
-        declared.name.removeprefix(_PREFIX): getattr(options, name)
-        for name, declared in declared_options(KafkaClientOptions).items()
-        if declared.kind is SECRET and name != "sasl_jaas_config"
-    }
-    return {name: value for name, value in secrets.items() if value is not None}
-
-
-def _without_ignored(settings: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
+def _without_ignored(settings: Mapping[str, str], role: Role) -> dict[str, str]:
     """Leave out the settings that have no meaning here, with one warning that lists them."""
+    ignored = jvm.IGNORED | jvm.IGNORED_BY[role]
     left_out = {name for name in settings if name in ignored or name.startswith("metrics.")}
     if left_out:
         what = "; ".join(f"kafka.{name}: {ignored.get(name, jvm.NO_METRICS)}" for name in sorted(left_out))

@@ -21,42 +21,41 @@ _VALUES_AS_BYTES: Final = (
     "is not supported as values are deserialized as byte arrays with ByteArrayDeserializer. Use DataFrame operations "
     "to explicitly deserialize the values"
 )
-NOT_FOR_SOURCES: Final = {
-    "auto.offset.reset": (
-        "is not supported. Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify where "
-        "to start. Structured Streaming manages which offsets are consumed internally, rather than relying on the "
-        "kafkaConsumer to do it"
-    ),
-    "key.deserializer": _KEYS_AS_BYTES,
-    "value.deserializer": _VALUES_AS_BYTES,
-    "enable.auto.commit": "is not supported",
-    "interceptor.classes": "is not supported",
+NOT_FOR: Final = {
+    "consumer": {
+        "auto.offset.reset": (
+            "is not supported. Instead set the source option 'startingoffsets' to 'earliest' or 'latest' to specify "
+            "where to start. Structured Streaming manages which offsets are consumed internally, rather than relying "
+            "on the kafkaConsumer to do it"
+        ),
+        "key.deserializer": _KEYS_AS_BYTES,
+        "value.deserializer": _VALUES_AS_BYTES,
+        "enable.auto.commit": "is not supported",
+        "interceptor.classes": "is not supported",
+    },
+    "producer": {
+        "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
+        "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
+        "interceptor.classes": "is not supported",
+    },
 }
-"""Settings that a source refuses, with the texts of Spark's own source."""
-NOT_FOR_SINKS: Final = {
-    "key.serializer": "is not supported as keys are serialized with ByteArraySerializer",
-    "value.serializer": "is not supported as values are serialized with ByteArraySerializer",
-    "interceptor.classes": "is not supported",
+"""Settings that a source or a sink refuses, with the texts of Spark's own."""
+_OF_PRODUCERS: Final = (
+    "buffer.memory",
+    "compression.gzip.level",
+    "compression.lz4.level",
+    "compression.zstd.level",
+    "key.serializer",
+    "max.request.size",
+    "partitioner.class",
+    "partitioner.ignore.keys",
+    "value.serializer",
+)
+_OF_CONSUMERS: Final = ("key.deserializer", "value.deserializer")
+IGNORED_BY: Final = {
+    "consumer": dict.fromkeys(_OF_PRODUCERS, "it is one of producers, and a source has none"),
+    "producer": dict.fromkeys(_OF_CONSUMERS, "it is one of consumers, and a sink has none"),
 }
-"""Settings that a sink refuses, with the texts of Spark's own sink."""
-
-IGNORED_BY_SOURCES: Final = dict.fromkeys(
-    (
-        "buffer.memory",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
-        "key.serializer",
-        "max.request.size",
-        "partitioner.class",
-        "partitioner.ignore.keys",
-        "value.serializer",
-    ),
-    "it is one of producers, and a source has none",
-)
-IGNORED_BY_SINKS: Final = dict.fromkeys(
-    ("key.deserializer", "value.deserializer"), "it is one of consumers, and a sink has none"
-)
 NO_METRICS: Final = "librdkafka has no metrics of the JVM"
 IGNORED: Final = {
     **dict.fromkeys(("auto.include.jmx.reporter", "metric.reporters"), NO_METRICS),

@@ -37,7 +37,6 @@ from connectors.kafka.options.client import (
 __all__ = ["Assign", "KafkaReadOptions", "NoMatch", "Strategy", "Subscribe", "SubscribePattern", "parse_read_options"]
 
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
-_LARGEST_LONG: Final = 2**63 - 1
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")
 _INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
@@ -87,11 +86,10 @@ def _positive(name: str) -> Kind[int]:
     """Return a kind for whole numbers above zero, refused with the text of Spark's own source."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-            raise ValueError("it is not a whole number")
-        if not 0 < int(text) <= _LARGEST_LONG:
+        number = INTEGER.parse(text)
+        if number < 1:
             raise ValueError(f"{name} must be positive")
-        return int(text)
+        return number
 
     return Kind("integer", "a whole number, at least 1", int, parse)
 

@@ -18,13 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from connectors.core.errors import OffsetError
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, open_admin
-from connectors.kafka.client.group_offsets import (
-    CALL_SECONDS,
-    GroupOffset,
-    consumer_settings,
-    patiently,
-    set_group_offset,
-)
+from connectors.kafka.client.group_offsets import CALL_SECONDS, patiently, read_group_offset, set_group_offset
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.rows import Record
 
@@ -159,16 +153,12 @@ class Markers:
         """The admin client, which tasks do not need; it closes with the last reference to it."""
         return open_admin(self._settings)
 
-    def _offset_of(self, group: str, *, stable: bool = False) -> GroupOffset:
-        return GroupOffset(consumer_settings(self._settings), group, self._topic, stable=stable)
-
     def of(self, partitions: Iterable[int], *, fenced: bool = False) -> dict[int, Marker]:
         """Return the markers of some partitions; if these are fenced, after a pending commit of one has ended."""
 
         def read(partition: int) -> Marker | None:
             group = self.group(partition)
-            with self._offset_of(group, stable=fenced) as offset:
-                return Marker.read(*offset.read(), group)
+            return Marker.read(*read_group_offset(self._settings, group, self._topic, stable=fenced), group)
 
         wanted = list(partitions)
         markers = zip(wanted, for_each(read, wanted), strict=True)
@@ -176,8 +166,7 @@ class Markers:
 
     def finished(self) -> Finished:
         """Return what was noted when the last batch ended."""
-        with self._offset_of(self.note_group) as offset:
-            return Finished.read(*offset.read())
+        return Finished.read(*read_group_offset(self._settings, self.note_group, self._topic))
 
     def note(self, finished: Finished) -> None:
         """Note that a batch has ended; with every batch, else the note would expire."""

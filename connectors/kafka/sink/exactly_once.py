@@ -201,8 +201,7 @@ class _TaskWrite:
             f"group {self._id}",
             "The marker was deleted. If the rows of this partition may come twice, run once with onMissingMarker=write."
             if deleted
-            else f"Put the number of partitions back to {finished.partitions}, and with it what it follows from, such "
-            "as the number of cores. See docs/explanation/kafka-exactly-once.md.",
+            else f"Put the number of partitions back to {finished.partitions}; it can follow the number of cores.",
         )
 
     def _check_missing(self, finished: Finished) -> int:
@@ -243,9 +242,9 @@ class _TaskWrite:
                 f"Partition {task.partition} of batch {task.batch} was written with {marker.rows} rows of the digest "
                 f"{marker.digest}, and now has {digest.rows} of {digest.text}",
                 f"group {self._id}",
-                "A repeated batch must have the same rows in the same partitions: no change of code, options or number "
-                "of partitions between a crash and the restart, also not by another number of cores, and no random or "
-                "current values. Put it back as it was; if that is not possible: docs/how-to/write-exactly-once.md.",
+                "A repeated batch must have the same rows in the same partitions: no change of code, options, cores or "
+                "partitions between a crash and the restart, and no random or current values. Put it back as it was; "
+                "if that is not possible: docs/how-to/write-exactly-once.md.",
             )
         return digest.rows
 

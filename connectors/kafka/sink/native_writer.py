@@ -208,7 +208,9 @@ class NativeSink:
         """Wait while the client has so much in its queue that more would only wait there."""
         if self._library.rd_kafka_outq_len(self._client) < self._batching.room(0, row_bytes):
             return  # less than for any number of partitions
-        room = self._batching.room(self._partition_count(topic), row_bytes)
+        if topic not in self._partitions:
+            self._partitions[topic] = self._ask_partitions(topic) or 0
+        room = self._batching.room(self._partitions[topic], row_bytes)
         for pause in itertools.count(1):
             if self._library.rd_kafka_outq_len(self._client) < room:
                 return
@@ -238,12 +240,6 @@ class NativeSink:
         # Without a response, records wait for one as long as kafka.delivery.timeout.ms allows.
         if count is not None and partition >= count:
             raise gone(f"{topic}-{partition}")
-
-    def _partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has, 0 if that is unknown; asks once."""
-        if topic not in self._partitions:
-            self._ask_partitions(topic)
-        return self._partitions.setdefault(topic, 0)
 
     def _ask_partitions(self, topic: str) -> int | None:
         """Ask how many partitions a topic has, and have the client learn it; return None without a response."""

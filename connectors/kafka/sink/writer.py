@@ -20,7 +20,7 @@ from connectors.core import datasource
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.pool import Pool
-from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
+from connectors.kafka.client.errors import ENDED, LastWord, connector_error, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
@@ -106,7 +106,7 @@ class RecordSink:
 
     def _was_added(self, problem: Any, topic: str, partition: int) -> bool:
         """Return whether a record was refused for a partition that was added since the client asked for the topic."""
-        if error_name(problem) != "_UNKNOWN_PARTITION":
+        if problem.name() != "_UNKNOWN_PARTITION":
             return False
         try:
             response = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
@@ -116,7 +116,7 @@ class RecordSink:
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
         """Return our error for a ``KafkaError`` of a call: once the producer has ended, the next poll reports why."""
-        if error_name(problem) in ENDED:
+        if problem.name() in ENDED:
             try:
                 self.check()
             except ConnectorError as cause:
@@ -194,8 +194,7 @@ class TransactionalSink:
             self._id,
             "None of it becomes visible. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
             "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers check "
-            "every transaction.abort.timed.out.transaction.cleanup.interval.ms (10 s), so a little more than the limit "
-            "may pass.",
+            "only every 10 s, so a little more than the limit may pass.",
         )
 
     def fence(self) -> None:

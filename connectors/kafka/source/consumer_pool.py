@@ -83,10 +83,7 @@ def open_source(settings: ReadSettings) -> RecordSource:
     plain = dict(settings.client.plain)
     own = own_defaults(plain) | {"group.id": settings.group, "enable.partition.eof": "true"}
     tokens = settings.client.token_provider is not None or plain.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if tokens or native_reason():
-        return PlainSource(settings.client, own)
-    fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
-    return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})
+    return (PlainSource if tokens or native_reason() else NativeSource)(settings.client, own)
 
 
 BATCH_BYTES: Final = 16 << 20  # of keys and values in one Arrow batch, about

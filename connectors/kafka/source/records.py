@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client.errors import LastWord, connector_error, error_name
+from connectors.kafka.client.errors import LastWord, connector_error
 from connectors.kafka.client.factory import client_exception, open_consumer, sdk
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
@@ -269,7 +269,7 @@ class PlainSource:
 def _event(message: Any) -> Event:
     error, topic, offset = message.error(), message.topic(), message.offset()
     return Event(
-        error_name(error),
+        error.name(),
         error.str(),
         -1 if offset is None else int(offset),
         error.retriable(),
