@@ -186,7 +186,7 @@ class KafkaLookup:
         for requested, future in futures.items():
             partition = TopicPartition(requested.topic, requested.partition)
             try:
-                while not wait([future], _SLICE_SECONDS / 2).done:
+                while not (future.done() or wait([future], _SLICE_SECONDS / 2).done):
                     self._check()
                 offsets[partition] = future.result().offset
             except client_exception() as error:

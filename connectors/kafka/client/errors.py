@@ -233,8 +233,9 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
             "KAFKA_RECORD_TOO_LARGE",
             f"A record is larger than the client or the topic allows: {text}",
             where,
-            "Raise kafka.max.request.size and kafka.buffer.memory, and max.message.bytes of the topic; or write "
-            "smaller rows. If no row is that large, give kafka.batch.size less than the limit of the topic.",
+            "Raise kafka.max.request.size and kafka.buffer.memory for the client, and max.message.bytes of the topic; "
+            "or write smaller rows. The topic's limit also holds for a batch of rows: if no row is that large, give "
+            "kafka.batch.size less than that limit, such as 16384.",
         )
     if name == "INVALID_TRANSACTION_TIMEOUT":
         return ConnectorError(
