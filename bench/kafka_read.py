@@ -15,6 +15,7 @@ At least 1.5 is asked for at 200 B, and 1.2 everywhere.
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Mapping
 
@@ -23,10 +24,12 @@ from _kafka import JVM_VERSION, OURS, THEIRS, Costs, Rig, compare, rig, wanted
 from _program import Program
 from _ready_rows import READY
 
+from connectors.core.worker import NO_FAST_PATH
+from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.consumer_pool import CONSUMERS
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.kafka.source.splits import OffsetRange
 
 PARTITIONS = 2
 ROWS = {100: 2_000_000, 200: 2_000_000, 1024: 600_000}
@@ -85,10 +88,13 @@ def query(program: Program, told: Mapping[str, str], name: str, rows: int, costs
 def alone(made: Rig, topic: str, rows: int, *, native: bool) -> Callable[[], float]:
     """Reads a partition in this process, without Spark."""
     client = ClientSettings((("bootstrap.servers", made.broker.endpoint), ("isolation.level", "read_uncommitted")))
-    settings = ReadSettings(client, "bench", headers=False, fail_on_data_loss=True, poll_timeout=60, native=native)
+    settings = ReadSettings(client, "bench", headers=False, fail_on_data_loss=True, poll_timeout=60)
     part = OffsetRange(topic, 0, 0, rows // PARTITIONS)
 
     def run() -> float:
+        os.environ[NO_FAST_PATH] = "" if native else "1"
+        native_reason.cache_clear()
+        native_reason()
         begin = time.perf_counter()
         assert sum(each.num_rows for each in read_range(part, settings)) == part.size
         seconds = time.perf_counter() - begin

@@ -32,31 +32,23 @@ with _KAFKA.imports():
     from connectors.kafka.client.admin import KafkaLookup
     from connectors.kafka.client.factory import check_settings
     from connectors.kafka.client.group_offsets import consumer_settings
-    from connectors.kafka.options.subscription import Subscribe
+    from connectors.kafka.options.client import ClientSettings
+    from connectors.kafka.options.sink import KafkaWriteOptions
+    from connectors.kafka.options.source import KafkaReadOptions, Subscribe
     from connectors.kafka.schema import source_schema
-    from connectors.kafka.sink.exactly_once import ExactlyOnce, check_layout, query_run
+    from connectors.kafka.sink.exactly_once import ExactlyOnce, KafkaCommitMessage, check_layout, query_run
     from connectors.kafka.sink.rows import Columns, check_columns
     from connectors.kafka.sink.writer import produce_batches, stream_task
+    from connectors.kafka.source.batch import bounds_of, plan_batch
+    from connectors.kafka.source.micro_batch import KafkaStream
+    from connectors.kafka.source.planning import OffsetRange
     from connectors.kafka.source.reader import ReadSettings, read_range
-    from connectors.kafka.source.splits import OffsetRange
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.options.sink import KafkaWriteOptions
-    from connectors.kafka.options.source import KafkaReadOptions
-    from connectors.kafka.source.micro_batch import KafkaStream
-
-__all__ = [
-    "KafkaBatchReader",
-    "KafkaBatchWriter",
-    "KafkaCommitMessage",
-    "KafkaDataSource",
-    "KafkaPartition",
-    "KafkaStreamReader",
-    "KafkaStreamWriter",
-]
+__all__ = ["KafkaBatchReader", "KafkaBatchWriter", "KafkaCommitMessage", "KafkaDataSource", "KafkaPartition"]
+__all__ += ["KafkaStreamReader", "KafkaStreamWriter"]
 
 _CHECK_SECONDS: Final = 25.0
 
@@ -73,15 +65,13 @@ class KafkaPartition(Partition):
         return read_range(self.part, self.settings)
 
 
-class KafkaStreamReader(StreamReader["KafkaReadOptions", "KafkaStream"]):
+class KafkaStreamReader(StreamReader[KafkaReadOptions, KafkaStream]):
     """The reader of a stream."""
 
     connector = _KAFKA
 
     def open_stream(self) -> KafkaStream:
         """Connect to the brokers."""
-        from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - loads pydantic
-
         return KafkaStream(self.options)
 
     def max_rows(self) -> int | None:
@@ -115,8 +105,6 @@ class KafkaBatchReader(BatchReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
-        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - loads pydantic
-
         options: KafkaReadOptions = _KAFKA.read_options(self._options, streaming=False)
         settings = read_settings(options, secrets.token_hex(8), streaming=False)
         return [KafkaPartition(part, settings) for part in plan_batch(options, bounds_of(self.filters))]
@@ -140,13 +128,7 @@ class _PushFilters:
 
 
 def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> ReadSettings:
-    """Return how tasks read.
-
-    Args:
-        options: the parsed options.
-        run: a name for this run of the query.
-        streaming: whether it is a stream.
-    """
+    """Return how tasks read in a run of the query, by a name of its own."""
     return ReadSettings(
         client=options.client,
         group=options.client.get("group.id") or f"{options.group_prefix(streaming=streaming)}-executor",
@@ -159,33 +141,13 @@ def read_settings(options: KafkaReadOptions, run: str, *, streaming: bool) -> Re
 
 @cache
 def _check_topic(client: ClientSettings, option: str, topic: str) -> None:
-    """Check that a topic exists, before the first task writes rows that it could not commit.
-
-    Raises:
-        SourceGoneError: it does not exist.
-        ConnectorError: brokers do not answer, or refuse the client.
-    """
+    """Raise an error for a topic that does not exist, before the first task writes rows that it could not commit."""
     with KafkaLookup(consumer_settings(client), call_seconds=_CHECK_SECONDS) as lookup:
         try:
             lookup.partitions(Subscribe((topic,)))
         except SourceGoneError as error:
             action = f"Make it before the query starts, or correct the option {option}; exactly_once makes no topic."
             raise SourceGoneError(error.code, "This topic does not exist", f"{option} {topic}", action) from None
-
-
-@dataclass
-class KafkaCommitMessage(CommitMessage):
-    """What a task reports to the driver.
-
-    Attributes:
-        query: the id of the query; empty unless exactly once.
-        skipped: whether an earlier attempt had written the rows.
-        run: names the run of the query, if Spark says so.
-    """
-
-    query: str = ""
-    skipped: bool = False
-    run: str = ""
 
 
 class KafkaBatchWriter(BatchWriter):
@@ -208,44 +170,26 @@ class KafkaStreamWriter(StreamWriter):
     connector = _KAFKA
 
     def __init__(self, options: KafkaWriteOptions, columns: Columns) -> None:
-        self._client = options.client
+        self._options = options
         self._columns = columns
-        self._dedup_headers = options.dedup_headers
-        self._exactly_once = _exactly_once(options, columns) if options.exactly_once else None
+        # Each planned batch gets a name of its own.
+        run = secrets.token_hex(8)
+        self._exactly_once = ExactlyOnce(options, columns, run) if options.exactly_once else None
 
     def write_rows(self, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
         """Write the rows of a task."""
         if self._exactly_once is not None:
-            task, run = stream_task(), query_run()
-            written = self._exactly_once.write(batches, task, run)
-            return KafkaCommitMessage(written.rows, task.query, written.skipped, run)
-        task_or_none = stream_task() if self._dedup_headers else None
-        return KafkaCommitMessage(produce_batches(batches, self._columns, self._client, task_or_none))
+            return self._exactly_once.write(batches, stream_task(), query_run())
+        task = stream_task() if self._options.dedup_headers else None
+        return KafkaCommitMessage(produce_batches(batches, self._columns, self._options.client, task))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Check, for exactly once, that an earlier run of the batch had no more partitions than this one.
-
-        Raises:
-            DataLossError: it had more, and one of these was written.
-        """
+        """Check, for exactly once, that no more partitions than these have written the batch; see `check_layout`."""
         if self._exactly_once is None:
             return
         runs = {(each.query, each.run) for each in messages if isinstance(each, KafkaCommitMessage) and each.query}
         for query, run in runs:
             check_layout(self._exactly_once, query, batchId, len(messages), run)
-
-
-def _exactly_once(options: KafkaWriteOptions, columns: Columns) -> ExactlyOnce:
-    """Return how tasks write; each planned batch gets a name of its own."""
-    return ExactlyOnce(
-        client=options.client,
-        columns=columns,
-        prefix=options.transactional_id_prefix,
-        marker_topic=options.marker_topic or options.topic or "",
-        fail_if_missing=options.missing_marker.value == "fail",
-        dedup_headers=options.dedup_headers,
-        run=secrets.token_hex(8),
-    )
 
 
 class KafkaDataSource(ConnectorSource):

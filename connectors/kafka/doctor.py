@@ -17,10 +17,10 @@ from connectors.core.errors import ConnectorError, CredentialsError, DataLossErr
 from connectors.kafka import FORMAT
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.factory import check_settings
-from connectors.kafka.offsets import Group, Offsets, TopicPartition, describe, read_offset
+from connectors.kafka.offsets import Anywhere, Offsets, TopicPartition, describe, read_offset
 from connectors.kafka.options.client import ClientSettings, is_true
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kafka.source.starting_offsets import resolve
+from connectors.kafka.source.planning import starting_offsets
 
 __all__ = ["diagnose"]
 
@@ -116,7 +116,6 @@ def _tls(settings: ClientSettings, host: str, port: int) -> str:
 
 
 def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
-    """Return the client's settings of TLS, as far as the standard library has them."""
     context = ssl.create_default_context()
     if not is_true(settings.get("enable.ssl.certificate.verification") or "true"):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -139,7 +138,6 @@ def _tls_context(settings: ClientSettings) -> ssl.SSLContext:
 
 
 def _load_client_certificate(context: ssl.SSLContext, settings: ClientSettings) -> None:
-    """Load the client's certificate and key, from files or from the options themselves."""
     revealed = settings.revealed()
     with ExitStack() as files:
         certificate, key = (
@@ -216,8 +214,7 @@ class _Cluster:
             yield steps.step("checkpoint", lambda: self._checkpoint(checkpoint))
 
     def _resource(self) -> str | Finding:
-        if self._options.strategy is not None:
-            self._partitions = self.lookup.partitions(self._options.strategy)
+        self._partitions = self.lookup.partitions(self._options.strategy)
         if not self._partitions:
             return Finding.warning(
                 FORMAT,
@@ -243,9 +240,7 @@ class _Cluster:
         return "records may be read"
 
     def _starting(self) -> str:
-        from_latest = self._options.starting_no_match.value == "latest"
-        position = self._options.starting(streaming=True)
-        start = resolve(position, self._partitions, self.lookup, "start", latest_if_none=from_latest)
+        start = starting_offsets(self._options, self._partitions, self.lookup)
         self._check_retained(start, "startingOffsets", "Begin at earliest, or at an offset that is retained.")
         return f"a new query begins {self._behind(start):,} offsets before the end"
 
@@ -253,7 +248,7 @@ class _Cluster:
         group = self._options.group_to_start_from
         committed = self.lookup.committed(self._partitions)
         without = self._partitions - set(committed)
-        if isinstance(self._options.start, Group) and without:
+        if self._options.start is Anywhere.GROUP and without:
             return Finding.warning(
                 FORMAT,
                 "consumer group",

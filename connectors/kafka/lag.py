@@ -31,11 +31,8 @@ class LagSummary:
 def offsets_behind(progress: Any) -> list[dict[str, dict[int, int]]]:
     """Return the offsets that each source of a query has not read yet, by topic and partition.
 
-    Args:
-        progress: a ``StreamingQueryProgress``, as ``query.lastProgress`` has it, or its JSON as a text or an object.
-
-    Returns:
-        One for each source, in their order; empty for one that is not of Kafka or has reported nothing yet.
+    ``progress`` is a ``StreamingQueryProgress``, as ``query.lastProgress`` has it, or its JSON as a text or object. A
+    source that is not of Kafka, or has reported nothing yet, has none.
     """
     value: Any = progress if isinstance(progress, str | Mapping) else progress.json
     content = json.loads(value) if isinstance(value, str) else value
@@ -60,12 +57,7 @@ def _positions(offset: Any) -> Offsets:
 
 
 def source_lag(end: Any, latest: Any) -> dict[str, tuple[int, int]] | None:
-    """Return the next offset to read and the one after the newest, by partition; None for offsets not of Kafka.
-
-    Args:
-        end: the end offset that a progress report has of a source.
-        latest: the latest offset that it has.
-    """
+    """Return the next offset to read and the one after the newest, by partition; None for offsets not of Kafka."""
     reached, newest = _positions(end), _positions(latest)
     lag = {str(each): (offset, max(offset, newest.get(each, offset))) for each, offset in sorted(reached.items())}
     return lag or None

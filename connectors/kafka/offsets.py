@@ -2,8 +2,7 @@
 
 Both have the form of Spark's own Kafka source: ``{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}``, where an offset is
 the next one to read, -2 stands for the earliest and -1 for the latest. An offset of the checkpoint has the keys ``v``
-and, where it must be, ``_start`` beside its topics; a topic with such a name is written with a colon before it, which
-no name of a topic can hold. An offset that Spark's own source has written is read as well.
+and, where it must be, ``_start`` beside its topics; a topic of such a name gets a colon before it, which no name holds.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final, Literal, NamedTuple
 
 from connectors.core.errors import OffsetError, OptionError
@@ -19,30 +19,9 @@ from connectors.core.offsets import SENTINEL, START_KEY, VERSION, Offset, load_o
 from connectors.core.options.kinds import INTEGER
 from connectors.kafka import FORMAT
 
-__all__ = [
-    "EARLIEST",
-    "LATEST",
-    "Earliest",
-    "Group",
-    "Latest",
-    "Offsets",
-    "Position",
-    "Specific",
-    "Timestamp",
-    "Timestamps",
-    "TopicPartition",
-    "check_batch_positions",
-    "describe",
-    "end_offset",
-    "illegal",
-    "offset_json",
-    "parse_assignment",
-    "parse_json_offsets",
-    "parse_position",
-    "read_offset",
-    "refuse_nul",
-    "resolved_start",
-]
+__all__ = ["EARLIEST", "LATEST", "Anywhere", "Offsets", "Position", "Specific", "Timestamp", "Timestamps"]
+__all__ += ["TopicPartition", "check_batch_positions", "describe", "end_offset", "illegal", "offset_json"]
+__all__ += ["parse_assignment", "parse_position", "read_offset", "refuse_nul", "resolved_start"]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -79,15 +58,7 @@ def illegal(what: str, action: str) -> OptionError:
 
 
 def refuse_nul(where: str, *texts: str) -> None:
-    """Refuse texts that the client, written in C, would cut at a NUL character.
-
-    Args:
-        where: what the texts are; they are not shown, since one may be a secret.
-        *texts: go to the client.
-
-    Raises:
-        OptionError: one holds a NUL.
-    """
+    """Refuse texts that the client, written in C, would cut at a NUL; ``where`` names them, as one may be a secret."""
     if any("\0" in text for text in texts):
         what = "A text holds a NUL character, at which the client would cut it"
         raise OptionError("KAFKA_NUL", what, where.replace("\0", "\\0"), "Correct it.")
@@ -102,17 +73,10 @@ def describe(partitions: Iterable[TopicPartition]) -> str:
 
 
 def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict[str, int]]:
-    """Parse the offsets that a user writes; a topic may have ``"earliest"`` or ``"latest"`` for all its partitions.
+    """Return the offsets of partitions that a user writes, and of topics with ``"earliest"`` or ``"latest"`` for all.
 
-    Args:
-        text: JSON.
-        times: the numbers are milliseconds since 1970, and no words are allowed.
-
-    Returns:
-        The offsets of partitions, and those of whole topics.
-
-    Raises:
-        ValueError: the text has another form; the message is the one of Spark's own source.
+    With ``times`` the numbers are milliseconds since 1970, and no words are allowed. Another form raises a ValueError
+    with the text of Spark's own source.
     """
     lowest = 0 if times else EARLIEST
     offsets: Offsets = {}
@@ -132,11 +96,7 @@ def parse_json_offsets(text: str, *, times: bool = False) -> tuple[Offsets, dict
 
 
 def parse_assignment(text: str) -> frozenset[TopicPartition]:
-    """Parse the partitions of the option ``assign``: ``{"topicA":[0,1]}``.
-
-    Raises:
-        ValueError: the text has another form.
-    """
+    """Parse the partitions of the option ``assign``; raises a ValueError for a text of another form."""
     try:
         topics = _parse_topics(text)
         return frozenset(_partition(topic, number) for topic, numbers in topics.items() for number in numbers)
@@ -167,19 +127,12 @@ def _whole(value: Any, lowest: int, highest: int) -> int:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Earliest:
-    """The first record there is."""
+class Anywhere(StrEnum):
+    """A position in any partition; `GROUP` is where a consumer group has committed, or the earliest."""
 
-
-@dataclass(frozen=True, slots=True)
-class Latest:
-    """After the last record there is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Where a consumer group has committed; the earliest where it has not."""
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    GROUP = "group"
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,17 +157,13 @@ class Timestamps:
     milliseconds: Mapping[TopicPartition, int]
 
 
-Position = Earliest | Latest | Group | Specific | Timestamp | Timestamps
+Position = Anywhere | Specific | Timestamp | Timestamps
 
 
 def parse_position(
     side: Literal["starting", "ending"], timestamp: str | None, by_timestamp: str | None, offsets: str | None
 ) -> Position | None:
-    """Parse the three options of one side; the first that is not None wins. Return None for the default.
-
-    Raises:
-        OptionError: one is malformed, also one that does not win.
-    """
+    """Parse the three options of one side, also those that lose: the first wins. Return None for the default."""
     positions: list[Position] = []
     try:
         if timestamp is not None:
@@ -222,7 +171,9 @@ def parse_position(
         if by_timestamp is not None:
             positions.append(Timestamps(parse_json_offsets(by_timestamp, times=True)[0]))
         if offsets is not None:
-            positions.append(_parse_offsets(offsets, group=side == "starting"))
+            word = offsets.lower()
+            is_word = word in _WORDS or (word == "group" and side == "starting")
+            positions.append(Anywhere(word) if is_word else Specific(*parse_json_offsets(offsets)))
     except ValueError as error:
         raise illegal(str(error), f"Correct the {side} position.") from None
     return positions[0] if positions else None
@@ -238,24 +189,13 @@ def _parse_timestamp(text: str) -> Timestamp:
     return Timestamp(time)
 
 
-def _parse_offsets(text: str, *, group: bool) -> Position:
-    words: dict[str, Position] = {"earliest": Earliest(), "latest": Latest()}
-    if group:
-        words["group"] = Group()
-    return words.get(text.lower()) or Specific(*parse_json_offsets(text))
-
-
 def check_batch_positions(start: Position | None, end: Position | None) -> None:
-    """Refuse positions that a batch read cannot begin or end at.
-
-    Raises:
-        OptionError: it would begin at the latest, end at the earliest, or begin later than it ends.
-    """
-    if isinstance(start, Latest):
+    """Refuse a batch read that would begin at the latest, end at the earliest, or begin later than it ends."""
+    if start is Anywhere.LATEST:
         raise illegal(
             "starting offset can't be latest for batch queries on Kafka", "Begin at earliest, or at an offset."
         )
-    if isinstance(end, Earliest):
+    if end is Anywhere.EARLIEST:
         raise illegal("ending offset can't be earliest for batch queries on Kafka", "End at latest, or at an offset.")
     if (name := _first_with(start, LATEST)) is not None:
         raise illegal(f"startingOffsets for {name} can't be latest for batch queries on Kafka", "Give -2 or an offset.")
@@ -272,7 +212,6 @@ def check_batch_positions(start: Position | None, end: Position | None) -> None:
 
 
 def _first_with(position: Position | None, offset: int) -> str | None:
-    """Return the first partition, or else topic, that has this offset."""
     if not isinstance(position, Specific):
         return None
     named = [*sorted(position.offsets.items()), *sorted(position.topics.items())]
@@ -296,12 +235,7 @@ def offset_json(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def end_offset(offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartition, int] | None = None) -> Offset:
-    """Return an offset for the checkpoint.
-
-    Args:
-        offsets: the position of each partition.
-        start: the resolved start, if and only if the start it was computed from is the sentinel.
-    """
+    """Return an offset for the checkpoint, with the resolved ``start`` if it was computed from the sentinel."""
     value: Offset = {**_nested(offsets, escape=True), "v": VERSION}
     if start is not None:
         value[START_KEY] = _nested(start, escape=True)
@@ -309,25 +243,16 @@ def end_offset(offsets: Mapping[TopicPartition, int], start: Mapping[TopicPartit
 
 
 def read_offset(offset: Mapping[str, Any] | str) -> Offsets:
-    """Return the positions that an offset of the checkpoint holds; also one written by Spark's own Kafka source.
-
-    Raises:
-        OffsetError: it is malformed, of a newer version, or of another source.
-    """
-    return _positions(_load(_parsed(offset)))
+    """Return the positions that an offset of the checkpoint holds; also one written by Spark's own Kafka source."""
+    return _positions(_load(offset))
 
 
 def resolved_start(end: Mapping[str, Any] | str) -> Offsets:
-    """Return the start that an end offset carries.
-
-    Raises:
-        OffsetError: it carries none.
-    """
-    value = _parsed(end)
-    start = _load(value).get(START_KEY)
-    if isinstance(start, Mapping):
+    """Return the start that an end offset carries; raises an `OffsetError` if it carries none."""
+    value = _load(end)
+    if isinstance(start := value.get(START_KEY), Mapping):
         return _positions(start)
-    if _is_sparks(value):
+    if _is_sparks(_parsed(end)):
         raise OffsetError(
             "KAFKA_FIRST_BATCH_UNFINISHED",
             "The first batch of this checkpoint was planned by Spark's own source and has not finished; its offset "
@@ -353,7 +278,8 @@ def _is_sparks(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(partitions, Mapping) for partitions in value.values())
 
 
-def _load(value: Any) -> Offset:
+def _load(offset: Mapping[str, Any] | str) -> Offset:
+    value = _parsed(offset)
     if _is_sparks(value):
         value = {f":{topic}" if topic in _RESERVED else topic: numbers for topic, numbers in value.items()}
         value["v"] = VERSION

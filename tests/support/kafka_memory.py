@@ -16,7 +16,7 @@ import pyspark.sql.worker.plan_data_source_read  # noqa: F401 - part of a worker
 
 from connectors.kafka.datasource import KafkaPartition, KafkaStreamReader, read_settings
 from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.source.splits import OffsetRange
+from connectors.kafka.source.planning import OffsetRange
 
 
 @dataclass(frozen=True)

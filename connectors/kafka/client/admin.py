@@ -7,16 +7,15 @@ is inside a call. Every error that leaves is a `ConnectorError`.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from concurrent.futures import wait
+from typing import Any, Final, Self, TypeVar
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
-from connectors.kafka.client.errors import LastWord, connector_error, error_name, gone
+from connectors.core.retry import ParentWatch
+from connectors.kafka.client.errors import LastWord, connector_error, gone
 from connectors.kafka.client.factory import (
     admin_sdk,
     client_exception,
@@ -27,11 +26,8 @@ from connectors.kafka.client.factory import (
     sdk,
 )
 from connectors.kafka.offsets import Offsets, TopicPartition, describe
-from connectors.kafka.options.subscription import Assign, Strategy, Subscribe
-
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
-    from connectors.kafka.options.source import KafkaReadOptions
+from connectors.kafka.options.client import ClientSettings
+from connectors.kafka.options.source import KafkaReadOptions, Strategy, Subscribe, SubscribePattern
 
 __all__ = ["KafkaLookup", "RetryingLookup"]
 
@@ -47,19 +43,15 @@ _FIRST_SECONDS: Final = 25.0
 _GROUP: Final = "the offsets of a group"
 
 
-def _check_parent(parent: int) -> None:
-    """Raise an error if this process has lost its parent."""
-    if os.getppid() != parent:
+def _check_parent(parent: ParentWatch) -> None:
+    if parent.is_gone():
         raise ServiceUnavailableError("KAFKA_CALLER_GONE", "The process that asked is gone")
 
 
 class KafkaLookup:
     """Looks up partitions and offsets; a context manager that closes its clients.
 
-    Args:
-        settings: of the client; ``isolation.level`` says which end of a partition is meant.
-        group: the consumer group of `committed` and `commit`.
-        call_seconds: how long a call may take.
+    ``group`` is the consumer group of `committed` and `commit`; a call may take ``call_seconds``.
     """
 
     def __init__(self, settings: ClientSettings, group: str | None = None, call_seconds: float = _CALL_SECONDS) -> None:
@@ -68,11 +60,11 @@ class KafkaLookup:
         self._isolation = levels.READ_COMMITTED if committed else levels.READ_UNCOMMITTED
         self._settings = settings
         self._seconds = call_seconds
-        self._parent = os.getppid()
+        self._parent = ParentWatch()
         self._group_problem: ConnectorError | None = None
         self._last_word = LastWord()
         self._admin = open_admin(settings)
-        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._note}
+        own = {"group.id": group or settings.get("group.id") or "kafka_py", "error_cb": self._last_word.hear_error}
         self._consumer = open_consumer(settings, own)
 
     def __enter__(self) -> Self:
@@ -84,27 +76,20 @@ class KafkaLookup:
     def close(self) -> None:
         """Close the connections."""
         self._consumer.close()
-        # An admin client closes with the last reference to it. The consumer holds this object, for its errors, so that
-        # otherwise its threads would stay until the garbage collector happens to run.
-        self._admin = None
+        self._admin = None  # which closes it
 
     def partitions(self, strategy: Strategy) -> frozenset[TopicPartition]:
-        """Return the partitions to read, as they are now.
-
-        Raises:
-            SourceGoneError: a topic or partition that was named does not exist.
-        """
+        """Return the partitions to read, as they are now; a topic or partition that was named must exist."""
+        if isinstance(strategy, SubscribePattern):
+            topics = self._topics(None)
+            return frozenset(_partitions({name: topic for name, topic in topics.items() if strategy.matches(name)}))
+        named = strategy.topics if isinstance(strategy, Subscribe) else {one.topic for one in strategy.partitions}
+        existing = frozenset(partition for name in sorted(named) for partition in _partitions(self._topics(name)))
         if isinstance(strategy, Subscribe):
-            named = [self._topics(topic) for topic in strategy.topics]
-            return frozenset(partition for topics in named for partition in _partitions(topics))
-        if isinstance(strategy, Assign):
-            topics = [self._topics(topic) for topic in sorted({wanted.topic for wanted in strategy.partitions})]
-            existing = {partition for described in topics for partition in _partitions(described)}
-            for missing in sorted(strategy.partitions - existing):
-                raise gone(str(missing))
-            return strategy.partitions
-        all_topics = self._topics(None)
-        return frozenset(_partitions({name: topic for name, topic in all_topics.items() if strategy.matches(name)}))
+            return existing
+        for missing in sorted(strategy.partitions - existing):
+            raise gone(str(missing))
+        return strategy.partitions
 
     def brokers(self) -> dict[str, tuple[str, int]]:
         """Return name and address of the brokers, as the cluster advertises them to clients."""
@@ -112,14 +97,14 @@ class KafkaLookup:
         return {f"broker {broker.id}": (broker.host, broker.port) for broker in brokers.values()}
 
     def _topics(self, name: str | None) -> Mapping[str, Any]:
-        """Return the description of one topic, or of all."""
-        return self._retry(lambda: self._list_topics(name))
 
-    def _list_topics(self, name: str | None) -> Mapping[str, Any]:
-        topics: Mapping[str, Any] = self._metadata(name).topics
-        if name is not None and (problem := topics[name].error) is not None:
-            raise connector_error(problem, name)
-        return topics
+        def ask() -> Mapping[str, Any]:
+            topics: Mapping[str, Any] = self._metadata(name).topics
+            if name is not None and (problem := topics[name].error) is not None:
+                raise connector_error(problem, name)
+            return topics
+
+        return self._retry(ask)
 
     def _metadata(self, name: str | None = None) -> Any:
         self._serve()
@@ -146,13 +131,8 @@ class KafkaLookup:
                 self._last_word.forget()
                 return result
 
-    def _note(self, error: Any) -> None:
-        """Record an error of the connection: librdkafka goes on trying, also where no attempt can help."""
-        self._last_word.hear(error_name(error), error.str())
-
     def _begin(self) -> None:
-        """Handle the errors of the time before a call, then begin it."""
-        self._serve()
+        self._serve()  # so that errors of the time before the call are not taken for its own
         self._last_word.begin()
 
     def _serve(self) -> None:
@@ -161,8 +141,7 @@ class KafkaLookup:
         self._admin.poll(0)
 
     def _check(self) -> None:
-        """Raise an error if there is no sense in waiting on."""
-        self._serve()  # which calls _note
+        self._serve()
         if self._last_word.refusal is not None:
             raise self._last_word.refusal
         _check_parent(self._parent)
@@ -189,20 +168,16 @@ class KafkaLookup:
             # The client caches topics for minutes: partitions that came since need a new one.
             self._admin = open_admin(self._settings)
             offsets |= self._ask_offsets({each: spec for each, spec in asked.items() if each not in offsets})
-        if missing := asked.keys() - offsets.keys():
-            self._check_gone(missing)
-        return offsets
-
-    def _check_gone(self, missing: Collection[TopicPartition]) -> None:
-        """Raise an error for partitions that are listed: a leader that is new may say that there is none."""
-        # All topics: to name one could make it, where brokers do that.
-        if listed := sorted(set(missing) & set(_partitions(self._topics(None)))):
+        missing = asked.keys() - offsets.keys()
+        # A new leader may deny a partition that exists. All topics: to name one could make it, where brokers do that.
+        if missing and (listed := missing & set(_partitions(self._topics(None)))):
             raise ServiceUnavailableError(
                 "KAFKA_UNAVAILABLE",
                 "Kafka lists these partitions, and does not know their offsets now",
                 describe(listed),
                 "Check the brokers; raise fetchOffset.numRetries if that takes longer to pass.",
             )
+        return offsets
 
     def _ask_offsets(self, asked: Mapping[TopicPartition, Any]) -> Offsets:
         request = {sdk().TopicPartition(*partition): spec for partition, spec in asked.items()}
@@ -211,7 +186,9 @@ class KafkaLookup:
         for requested, future in futures.items():
             partition = TopicPartition(requested.topic, requested.partition)
             try:
-                offsets[partition] = self._wait(future).offset
+                while not (future.done() or wait([future], _SLICE_SECONDS / 2).done):
+                    self._check()
+                offsets[partition] = future.result().offset
             except client_exception() as error:
                 problem = connector_error(error.args[0], str(partition))
                 if not isinstance(problem, SourceGoneError):
@@ -219,22 +196,10 @@ class KafkaLookup:
         self._last_word.forget()
         return offsets
 
-    def _wait(self, future: Future[T]) -> T:
-        while True:
-            try:
-                return future.result(timeout=_SLICE_SECONDS / 2)
-            except FutureTimeoutError:
-                self._check()
-
     def read_at(self, partition: TopicPartition, offset: int) -> None:
-        """Read at an offset and drop what comes, to see whether records may be read.
-
-        Raises:
-            AccessDeniedError: they may not.
-            ServiceUnavailableError: no response came.
-        """
+        """Read at an offset and drop what comes, to see whether records may be read; raises an error if not."""
         self._begin()
-        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._note}
+        own = {"group.id": "kafka_py", "enable.partition.eof": True, "error_cb": self._last_word.hear_error}
         consumer = open_consumer(self._settings, own)
         try:
             consumer.assign([sdk().TopicPartition(*partition, offset)])
@@ -252,16 +217,17 @@ class KafkaLookup:
     def committed(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Return the offsets that the group has committed, of the partitions that have one."""
         asked = [sdk().TopicPartition(*partition) for partition in partitions]
-        committed = self._retry(lambda: self._ask_committed(asked))
-        return {TopicPartition(each.topic, each.partition): each.offset for each in committed if each.offset >= 0}
 
-    def _ask_committed(self, asked: list[Any]) -> list[Any]:
-        try:
-            committed: list[Any] = self._consumer.committed(asked, timeout=_SLICE_SECONDS)
-        except client_exception() as error:
-            self._serve()
-            raise self._group_problem or connector_error(error.args[0], _GROUP) from None
-        return committed
+        def ask() -> list[Any]:
+            try:
+                committed: list[Any] = self._consumer.committed(asked, timeout=_SLICE_SECONDS)
+            except client_exception() as error:
+                self._serve()
+                raise self._group_problem or connector_error(error.args[0], _GROUP) from None
+            return committed
+
+        committed = self._retry(ask)
+        return {TopicPartition(one.topic, one.partition): one.offset for one in committed if one.offset >= 0}
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit offsets to the group."""
@@ -283,16 +249,12 @@ class RetryingLookup:
         self._options = options
         self._lookup: KafkaLookup | None = None
         self._lock = threading.RLock()
-        self._parent = os.getppid()
+        self._parent = ParentWatch()
         self._give_up_at: float | None = None
         self._has_worked = False
 
     def ask(self, call: Callable[[KafkaLookup], T]) -> T:
-        """Return what a call returns.
-
-        Raises:
-            ConnectorError: the last error of all attempts, or the first that another attempt cannot help.
-        """
+        """Return what a call returns; raise its last error, or the first that another attempt cannot help."""
         left = self._options.offset_retries
         while True:
             left -= 1
@@ -321,11 +283,7 @@ class RetryingLookup:
         return self._lookup
 
     def pause(self) -> None:
-        """Wait for ``fetchOffset.retryIntervalMs``.
-
-        Raises:
-            ServiceUnavailableError: this process has lost its parent.
-        """
+        """Wait for ``fetchOffset.retryIntervalMs``; raise an error if this process has lost its parent."""
         end = time.monotonic() + self._options.offset_retry_ms / 1000
         while (left := end - time.monotonic()) > 0:
             time.sleep(min(left, _SLICE_SECONDS / 2))

@@ -16,19 +16,10 @@ from connectors.core.errors import (
     SourceGoneError,
 )
 from connectors.kafka import FORMAT
-from connectors.kafka.options.jaas import NO_KERBEROS
+from connectors.kafka.options.jvm_compat import NO_KERBEROS
 
-__all__ = [
-    "AUTHENTICATION",
-    "ENDED",
-    "LastWord",
-    "connector_error",
-    "error_name",
-    "gone",
-    "named_error",
-    "record_place",
-    "setting_refused",
-]
+__all__ = ["AUTHENTICATION", "ENDED", "LastWord", "connector_error", "gone", "named_error"]
+__all__ += ["record_place", "setting_refused"]
 
 _log = logging.getLogger(__name__)
 
@@ -121,6 +112,10 @@ class LastWord:
             return
         self._last, self._text, self._heard_at = problem, text, time.monotonic()
 
+    def hear_error(self, error: Any) -> None:
+        """Record a ``KafkaError``; the ``error_cb`` of a client."""
+        self.hear(error.name(), error.str())
+
     def _warn(self) -> None:
         """Log once what keeps a client from its first connection: its calls wait for minutes before they fail."""
         if self._last is not None and not self._has_worked and not self._has_warned:
@@ -128,11 +123,8 @@ class LastWord:
             _log.warning("[KAFKA_BROKERS_DOWN] No broker can be reached, and the client goes on trying. %s", self._last)
 
     def begin(self) -> None:
-        """Begin a call: an authentication that was refused may succeed now, as with a renewed token.
-
-        A client that was never accepted still has reason enough to give up at once.
-        """
-        if self._has_worked:
+        """Begin a call: an authentication that was refused may succeed now, as with a renewed token."""
+        if self._has_worked:  # a client that was never accepted has reason enough to give up at once
             self.refusal = None
 
     def forget(self) -> None:
@@ -156,25 +148,13 @@ def record_place(topic: str, partition: int | None) -> str:
     return topic if partition is None or partition < 0 else f"{topic}-{partition}"
 
 
-def error_name(error: Any) -> str:
-    """Return the name of a ``KafkaError``, such as ``_TIMED_OUT``."""
-    return str(error.name())
-
-
 def connector_error(error: Any, where: str) -> ConnectorError:
     """Return our error for a ``KafkaError``."""
-    return named_error(error_name(error), str(error.str()), where, retriable=error.retriable())
+    return named_error(error.name(), str(error.str()), where, retriable=error.retriable())
 
 
 def named_error(name: str, text: str, where: str, *, retriable: bool) -> ConnectorError:
-    """Return our error for one of librdkafka.
-
-    Args:
-        name: librdkafka's name of it.
-        text: librdkafka's text of it.
-        where: the topic, partition or option it is about.
-        retriable: whether librdkafka says that it may pass.
-    """
+    """Return our error for one of librdkafka, by its name and text, and whether librdkafka says that it may pass."""
     if name in _GONE:
         return gone(where)
     if (refused := _refused_authentication(name, text, where)) is not None:
@@ -199,7 +179,6 @@ def named_error(name: str, text: str, where: str, *, retriable: bool) -> Connect
 
 
 def _refused_authentication(name: str, text: str, where: str) -> CredentialsError | None:
-    """Return the error for refused credentials or an untrusted certificate; None for everything else."""
     if name in _OF_TLS and _CERTIFICATE_REFUSED.search(text):
         return CredentialsError(
             "KAFKA_LOG_IN",
@@ -226,14 +205,12 @@ def _refused_authentication(name: str, text: str, where: str) -> CredentialsErro
 
 
 def _final_error(name: str, text: str, where: str) -> ConnectorError:
-    """Return the error that another attempt of the same call cannot help."""
     if name in _FENCED:
         return ConnectorError(
             "KAFKA_FENCED",
             "Another attempt of this task has taken over its transactions",
             where,
-            "That is right after a retry; if it repeats, check whether the query runs twice, or spark.speculation is "
-            "on.",
+            "That is right after a retry; if it repeats, check whether the query runs twice or speculates.",
         )
     if name in ENDED:
         return ConnectorError(
@@ -265,8 +242,8 @@ def _final_error(name: str, text: str, where: str) -> ConnectorError:
             "KAFKA_TRANSACTION_TIMEOUT",
             "The brokers do not allow transactions to be open for as long as the sink asks for, 900000 ms by default",
             where,
-            "Give kafka.transaction.timeout.ms, with no more than transaction.max.timeout.ms of the brokers and more "
-            "than the longest task takes; or raise transaction.max.timeout.ms.",
+            "Give kafka.transaction.timeout.ms, more than the longest task takes and no more than "
+            "transaction.max.timeout.ms of the brokers; or raise that.",
         )
     return ConnectorError("KAFKA_ERROR", f"Kafka refuses a request: {text} ({name})", where)
 
@@ -282,11 +259,7 @@ def gone(where: str) -> SourceGoneError:
 
 
 def setting_refused(text: str) -> OptionError:
-    """Return the error for a setting that librdkafka refuses.
-
-    Args:
-        text: of librdkafka; it names the setting, and its value only where that is one of a closed set.
-    """
+    """Return the error for a refused setting; librdkafka shows its value only if that is one of a closed set."""
     if "No provider for SASL mechanism GSSAPI" in text:
         what = "The mechanism is GSSAPI, which is Kerberos; it is also the default of kafka.sasl.mechanism"
         return OptionError("KAFKA_SETTING", what, FORMAT, NO_KERBEROS)

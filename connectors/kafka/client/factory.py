@@ -1,4 +1,4 @@
-"""Make the clients of confluent-kafka.
+"""Make the clients of confluent-kafka; an `OptionError` says that librdkafka refuses a setting.
 
 The package is imported with the first client: that takes 0.1 s or more, and tasks on the fast path do without it.
 """
@@ -9,31 +9,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import connector_error, setting_refused
 from connectors.kafka.client.librdkafka import LOGGER
 from connectors.kafka.client.oauth import TokenCallback
 from connectors.kafka.offsets import refuse_nul
+from connectors.kafka.options.client import ClientSettings
 
 if TYPE_CHECKING:
     import confluent_kafka
 
-    from connectors.core.errors import ConnectorError
-    from connectors.kafka.options.client import ClientSettings
-
-__all__ = [
-    "admin_sdk",
-    "check_settings",
-    "client_exception",
-    "group_denied",
-    "is_group_denial",
-    "open_admin",
-    "open_consumer",
-    "open_producer",
-    "sdk",
-]
+__all__ = ["admin_sdk", "check_settings", "client_exception", "group_denied", "is_group_denial", "open_admin"]
+__all__ += ["open_consumer", "open_producer", "sdk"]
 
 T = TypeVar("T")
 
+OWN_CONSUMER_SETTINGS: Final = {
+    "log.connection.close": "false",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+}
 _NOT_OF_ADMINS: Final = ("fetch.", "queued.", "session.", "heartbeat.", "trans", "group.id", "isolation.", "check.crcs")
 """How the names begin of settings about which an admin client warns."""
 
@@ -59,35 +55,17 @@ def client_exception() -> type[Exception]:
 
 
 def open_consumer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Consumer:
-    """Make a consumer that joins no group and commits nothing; ``own`` settings win over the user's.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
-    fixed = {
-        "log.connection.close": False,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "auto.offset.reset": "error",
-    }
-    return _open(sdk().Consumer, settings, {**settings.revealed(), **fixed, **own})
+    """Make a consumer that joins no group and commits nothing; ``own`` settings win over the user's."""
+    return _open(sdk().Consumer, settings, {**settings.revealed(), **OWN_CONSUMER_SETTINGS, **own})
 
 
 def open_producer(settings: ClientSettings, own: Mapping[str, Any]) -> confluent_kafka.Producer:
-    """Make a producer; ``own`` settings win over the user's.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """Make a producer; ``own`` settings win over the user's."""
     return _open(sdk().Producer, settings, {**settings.revealed(), **own})
 
 
 def open_admin(settings: ClientSettings) -> Any:
-    """Make an admin client.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
-    """
+    """Make an admin client."""
     used = {name: value for name, value in settings.revealed().items() if not name.startswith(_NOT_OF_ADMINS)}
     return _open(admin_sdk().AdminClient, settings, used)
 
@@ -107,11 +85,7 @@ def _open(kind: Callable[[dict[str, Any]], T], settings: ClientSettings, used: d
 
 
 def check_settings(settings: ClientSettings) -> None:
-    """Refuse settings that librdkafka does not have, without a connection.
-
-    Raises:
-        OptionError: a name or a value is illegal.
-    """
+    """Raise an `OptionError` for settings that librdkafka does not have, without a connection."""
     without_tokens = replace(settings, token_provider=None)
     open_consumer(without_tokens, {"group.id": settings.get("group.id") or "kafka_py"}).close()
 

@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 
 _PROGRAM: Final = "from connectors.kafka.fast_path_check import check_fast_path; check_fast_path()"
 _CHECK_SECONDS: Final = 30.0
+_MODULES: Final = ("sink/native_writer.py", "source/native_records.py")
+"""Those that pass addresses."""
 
 
 @cache
@@ -59,13 +61,9 @@ def native_reason() -> str:
 
 
 def _versions() -> str:
-    """Return everything that a result holds for.
-
-    Raises:
-        OSError, AttributeError: this librdkafka lacks what the fast path calls.
-    """
-    ours = Path(__file__).parents[1].glob("s*/native_*.py")  # the two modules that pass addresses
-    files = (client_extension(), Path(pa.lib.__file__), *sorted(ours))
+    """Return all that a result holds for; raises if this librdkafka lacks what the fast path calls."""
+    ours = (Path(__file__).parents[1] / name for name in _MODULES)
+    files = (client_extension(), Path(pa.lib.__file__), *ours)
     states = [(str(path), path.stat().st_mtime_ns, path.stat().st_size) for path in files if path.exists()]
     return repr((sys.version, np.__version__, pa.__version__, library().rd_kafka_version(), states))
 

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.retry import RetryPolicy, retry
@@ -19,20 +19,10 @@ from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.offsets import Offsets
+from connectors.kafka.options.client import ClientSettings
 
-if TYPE_CHECKING:
-    from connectors.kafka.options.client import ClientSettings
-
-__all__ = [
-    "CALL_SECONDS",
-    "PATIENCE_SECONDS",
-    "PAUSE_SECONDS",
-    "GroupCommitter",
-    "GroupOffset",
-    "consumer_settings",
-    "patiently",
-    "set_group_offset",
-]
+__all__ = ["CALL_SECONDS", "PATIENCE_SECONDS", "PAUSE_SECONDS", "GroupCommitter", "consumer_settings", "patiently"]
+__all__ += ["read_group_offset", "set_group_offset"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -46,50 +36,35 @@ _PATIENCE: Final = RetryPolicy(
 )
 
 
-class GroupOffset:
-    """The offset of one group and partition; a context manager that closes its client.
+def read_group_offset(
+    settings: ClientSettings, group: str, topic: str, *, stable: bool = False
+) -> tuple[int, str | None]:
+    """Return the offset of a group, below 0 for none, and its metadata, for partition 0 of a topic.
 
-    Args:
-        settings: of a consumer (`consumer_settings`).
-        group: the consumer group.
-        topic: the topic; its partition 0 is meant.
-        stable: whether to wait for an offset that a transaction is about to change.
+    A ``stable`` offset is waited for if a transaction is about to change it.
     """
+    problems: list[Any] = []
+    level = "read_committed" if stable else "read_uncommitted"
+    own = {"group.id": group, "isolation.level": level, "error_cb": problems.append}
+    consumer = open_consumer(consumer_settings(settings), own)
 
-    def __init__(self, settings: ClientSettings, group: str, topic: str, *, stable: bool = False) -> None:
-        self._group = group
-        self._topic = topic
-        # A list, and not a method: the client holds it, and would close only when the garbage collector runs.
-        self._problems: list[Any] = []
-        # Stable offsets are those without an open transaction, which is waited for.
-        level = "read_committed" if stable else "read_uncommitted"
-        own = {"group.id": group, "isolation.level": level, "error_cb": self._problems.append}
-        self._consumer = open_consumer(settings, own)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._consumer.close()
-
-    def read(self) -> tuple[int, str | None]:
-        """Return the offset and its metadata; the offset is below 0 if there is none."""
-        return patiently(self._read)
-
-    def _read(self) -> tuple[int, str | None]:
+    def ask() -> tuple[int, str | None]:
         try:
-            (committed,) = self._consumer.committed([sdk().TopicPartition(self._topic, 0)], timeout=CALL_SECONDS)
+            (committed,) = consumer.committed([sdk().TopicPartition(topic, 0)], timeout=CALL_SECONDS)
         except client_exception() as error:
-            raise self._denied() or connector_error(error.args[0], self._group) from None
+            # Errors for which the client would go on trying in vain.
+            denied = group_denied(consumer)  # which also fills the list
+            errors = [connector_error(problem, "kafka.bootstrap.servers") for problem in problems]
+            refused = next((problem for problem in errors if isinstance(problem, CredentialsError)), None)
+            raise denied or refused or connector_error(error.args[0], group) from None
         if committed.error is not None:
-            raise connector_error(committed.error, self._group)
+            raise connector_error(committed.error, group)
         return committed.offset, committed.metadata
 
-    def _denied(self) -> ConnectorError | None:
-        """Return the error for which the client would go on trying in vain, if there is one."""
-        denied = group_denied(self._consumer)  # which also fills the list
-        errors = [connector_error(problem, "kafka.bootstrap.servers") for problem in self._problems]
-        return denied or next((error for error in errors if isinstance(error, CredentialsError)), None)
+    try:
+        return patiently(ask)
+    finally:
+        consumer.close()
 
 
 def set_group_offset(admin: Any, group: str, topic: str, offset: int, metadata: str) -> None:
@@ -120,13 +95,7 @@ def consumer_settings(settings: ClientSettings) -> ClientSettings:
 
 
 class GroupCommitter:
-    """Commits the newest offsets of a query in the background, for tools that watch lag; the query never waits for it.
-
-    Args:
-        settings: of the client.
-        group: the consumer group.
-        pause_seconds: how long to wait after an error that may pass.
-    """
+    """Commits the newest offsets of a query in the background, for tools that watch lag; no query waits for it."""
 
     def __init__(self, settings: ClientSettings, group: str, pause_seconds: float = 10.0) -> None:
         self._pause_seconds = pause_seconds

@@ -20,28 +20,17 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from connectors.core.errors import OptionError
 from connectors.kafka.client.errors import setting_refused
 from connectors.kafka.offsets import refuse_nul
 
-if TYPE_CHECKING:
-    from connectors.core.errors import OptionError
-
-__all__ = [
-    "LOGGER",
-    "client_extension",
-    "destroy_messages",
-    "destroys_lists",
-    "library",
-    "new_client",
-    "partition_at",
-    "problem_callback",
-    "unknown_settings",
-]
+__all__ = ["LOGGER", "client_extension", "destroy_messages", "destroys_lists", "library", "new_client"]
+__all__ += ["partition_at", "problem_callback", "unknown_settings"]
 
 
 _REPEAT_SECONDS: Final = 30.0
@@ -154,12 +143,9 @@ def partition_at(partitions: int) -> _Partition:
 
 
 def client_extension() -> Path:
-    """Return the path of the extension module of confluent-kafka, without importing it.
+    """Return the path of the extension module of confluent-kafka, without importing it; raises if there is none.
 
     A handle of it has the functions of the librdkafka that it is linked with, which Linux maps once for both.
-
-    Raises:
-        FileNotFoundError: there is none.
     """
     package = importlib.util.find_spec("confluent_kafka")
     folders = None if package is None else package.submodule_search_locations
@@ -206,16 +192,9 @@ _LOG: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_cha
 
 
 def new_client(kind: int, settings: Mapping[str, str], report: Any = None, problem: Any = None) -> int:
-    """Make a client.
+    """Make a producer, of the kind 0, or a consumer, 1; raises an `OptionError` if librdkafka refuses a setting.
 
-    Args:
-        kind: 0 for a producer, 1 for a consumer.
-        settings: of librdkafka, all of them.
-        report: called for records that a producer could not write.
-        problem: called for errors of the client and its connections.
-
-    Raises:
-        OptionError: librdkafka refuses a setting.
+    ``report`` is called for records that could not be written, ``problem`` for errors of the client's connections.
     """
     functions = library()
     configuration = functions.rd_kafka_conf_new()
@@ -238,7 +217,6 @@ def new_client(kind: int, settings: Mapping[str, str], report: Any = None, probl
 
 
 def _set(configuration: int, name: str, value: str) -> OptionError | None:
-    """Set one setting; return the error if librdkafka refuses it."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     if library().rd_kafka_conf_set(configuration, name.encode(), value.encode(), text, _TEXT_BYTES):
         return setting_refused(text.value.decode(errors="replace"))
@@ -246,14 +224,11 @@ def _set(configuration: int, name: str, value: str) -> OptionError | None:
 
 
 def unknown_settings(settings: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return what is wrong with the settings that librdkafka refuses one by one, and what to do; makes no client.
-
-    The list is empty where librdkafka cannot be called directly.
-    """
+    """Return what is wrong with the settings that librdkafka refuses one by one, and what to do; makes no client."""
     try:
         configuration = library().rd_kafka_conf_new()
     except (OSError, AttributeError):
-        return []
+        return []  # librdkafka cannot be called directly
     refusals = [_set(configuration, name, value) for name, value in settings.items()]
     library().rd_kafka_conf_destroy(configuration)
     return [(refusal.what, refusal.action) for refusal in refusals if refusal is not None]
@@ -303,7 +278,6 @@ def _list_of(pointers: npt.NDArray[np.uint64]) -> int:
 
 @cache
 def _libc() -> Any:
-    """Return `malloc` and `free` of this process, which are the client's too."""
     functions = ctypes.PyDLL(None)
     functions.malloc.restype, functions.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     functions.free.restype, functions.free.argtypes = None, (ctypes.c_void_p,)

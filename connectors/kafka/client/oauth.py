@@ -8,7 +8,7 @@ import re
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, CredentialsError, OptionError, ServiceUnavailableError
-from connectors.kafka.client.errors import AUTHENTICATION, error_name, setting_refused
+from connectors.kafka.client.errors import AUTHENTICATION, setting_refused
 from connectors.kafka.offsets import refuse_nul
 
 __all__ = ["TokenCallback"]
@@ -36,15 +36,7 @@ _SECRET: Final = re.compile(
 
 
 class TokenCallback:
-    """What librdkafka calls when it needs a token.
-
-    Args:
-        path: ``module:Class``; it is instantiated here, without arguments.
-
-    Raises:
-        OptionError: there is no such class.
-        CredentialsError, ServiceUnavailableError: its constructor failed; the second may pass.
-    """
+    """What librdkafka calls when it needs a token; ``path`` is the ``module:Class`` that gives them."""
 
     def __init__(self, path: str) -> None:
         self._where = f"tokenProvider={path}"
@@ -86,7 +78,7 @@ class TokenCallback:
 
     def problem(self, error: Any) -> ConnectorError:
         """Return our error for the ``KafkaError`` of a client that could not be made."""
-        if error_name(error) not in AUTHENTICATION:
+        if error.name() not in AUTHENTICATION:
             return setting_refused(error.str())
         if self._failure is not None:
             return self._failed(self._failure)
@@ -112,7 +104,6 @@ class TokenCallback:
         )
 
     def _failed(self, error: Exception) -> ConnectorError:
-        """Return our error for one of the provider."""
         text = _SECRET.sub(lambda match: f"{match[1] or match[2] or ''}...", str(error))[:_SHORT]
         kind = CredentialsError if isinstance(error, _PERMANENT) else ServiceUnavailableError
         return kind(
@@ -123,11 +114,7 @@ class TokenCallback:
         )
 
     def serve_first(self, client: Any) -> None:
-        """Let a new client ask for its first token, so that its first request need not wait; newer clients do this.
-
-        Raises:
-            ConnectorError: there was no token.
-        """
+        """Let a new client ask for its first token, so that its first request need not wait; newer clients do this."""
         for _ in range(_POLLS):
             if self._called:
                 break

@@ -21,40 +21,14 @@ from connectors.core.options.kinds import SECRET, STRING, Kind, Secret, option_t
 from connectors.kafka import FORMAT
 from connectors.kafka.client.librdkafka import unknown_settings
 from connectors.kafka.offsets import illegal, refuse_nul
-from connectors.kafka.options.jaas import UNSECURED, apply_jaas_config, apply_login_handler, check_token_endpoint
-from connectors.kafka.options.jvm_compat import (
-    BUFFERS,
-    COUNTS,
-    IGNORED,
-    IGNORED_BY_SINKS,
-    IGNORED_BY_SOURCES,
-    LINGER_SETTINGS,
-    LOADS_CODE,
-    NO_METRICS,
-    NOT_FOR_SINKS,
-    NOT_FOR_SOURCES,
-    OTHER_NAMES,
-    RANGES,
-    REFUSED,
-    RENAMED,
-    UNITS,
-)
+from connectors.kafka.options import jvm_compat as jvm
 
-__all__ = [
-    "TEXT",
-    "ClientSettings",
-    "KafkaClientOptions",
-    "Refusal",
-    "client_settings",
-    "is_true",
-    "nearest_value",
-    "reader_settings",
-    "split_client_options",
-    "whole_number",
-]
+__all__ = ["TEXT", "ClientSettings", "KafkaClientOptions", "Refusal", "client_settings", "is_true", "nearest_value"]
+__all__ += ["reader_settings", "split_client_options", "warn_once", "whole_number"]
 
 _log = logging.getLogger(__name__)
 
+Role = Literal["consumer", "producer"]
 Refusal = tuple[str, str]
 """What is wrong with a setting, and what to do about it."""
 
@@ -73,14 +47,11 @@ _ADDRESS: Final = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*?)
 """Host and port as ``org.apache.kafka.common.utils.Utils`` parses them; to librdkafka a port may be missing."""
 _HIGHEST_PORT: Final = 65535
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----\s*([A-Za-z0-9+/=\s]+?)\s*-----END \1-----")
-_PEM_LETTERS: Final = 64
 _CONVERT: Final = {
     "key": ("keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12", "PKCS12"),
     "trust": ("keytool -list -rfc -keystore FILE > FILE.pem", "PEM"),
 }
 """By the store of the JVM: how to convert it, and to which type."""
-_OF_ROLE: Final = {"consumer": (NOT_FOR_SOURCES, IGNORED_BY_SOURCES), "producer": (NOT_FOR_SINKS, IGNORED_BY_SINKS)}
-"""The settings that source or sink refuse, and those they ignore."""
 _STORES: Final = frozenset(f"ssl.{store}store.{what}" for store in _CONVERT for what in ("type", "location"))
 
 
@@ -149,14 +120,7 @@ class KafkaClientOptions:
 
 
 def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Split raw options into those of a class, and settings of the client.
-
-    Returns:
-        Both; the settings are in lower case and without ``kafka.``.
-
-    Raises:
-        OptionError: a setting holds a NUL, or an option was removed.
-    """
+    """Split raw options into those of a class, and settings of the client, in lower case and without ``kafka.``."""
     declared = {name.lower() for one in declared_options(cls).values() for name in (one.name, *one.aliases)}
     own: dict[str, str] = {}
     client: dict[str, str] = {}
@@ -173,13 +137,7 @@ def split_client_options(cls: type, raw: Mapping[str, str]) -> tuple[dict[str, s
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Settings of librdkafka. Pickles with its secrets; its ``repr`` shows none.
-
-    Attributes:
-        plain: name and value of what may be shown.
-        secret: name and value of the rest.
-        token_provider: ``module:Class`` that gives tokens.
-    """
+    """Names and values of librdkafka's settings. Pickles with its secrets; its ``repr`` shows none."""
 
     plain: tuple[tuple[str, str], ...] = ()
     secret: tuple[tuple[str, Secret], ...] = field(default=(), repr=False)
@@ -195,11 +153,7 @@ class ClientSettings:
 
 
 def reader_settings(options: KafkaClientOptions, user: Mapping[str, str]) -> ClientSettings:
-    """Return the settings of the source's clients.
-
-    Raises:
-        OptionError: a setting is missing, refused, or belongs to the source alone.
-    """
+    """Return the settings of the source's clients; errors as of `client_settings`."""
     refused: list[Refusal] = []
     isolation = user.get("isolation.level", "read_uncommitted").lower()
     if isolation not in {"read_uncommitted", "read_committed"}:
@@ -220,19 +174,13 @@ def client_settings(
     user: Mapping[str, str],
     changed: Mapping[str, str],
     refused: list[Refusal],
-    role: Literal["consumer", "producer"],
+    role: Role,
 ) -> ClientSettings:
-    """Translate what source and sink have in common: servers, authentication and encryption.
-
-    Args:
-        options: with the servers and the secrets.
-        user: settings of the user, without ``kafka.``.
-        changed: the same with the changes and the defaults of the source or the sink.
-        refused: what is wrong with other settings.
-        role: which clients the settings are for.
+    """Translate the settings of the user: ``changed`` has them with the changes and defaults of source or sink.
 
     Raises:
-        OptionError: no server is given, one setting has two values, or settings are refused; it names all of these.
+        OptionError: no server is given, one setting has two values, or settings are refused; it names all, also those
+            of the argument ``refused``.
     """
     if not options.bootstrap_servers:
         raise OptionError(
@@ -241,54 +189,58 @@ def client_settings(
             FORMAT,
             "Give host:port of a broker.",
         )
-    _check_names(options.bootstrap_servers, user)
+    named = {"bootstrap.servers": options.bootstrap_servers, **user}
+    for name, other in jvm.OTHER_NAMES.items():
+        if name in named and other in named and named[name].strip() != named[other].strip():
+            why = "they are two names of one setting and have different values"
+            raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
     servers = _broker_addresses(options.bootstrap_servers)
-    unsupported, ignored = _OF_ROLE[role]
-    texts = {name: f"Kafka option '{name}' {why}" for name, why in unsupported.items() if name in user}
+    texts = {name: f"Kafka option '{name}' {why}" for name, why in jvm.NOT_FOR[role].items() if name in user}
     refused = [(text, f"Leave kafka.{name} out.") for name, text in texts.items()] + refused
-    used = _without_ignored({name: changed[name] for name in changed if name not in texts}, {**IGNORED, **ignored})
+    used = _without_ignored({name: changed[name] for name in changed if name not in texts}, role)
     plain = {"bootstrap.servers": servers} | _translate(used, refused)
     _refuse(refused, plain)
-    secret = _secrets(options)
-    plain |= _stores(used) | _longest_pause(plain)
+    secret = {
+        declared.name.removeprefix(_PREFIX): value
+        for name, declared in declared_options(KafkaClientOptions).items()
+        if declared.kind is SECRET and name != "sasl_jaas_config" and (value := getattr(options, name)) is not None
+    }
+    plain |= _stores(used)
+    # The longest pause between attempts to connect is no shorter than the first one, as with the JVM client.
+    first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
+    if first > (whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0):
+        plain["reconnect.backoff.max.ms"] = str(first)
     plain |= {name: _pem_lines(plain[name]) for name in ("ssl.ca.pem", "ssl.certificate.pem") if name in plain}
     if "ssl.key.pem" in secret:
         secret["ssl.key.pem"] = Secret(_pem_lines(secret["ssl.key.pem"].reveal()))
     if options.sasl_jaas_config is not None:
-        apply_jaas_config(options.sasl_jaas_config.reveal(), plain, secret)
-    apply_login_handler(plain)
-    check_token_endpoint(plain)
+        jvm.apply_jaas_config(options.sasl_jaas_config.reveal(), plain, secret)
+    jvm.apply_login_handler(plain)
+    jvm.check_token_endpoint(plain)
     _check_tokens(plain, options.token_provider)
-    for name, text in [*plain.items(), *((name, value.reveal()) for name, value in secret.items())]:
+    settings = ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+    for name, text in settings.revealed().items():
         refuse_nul(f"kafka.{name}", text)  # an escape in sasl.jaas.config or a file may hold one
-    return ClientSettings(tuple(sorted(plain.items())), tuple(sorted(secret.items())), options.token_provider)
+    return settings
 
 
 def _translate(used: Mapping[str, str], refused: list[Refusal]) -> dict[str, str]:
     """Return settings, but those of stores, as librdkafka takes them; add what it must not have to ``refused``."""
     plain: dict[str, str] = {}
     for name, value in used.items():
-        renamed = RENAMED.get(name, name)
+        renamed = jvm.RENAMED.get(name, name)
         if name in _STORES:
             continue
-        if name in REFUSED or (name == "ssl.providers" and "/" in value):
-            refused.append((f"The option kafka.{name} is not supported", REFUSED.get(name, LOADS_CODE)))
+        if name in jvm.REFUSED or (name == "ssl.providers" and "/" in value):
+            refused.append((f"The option kafka.{name} is not supported", jvm.REFUSED.get(name, jvm.LOADS_CODE)))
         elif _is_number(renamed) and whole_number(value) is None:
             advice = "Give a whole number without a unit."
             refused.append((f"The option kafka.{name} cannot be {value[:_SHORT]!r}", advice))
         else:
-            plain[renamed] = "0" if name in BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
+            plain[renamed] = "0" if name in jvm.BUFFERS and value.strip() == "-1" else nearest_value(renamed, value)
     if plain.get("ssl.endpoint.identification.algorithm") == "":
         plain["ssl.endpoint.identification.algorithm"] = "none"  # as the JVM client has it
     return plain
-
-
-def _check_names(servers: str, user: Mapping[str, str]) -> None:
-    values = {"bootstrap.servers": servers, **user}
-    for name, other in OTHER_NAMES.items():
-        if name in values and other in values and values[name].strip() != values[other].strip():
-            why = "they are two names of one setting and have different values"
-            raise conflict(FORMAT, f"kafka.{other}", f"kafka.{name}", why, f"Give only kafka.{other}.")
 
 
 def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
@@ -301,27 +253,20 @@ def _refuse(refused: list[Refusal], plain: Mapping[str, str]) -> None:
         raise OptionError(code, "; ".join(whats), FORMAT, " ".join(actions))
 
 
-def _secrets(options: KafkaClientOptions) -> dict[str, Secret]:
-    secrets = {
-        declared.name.removeprefix(_PREFIX): getattr(options, name)
-        for name, declared in declared_options(KafkaClientOptions).items()
-        if declared.kind is SECRET and name != "sasl_jaas_config"
-    }
-    return {name: value for name, value in secrets.items() if value is not None}
-
-
-def _without_ignored(settings: Mapping[str, str], ignored: Mapping[str, str]) -> dict[str, str]:
+def _without_ignored(settings: Mapping[str, str], role: Role) -> dict[str, str]:
     """Leave out the settings that have no meaning here, with one warning that lists them."""
+    ignored = jvm.IGNORED | jvm.IGNORED_BY[role]
     left_out = {name for name in settings if name in ignored or name.startswith("metrics.")}
     if left_out:
-        _warn("; ".join(f"kafka.{name}: {ignored.get(name, NO_METRICS)}" for name in sorted(left_out)))
+        what = "; ".join(f"kafka.{name}: {ignored.get(name, jvm.NO_METRICS)}" for name in sorted(left_out))
+        warn_once("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
     return {name: value for name, value in settings.items() if name not in left_out}
 
 
 @cache
-def _warn(what: str) -> None:
-    """Log once in a process: options are parsed for each batch."""
-    _log.warning("[KAFKA_SETTING_IGNORED] These settings of the JVM client have no meaning here. %s.", what)
+def warn_once(text: str, *arguments: str) -> None:
+    """Log once in a process: options are parsed for each batch, and each time a query is planned."""
+    _log.warning(text, *arguments)
 
 
 def is_true(value: str) -> bool:
@@ -335,7 +280,7 @@ def whole_number(text: str) -> int | None:
 
 
 def _is_number(name: str) -> bool:
-    return name in COUNTS or (name.endswith(UNITS) and name not in LINGER_SETTINGS)
+    return name in jvm.COUNTS or (name.endswith(jvm.UNITS) and name not in jvm.LINGER_SETTINGS)
 
 
 def nearest_value(name: str, value: str) -> str:
@@ -343,19 +288,15 @@ def nearest_value(name: str, value: str) -> str:
     number = whole_number(value)
     if number is None:
         return value
-    if name not in RANGES:
+    if name not in jvm.RANGES:
         # Of digits after a 0, librdkafka reads the octal number.
         return str(number) if _is_number(name) else value
-    allowed, least, most = RANGES[name]
+    allowed, least, most = jvm.RANGES[name]
     return str(number) if number < allowed else str(min(max(number, least), most))
 
 
 def _broker_addresses(text: str) -> str:
-    """Return the servers as librdkafka takes them: the JVM client passes over a protocol before an address.
-
-    Raises:
-        OptionError: there is none, or librdkafka would look for one elsewhere or try it without end.
-    """
+    """Return the servers as librdkafka takes them: the JVM client passes over a protocol before an address."""
     addresses = [_address(part.strip()) for part in text.split(",") if part.strip()]
     if not addresses:
         raise illegal("The option kafka.bootstrap.servers names no server", "Give host:port of a broker.")
@@ -363,14 +304,13 @@ def _broker_addresses(text: str) -> str:
 
 
 def _address(text: str) -> str:
+    """Return an address; refuse one that librdkafka would look for elsewhere or try without end."""
     match = _ADDRESS.fullmatch(text)
     host, port = match.groups() if match else ("", None)
     if not host or host.count(":") == 1 or not 0 < int(port or _HIGHEST_PORT) <= _HIGHEST_PORT:
         shown = "an address" if "@" in text else repr(text[:_SHORT])
-        raise illegal(
-            f"The option kafka.bootstrap.servers cannot hold {shown}",
-            "Give host:port of the brokers, with commas between them.",
-        )
+        action = "Give host:port of the brokers, with commas between them."
+        raise illegal(f"The option kafka.bootstrap.servers cannot hold {shown}", action)
     host = f"[{host}]" if ":" in host else host
     return host if port is None else f"{host}:{port}"
 
@@ -379,18 +319,10 @@ def _pem_lines(text: str) -> str:
     """Return certificates or a key in the lines of PEM (RFC 7468): the JVM client takes spaces for ends of lines."""
 
     def lines(match: re.Match[str]) -> str:
-        letters = "".join(match[2].split())
-        parts = [letters[first : first + _PEM_LETTERS] for first in range(0, len(letters), _PEM_LETTERS)]
-        return "\n".join([f"-----BEGIN {match[1]}-----", *parts, f"-----END {match[1]}-----\n"])
+        letters = re.findall(".{1,64}", "".join(match[2].split()))
+        return "\n".join([f"-----BEGIN {match[1]}-----", *letters, f"-----END {match[1]}-----\n"])
 
     return _PEM.sub(lines, text)
-
-
-def _longest_pause(plain: Mapping[str, str]) -> dict[str, str]:
-    """Make the longest pause between attempts to connect no shorter than the first one, as the JVM client does."""
-    first = whole_number(plain.get("reconnect.backoff.ms", "0")) or 0
-    longest = whole_number(plain.get("reconnect.backoff.max.ms", _LONGEST_PAUSE_MS)) or 0
-    return {"reconnect.backoff.max.ms": str(first)} if first > longest else {}
 
 
 def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
@@ -402,7 +334,7 @@ def _check_tokens(plain: Mapping[str, str], provider: str | None) -> None:
         why = "tokens are for the mechanism OAUTHBEARER, and nothing would ask for them"
         action = "Give kafka.sasl.mechanism=OAUTHBEARER, or leave tokenProvider out."
         raise conflict(FORMAT, "tokenProvider", "kafka.sasl.mechanism", why, action)
-    unsecured = is_true(plain.get(UNSECURED, ""))
+    unsecured = is_true(plain.get(jvm.UNSECURED, ""))
     own = unsecured or plain.get("sasl.oauthbearer.method", "").strip().lower() == "oidc"
     authenticates = plain.get("security.protocol", "").strip().upper().startswith("SASL")
     if authenticates and mechanism == "OAUTHBEARER" and provider is None and not own:

@@ -6,13 +6,11 @@ Producers have the rules and defaults of the JVM's producer.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from typing import Final
 
 from connectors.core.errors import OptionError
@@ -20,6 +18,7 @@ from connectors.core.options.declaration import conflict, option, parse_options
 from connectors.core.options.kinds import BOOLEAN, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import illegal
+from connectors.kafka.options import jvm_compat as jvm
 from connectors.kafka.options.client import (
     ClientSettings,
     KafkaClientOptions,
@@ -28,18 +27,11 @@ from connectors.kafka.options.client import (
     is_true,
     nearest_value,
     split_client_options,
+    warn_once,
     whole_number,
-)
-from connectors.kafka.options.jvm_compat import (
-    LINGER_SETTINGS,
-    PARTITIONERS,
-    PRODUCER_DEFAULTS,
-    TIMEOUT_SETTINGS,
 )
 
 __all__ = ["Guarantee", "KafkaWriteOptions", "MissingMarker", "parse_write_options"]
-
-_log = logging.getLogger(__name__)
 
 _ENGINE_KEYS: Final = {
     "asyncprogresstrackingenabled",
@@ -170,15 +162,9 @@ class KafkaWriteOptions(KafkaClientOptions):
 
 
 def parse_write_options(raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool) -> KafkaWriteOptions:
-    """Parse and check what Spark hands over, without any call.
+    """Parse and check what Spark hands over, without any call; raises an `OptionError`.
 
-    Args:
-        raw: names in any case to texts.
-        environ: the environment of the driver, for secrets.
-        streaming: whether it is a stream.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, or in conflict with another.
+    ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets.
     """
     engine = {key.lower(): value for key, value in raw.items() if key.lower() in _ENGINE_KEYS}
     own, client = split_client_options(
@@ -226,15 +212,6 @@ def _check_exactly_once(
 
 
 def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> ClientSettings:
-    """Return the settings of the sink's producers.
-
-    Args:
-        options: with what is needed to reach Kafka.
-        user: settings of the user, without ``kafka.``.
-
-    Raises:
-        OptionError: a setting is refused, or belongs to the sink alone.
-    """
     refused: list[Refusal] = []
     changed = dict(user)
     if changed.pop("transactional.id", None) is not None:
@@ -242,16 +219,12 @@ def _producer_settings(options: KafkaWriteOptions, user: Mapping[str, str]) -> C
         refused.append(("Kafka option 'transactional.id' is not supported", advice))
     _choose_partitioner(changed)
     _choose_compression_level(changed)
-    if "buffer.memory" in changed:
-        changed.setdefault("queue.buffering.max.kbytes", str(_kilobytes(changed.pop("buffer.memory"))))
-    if "max.request.size" in changed:
-        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     _fit_records_to_queue(changed)
-    defaults = {**PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
+    defaults = {**jvm.PRODUCER_DEFAULTS, "enable.idempotence": "true" if _idempotent(user) else "false"}
     if options.exactly_once:
         defaults["transaction.timeout.ms"] = _TRANSACTION_MS
-    elif not any(name in changed for name in TIMEOUT_SETTINGS):
-        defaults[TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
+    elif not any(name in changed for name in jvm.TIMEOUT_SETTINGS):
+        defaults[jvm.TIMEOUT_SETTINGS[0]] = str(_delivery_ms(changed))
     return client_settings(options, user, {**defaults, **changed}, refused, "producer")
 
 
@@ -260,9 +233,6 @@ def _idempotent(user: Mapping[str, str]) -> bool:
 
     The rules of the JVM's ``ProducerConfig.postProcessAndValidateIdempotenceConfigs`` (KIP-679), as Kafka 3.9 has them,
     which is the client of Spark's own sink: Kafka 4 refuses more than five requests in flight.
-
-    Raises:
-        OptionError: idempotence was asked for, and a setting rules it out.
     """
     if not is_true(user.get("enable.idempotence", "true")):
         return False
@@ -272,7 +242,7 @@ def _idempotent(user: Mapping[str, str]) -> bool:
     name, why = against
     if "enable.idempotence" in user:
         raise illegal(why, f"Leave kafka.{name} out, or give kafka.enable.idempotence=false.")
-    _warn(name, user[name])
+    warn_once("[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because %s is set to %.20s.", name, user[name])
     return False
 
 
@@ -285,12 +255,6 @@ def _against_idempotence(user: Mapping[str, str]) -> tuple[str, str] | None:
     return None
 
 
-@cache
-def _warn(name: str, value: str) -> None:
-    """Log once what the JVM client logs as often as it starts: options are parsed for every batch."""
-    _log.warning("[KAFKA_IDEMPOTENCE_OFF] Idempotence will be disabled because %s is set to %.20s.", name, value)
-
-
 def _choose_partitioner(changed: dict[str, str]) -> None:
     """Replace the JVM client's settings of partitioners by those of librdkafka."""
     keyless = changed.pop("partitioner.ignore.keys", "false").strip().lower() == "true"
@@ -301,20 +265,30 @@ def _choose_partitioner(changed: dict[str, str]) -> None:
         return
     match = _PARTITIONER.fullmatch(chosen.strip())
     name = match[1] if match else ""
-    if name not in PARTITIONERS:
+    if name not in jvm.PARTITIONERS:
         raise illegal(
             f"The partitioner {chosen[:_SHORT]} is a class of the JVM",
             "Write a column partition, or give kafka.partitioner with one of librdkafka's.",
         )
-    changed.setdefault("partitioner", PARTITIONERS[name])
+    changed.setdefault("partitioner", jvm.PARTITIONERS[name])
     if name == "RoundRobinPartitioner":
         changed.setdefault("sticky.partitioning.linger.ms", "0")
 
 
 def _fit_records_to_queue(changed: dict[str, str]) -> None:
     """Have the client refuse a record that its queue can never hold: it would wait for room without end."""
+    if "buffer.memory" in changed:
+        memory = changed.pop("buffer.memory")
+        if not memory.strip().isdecimal():
+            raise illegal(
+                f"The option kafka.buffer.memory cannot be {memory[:_SHORT]!r}",
+                "Give a whole number of bytes without a unit, such as 67108864.",
+            )
+        changed.setdefault("queue.buffering.max.kbytes", str(max(1, int(memory) // 1024)))
+    if "max.request.size" in changed:
+        changed.setdefault("message.max.bytes", changed.pop("max.request.size"))
     queue, largest = (
-        whole_number(changed.get(name, PRODUCER_DEFAULTS[name]))
+        whole_number(changed.get(name, jvm.PRODUCER_DEFAULTS[name]))
         for name in ("queue.buffering.max.kbytes", "message.max.bytes")
     )
     if queue is not None and largest is not None and 0 < queue * 1024 < largest:
@@ -322,11 +296,8 @@ def _fit_records_to_queue(changed: dict[str, str]) -> None:
 
 
 def _delivery_ms(changed: Mapping[str, str]) -> int:
-    """Return how long a record may take by default: no less than a pause for more records and a request.
-
-    See ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer``.
-    """
-    linger = max(_number_of(changed, name, "linger.ms", 0) for name in LINGER_SETTINGS)
+    """Return how long a record may take by default: as ``configureDeliveryTimeout`` of the JVM's ``KafkaProducer``."""
+    linger = max(_number_of(changed, name, "linger.ms", 0) for name in jvm.LINGER_SETTINGS)
     request = _number_of(changed, "request.timeout.ms", "request.timeout.ms", _REQUEST_MS)
     return max(_DELIVERY_MS, math.ceil(linger + request))
 
@@ -352,13 +323,3 @@ def _choose_compression_level(changed: dict[str, str]) -> None:
             f"Give a whole number from -1, the default of the codec, to {_HIGHEST_LEVEL}: librdkafka has no others.",
         )
     changed.setdefault("compression.level", str(level))
-
-
-def _kilobytes(buffer_memory: str) -> int:
-    """Return the producer's memory in the unit of librdkafka, whose buffer has at least one."""
-    if not buffer_memory.strip().isdecimal():
-        raise illegal(
-            f"The option kafka.buffer.memory cannot be {buffer_memory[:_SHORT]!r}",
-            "Give a whole number of bytes without a unit, such as 67108864.",
-        )
-    return max(1, int(buffer_memory) // 1024)

@@ -7,24 +7,22 @@ they are needed.
 from __future__ import annotations
 
 import dataclasses
-import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
 from typing import Final
 
 from connectors.core.options.declaration import option, parse_options
 from connectors.core.options.kinds import BOOLEAN, INTEGER, STRING, Kind, choice
 from connectors.kafka import FORMAT
 from connectors.kafka.offsets import (
-    Earliest,
-    Group,
-    Latest,
+    Anywhere,
     Position,
+    TopicPartition,
     check_batch_positions,
     illegal,
+    parse_assignment,
     parse_position,
 )
 from connectors.kafka.options.client import (
@@ -33,16 +31,48 @@ from connectors.kafka.options.client import (
     KafkaClientOptions,
     reader_settings,
     split_client_options,
+    warn_once,
 )
-from connectors.kafka.options.subscription import Strategy, parse_strategy
 
-__all__ = ["KafkaReadOptions", "NoMatch", "parse_read_options"]
+__all__ = ["Assign", "KafkaReadOptions", "NoMatch", "Strategy", "Subscribe", "SubscribePattern", "parse_read_options"]
 
-_log = logging.getLogger(__name__)
 _OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsetsToGroup")
-_LARGEST_LONG: Final = 2**63 - 1
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME: Final = re.compile(r"(-?[0-9]{1,18})\s*([a-z]*)")
+_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_NAMES: Final = "subscribe, subscribepattern, assign. See the docs for more details"
+_ASSIGN_EXAMPLE: Final = 'Give JSON such as {"topicA":[0,1]}.'
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """All partitions of some topics."""
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribePattern:
+    """All partitions of all topics whose name matches a regular expression anywhere; not Kafka's internal topics.
+
+    Spark's own source searches too: ``Regex.findFirstIn`` in its ``SubscribePatternStrategy``.
+    """
+
+    pattern: str
+
+    def matches(self, topic: str) -> bool:
+        """Return whether a topic is read."""
+        return topic not in _INTERNAL and re.search(self.pattern, topic) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Some partitions."""
+
+    partitions: frozenset[TopicPartition]
+
+
+Strategy = Subscribe | SubscribePattern | Assign
 
 
 class NoMatch(StrEnum):
@@ -56,11 +86,10 @@ def _positive(name: str) -> Kind[int]:
     """Return a kind for whole numbers above zero, refused with the text of Spark's own source."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,19}", text):
-            raise ValueError("it is not a whole number")
-        if not 0 < int(text) <= _LARGEST_LONG:
+        number = INTEGER.parse(text)
+        if number < 1:
             raise ValueError(f"{name} must be positive")
-        return int(text)
+        return number
 
     return Kind("integer", "a whole number, at least 1", int, parse)
 
@@ -212,7 +241,7 @@ class KafkaReadOptions(KafkaClientOptions):
         "query itself goes on from its checkpoint only.",
         default=None,
     )
-    strategy: Strategy | None = None
+    strategy: Strategy = field(default=Subscribe(()))
     start: Position | None = None
     """Where a new query begins; None for the default."""
     end: Position | None = None
@@ -221,7 +250,7 @@ class KafkaReadOptions(KafkaClientOptions):
 
     def starting(self, *, streaming: bool) -> Position:
         """Return where a new query begins."""
-        return self.start or (Latest() if streaming else Earliest())
+        return self.start or (Anywhere.LATEST if streaming else Anywhere.EARLIEST)
 
     @property
     def group_to_start_from(self) -> str | None:
@@ -236,15 +265,10 @@ class KafkaReadOptions(KafkaClientOptions):
 def parse_read_options(
     raw: Mapping[str, str], environ: Mapping[str, str], *, streaming: bool | None = None
 ) -> KafkaReadOptions:
-    """Parse and check what Spark hands over, without any call.
+    """Parse and check what Spark hands over, without any call; raises an `OptionError`.
 
-    Args:
-        raw: names in any case to texts.
-        environ: the environment of the driver, for secrets.
-        streaming: whether it is a stream; None while that is unknown: checks only what both have in common.
-
-    Raises:
-        OptionError: an option is unknown, missing, illegal, not for this kind of read, or in conflict with another.
+    ``raw`` has names in any case; ``environ`` is the environment of the driver, for secrets. While ``streaming`` is
+    unknown, only what streams and batch reads have in common is checked.
     """
     own, client = split_client_options(KafkaReadOptions, raw)
     options = parse_options(KafkaReadOptions, own, environ, FORMAT)
@@ -260,22 +284,16 @@ def parse_read_options(
         check_batch_positions(start, end)
         names = {name.lower() for name in own}
         for name in _OF_STREAMS:
-            if name.lower() in names and not (name == "commitOffsetsToGroup" and isinstance(start, Group)):
-                _warn(f"{name} option ignored in batch queries")
-    strategy = parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
+            if name.lower() in names and not (name == "commitOffsetsToGroup" and start is Anywhere.GROUP):
+                warn_once("[KAFKA_OPTION_IGNORED] %s option ignored in batch queries.", name)
+    strategy = _parse_strategy(options.subscribe, options.subscribe_pattern, options.assign)
     settings = reader_settings(options, client)
     options = dataclasses.replace(options, strategy=strategy, start=start, end=end, client=settings)
     if options.group_id_prefix is not None and settings.get("group.id") is not None:
-        _warn("Option groupIdPrefix will be ignored as option kafka.group.id has been set")
-    if isinstance(start, Group) and options.group_to_start_from is None:
+        warn_once("[KAFKA_OPTION_IGNORED] Option groupIdPrefix will be ignored as option kafka.group.id has been set.")
+    if start is Anywhere.GROUP and options.group_to_start_from is None:
         raise illegal("startingOffsets=group needs a consumer group", "Give commitOffsetsToGroup, or kafka.group.id.")
     return options
-
-
-@cache
-def _warn(what: str) -> None:
-    """Log once what Spark's own source logs as often as it is planned."""
-    _log.warning("[KAFKA_OPTION_IGNORED] %s.", what)
 
 
 def _check_stream(options: KafkaReadOptions) -> None:
@@ -289,3 +307,52 @@ def _check_stream(options: KafkaReadOptions) -> None:
             f"The value of minOffsetPerTrigger({least}) is higher than the maxOffsetsPerTrigger({most})",
             "Lower minOffsetsPerTrigger, or raise maxOffsetsPerTrigger.",
         )
+
+
+def _parse_strategy(subscribe: str | None, pattern: str | None, assign: str | None) -> Strategy:
+    texts = [text for text in (subscribe, pattern, assign) if text is not None]
+    if not texts:
+        raise illegal(f"One of the following options must be specified for Kafka source: {_NAMES}", "Give one of them.")
+    if len(texts) > 1:
+        raise illegal(
+            f"Only one of the following options can be specified for Kafka source: {_NAMES}",
+            "Leave the others out.",
+        )
+    if pattern is not None:
+        return _parse_pattern(pattern)
+    if assign is not None:
+        return _parse_assign(assign)
+    topics = tuple(dict.fromkeys(name.strip() for name in texts[0].split(",") if name.strip()))
+    if not topics:
+        raise illegal(
+            f"No topics to subscribe to as specified value for option 'subscribe' is '{subscribe}'", "Name a topic."
+        )
+    return Subscribe(topics)
+
+
+def _parse_pattern(text: str) -> SubscribePattern:
+    if not text:
+        raise illegal(
+            f"Pattern to subscribe is empty as specified value for option 'subscribePattern' is '{text}'",
+            "Give a regular expression.",
+        )
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise illegal(f"The pattern '{text}' is no regular expression of Python: {error}", "Correct it.") from None
+    return SubscribePattern(text)
+
+
+def _parse_assign(text: str) -> Assign:
+    if not text.startswith("{"):
+        raise illegal(
+            f"No topicpartitions to assign as specified value for option 'assign' is '{text}'",
+            _ASSIGN_EXAMPLE,
+        )
+    try:
+        partitions = parse_assignment(text)
+    except ValueError as error:
+        raise illegal(str(error), "Correct it.") from None
+    if not partitions:
+        raise illegal("The option assign names no partition", _ASSIGN_EXAMPLE)
+    return Assign(partitions)

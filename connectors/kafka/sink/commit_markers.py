@@ -8,7 +8,7 @@ batch. Marker and rows are committed in one transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,17 +18,11 @@ from typing import Any, Final, Self, TypeVar
 from connectors.core.errors import OffsetError
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, open_admin
-from connectors.kafka.client.group_offsets import (
-    CALL_SECONDS,
-    GroupOffset,
-    consumer_settings,
-    patiently,
-    set_group_offset,
-)
+from connectors.kafka.client.group_offsets import CALL_SECONDS, patiently, read_group_offset, set_group_offset
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.rows import Record
 
-__all__ = ["Digest", "Finished", "Marker", "MarkerNames", "Markers", "for_each"]
+__all__ = ["Digest", "Finished", "Marker", "Markers", "for_each"]
 
 T = TypeVar("T")
 
@@ -101,30 +95,6 @@ class Finished:
         return bool(query_run) and (self.query_run, self.batch) == (query_run, batch - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerNames:
-    """The names of the groups of a query; their offsets are those of partition 0 of ``topic``."""
-
-    prefix: str
-    query: str
-    topic: str
-
-    def of(self, partition: int) -> str:
-        """Return the group and transactional id of a partition."""
-        return f"{self.prefix}-{self.query}-{partition}"
-
-    @property
-    def width(self) -> str:
-        """The group of the driver's note (`Finished`), whose offset is the width."""
-        return f"{self.prefix}-{self.query}-width"
-
-    def partition(self, group: str) -> int | None:
-        """Return the partition that a group belongs to; None if it is no marker of this query."""
-        stem = f"{self.prefix}-{self.query}-"
-        number = group.removeprefix(stem) if group.startswith(stem) else ""
-        return int(number) if number.isdecimal() else None
-
-
 class Digest:
     """A digest of rows that does not depend on their order."""
 
@@ -143,6 +113,12 @@ class Digest:
         self._sum = (self._sum + int.from_bytes(own.digest(), "big")) % _MODULUS
         self.rows += 1
 
+    def counted(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Yield rows, and add them."""
+        for record in records:
+            self.add(record)
+            yield record
+
     @property
     def text(self) -> str:
         """The digest so far."""
@@ -155,27 +131,34 @@ def _framed(parts: Iterable[bytes | None]) -> bytes:
 
 
 class Markers:
-    """Reads the markers of a query, and reads and writes its driver's note."""
+    """The markers of a query and its driver's note, by the offsets of groups in partition 0 of ``topic``.
 
-    def __init__(self, settings: ClientSettings, names: MarkerNames) -> None:
+    Attributes:
+        stem: what the groups and transactional ids of the query begin with.
+        note_group: the group of the driver's note (`Finished`), whose offset is the width.
+    """
+
+    def __init__(self, settings: ClientSettings, prefix: str, query: str, topic: str) -> None:
         self._settings = settings
-        self._names = names
+        self._topic = topic
+        self.stem = f"{prefix}-{query}-"
+        self.note_group = f"{self.stem}width"
+
+    def group(self, partition: int) -> str:
+        """Return the group and transactional id of a partition."""
+        return f"{self.stem}{partition}"
 
     @cached_property
     def _admin(self) -> Any:
         """The admin client, which tasks do not need; it closes with the last reference to it."""
         return open_admin(self._settings)
 
-    def _group(self, name: str, *, stable: bool = False) -> GroupOffset:
-        return GroupOffset(consumer_settings(self._settings), name, self._names.topic, stable=stable)
-
     def of(self, partitions: Iterable[int], *, fenced: bool = False) -> dict[int, Marker]:
         """Return the markers of some partitions; if these are fenced, after a pending commit of one has ended."""
 
         def read(partition: int) -> Marker | None:
-            name = self._names.of(partition)
-            with self._group(name, stable=fenced) as group:
-                return Marker.read(*group.read(), name)
+            group = self.group(partition)
+            return Marker.read(*read_group_offset(self._settings, group, self._topic, stable=fenced), group)
 
         wanted = list(partitions)
         markers = zip(wanted, for_each(read, wanted), strict=True)
@@ -183,26 +166,26 @@ class Markers:
 
     def finished(self) -> Finished:
         """Return what was noted when the last batch ended."""
-        with self._group(self._names.width) as group:
-            return Finished.read(*group.read())
+        return Finished.read(*read_group_offset(self._settings, self.note_group, self._topic))
 
     def note(self, finished: Finished) -> None:
         """Note that a batch has ended; with every batch, else the note would expire."""
-        set_group_offset(self._admin, self._names.width, self._names.topic, finished.width, finished.metadata())
+        set_group_offset(self._admin, self.note_group, self._topic, finished.width, finished.metadata())
 
     def partitions(self) -> list[int]:
         """Return every partition that ever wrote a marker, unless that is gone."""
-        numbers = (self._names.partition(group) for group in patiently(self._list_groups))
-        return sorted(number for number in numbers if number is not None)
 
-    def _list_groups(self) -> list[str]:
-        try:
-            listed = self._admin.list_consumer_groups(request_timeout=CALL_SECONDS).result()
-        except client_exception() as error:
-            raise connector_error(error.args[0], "the list of groups") from None
-        for problem in listed.errors:
-            raise connector_error(problem.args[0], "the list of groups")
-        return [group.group_id for group in listed.valid]
+        def list_groups() -> list[str]:
+            try:
+                listed = self._admin.list_consumer_groups(request_timeout=CALL_SECONDS).result()
+            except client_exception() as error:
+                raise connector_error(error.args[0], "the list of groups") from None
+            for problem in listed.errors:
+                raise connector_error(problem.args[0], "the list of groups")
+            return [group.group_id for group in listed.valid if group.group_id.startswith(self.stem)]
+
+        numbers = (group.removeprefix(self.stem) for group in patiently(list_groups))
+        return sorted(int(number) for number in numbers if number.isdecimal())
 
 
 def for_each(step: Callable[[int], T], partitions: Iterable[int]) -> list[T]:

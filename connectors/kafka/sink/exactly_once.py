@@ -11,7 +11,7 @@ partitions. docs/explanation/kafka-exactly-once.md says what this does not cover
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -19,18 +19,19 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark import TaskContext
 
+from connectors.core.datasource import CommitMessage
 from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.failpoints import failpoint
 from connectors.core.pool import Cache
 from connectors.kafka.client.errors import connector_error
 from connectors.kafka.client.factory import client_exception, group_denied, open_consumer, sdk
 from connectors.kafka.client.group_offsets import CALL_SECONDS, consumer_settings
-from connectors.kafka.options.client import ClientSettings
-from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, MarkerNames, Markers, for_each
-from connectors.kafka.sink.rows import Columns, Record, records
+from connectors.kafka.options.sink import KafkaWriteOptions, MissingMarker
+from connectors.kafka.sink.commit_markers import Digest, Finished, Marker, Markers, for_each
+from connectors.kafka.sink.rows import Columns, records
 from connectors.kafka.sink.writer import StreamTask, TransactionalSink, with_dedup_headers
 
-__all__ = ["ExactlyOnce", "Written", "check_layout", "query_run"]
+__all__ = ["ExactlyOnce", "KafkaCommitMessage", "check_layout", "query_run"]
 
 _log = logging.getLogger(__name__)
 _MOST_NAMED: Final = 10
@@ -50,16 +51,11 @@ def query_run() -> str:
 
 
 def check_layout(settings: ExactlyOnce, query: str, batch: int, partitions: int, query_run: str) -> None:
-    """Check, before Spark logs a batch, that no partition beyond its present number wrote it too, or still can.
-
-    Raises:
-        DataLossError: an earlier run of this batch had more partitions, and one of these was written.
-    """
-    names = settings.names(query)
-    markers = Markers(settings.client, names)
+    """Raise an error, before Spark logs a batch, if partitions beyond its present number wrote it; fence the others."""
+    markers = settings.markers(query)
 
     def fence(partition: int) -> None:
-        with TransactionalSink(settings.client, names.of(partition)) as sink:
+        with TransactionalSink(settings.options.client, markers.group(partition)) as sink:
             sink.fence()
 
     finished = markers.finished()
@@ -69,20 +65,19 @@ def check_layout(settings: ExactlyOnce, query: str, batch: int, partitions: int,
         highest = max(markers.partitions(), default=-1)
         beyond = list(range(partitions, max(finished.width, highest + 1)))
         for_each(fence, beyond)
-        _check_beyond(markers.of(beyond, fenced=True), names, batch, partitions)
+        _check_beyond(markers.of(beyond, fenced=True), markers, batch, partitions)
     elif partitions != finished.partitions:
         # A change within a run is no replay either, unless another driver was at work meanwhile.
         beyond = [partition for partition in markers.partitions() if partition >= partitions]
-        _check_beyond(markers.of(beyond), names, batch, partitions)
+        _check_beyond(markers.of(beyond), markers, batch, partitions)
     markers.note(Finished(max(finished.width, partitions), query_run, batch, partitions))
 
 
-def _check_beyond(beyond: dict[int, Marker], names: MarkerNames, batch: int, partitions: int) -> None:
-    """Raise if partitions beyond the present ones wrote a batch, by their markers; the error names all."""
+def _check_beyond(beyond: dict[int, Marker], markers: Markers, batch: int, partitions: int) -> None:
     # A marker of this batch without rows doubles nothing; one of a later batch means that the checkpoint is too old.
     wrote = {number: marker for number, marker in sorted(beyond.items()) if (marker.batch, marker.rows) > (batch, 0)}
     if wrote:
-        groups = [names.of(partition) for partition in wrote]
+        groups = [markers.group(partition) for partition in wrote]
         more = f" and {len(groups) - _MOST_NAMED} more" if len(groups) > _MOST_NAMED else ""
         raise DataLossError(
             "KAFKA_LAYOUT_CHANGED",
@@ -95,47 +90,37 @@ def _check_beyond(beyond: dict[int, Marker], names: MarkerNames, batch: int, par
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How many rows a task wrote, and whether an earlier attempt had written them."""
+@dataclass
+class KafkaCommitMessage(CommitMessage):
+    """What a task reports to the driver; the ids of query and run are empty unless exactly once."""
 
-    rows: int
-    skipped: bool
+    query: str = ""
+    skipped: bool = False
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExactlyOnce:
-    """How the tasks of a stream write a batch, in the run ``run`` of it; pickles.
+    """How the tasks of a stream write a batch, in the run ``run`` of it; pickles."""
 
-    Attributes:
-        prefix: the option ``transactionalIdPrefix``.
-        marker_topic: the topic of the markers' offsets.
-        fail_if_missing: whether a missing marker stops the query.
-    """
-
-    client: ClientSettings
+    options: KafkaWriteOptions
     columns: Columns
-    prefix: str
-    marker_topic: str
-    fail_if_missing: bool
-    dedup_headers: bool
     run: str
 
-    def names(self, query: str) -> MarkerNames:
-        """Return the names of the groups of a query."""
-        return MarkerNames(self.prefix, query, self.marker_topic)
+    @property
+    def marker_topic(self) -> str:
+        """The topic of the markers' offsets."""
+        return self.options.marker_topic or self.options.topic or ""
 
-    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, query_run: str = "") -> Written:
-        """Write the rows of a task, unless an earlier attempt has.
+    def markers(self, query: str) -> Markers:
+        """Return the markers of a query."""
+        return Markers(self.options.client, self.options.transactional_id_prefix, query, self.marker_topic)
 
-        Raises:
-            DataLossError: an earlier attempt wrote other rows, or the number of partitions changed.
-            OffsetError: the marker does not fit the batch.
-            ConnectorError: something could not be written; nothing of it will be seen.
-        """
-        transactional_id = self.names(task.query).of(task.partition)
-        with TransactionalSink(self.client, transactional_id) as transaction:
-            consumer = open_consumer(consumer_settings(self.client), {"group.id": transactional_id})
+    def write(self, batches: Iterable[pa.RecordBatch], task: StreamTask, query_run: str) -> KafkaCommitMessage:
+        """Write the rows of a task, unless an earlier attempt has; after an error nothing of it will be seen."""
+        transactional_id = self.markers(task.query).group(task.partition)
+        with TransactionalSink(self.options.client, transactional_id) as transaction:
+            consumer = open_consumer(consumer_settings(self.options.client), {"group.id": transactional_id})
             try:
                 return _TaskWrite(self, task, query_run, transaction, consumer).run(batches)
             finally:
@@ -143,8 +128,6 @@ class ExactlyOnce:
 
 
 class _TaskWrite:
-    """One attempt of a task."""
-
     def __init__(
         self, settings: ExactlyOnce, task: StreamTask, query_run: str, transaction: TransactionalSink, consumer: Any
     ) -> None:
@@ -153,18 +136,21 @@ class _TaskWrite:
         self._query_run = query_run
         self._transaction = transaction
         self._consumer = consumer
-        self._names = settings.names(task.query)
-        self._id = self._names.of(task.partition)
-        self._first_batch = _first_batches.get((self._names, query_run), lambda: task.batch)
+        self._writes_if_missing = settings.options.missing_marker is MissingMarker.WRITE
+        self._markers = settings.markers(task.query)
+        self._id = self._markers.group(task.partition)
+        self._first_batch = _first_batches.get((self._markers.stem, query_run), lambda: task.batch)
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def run(self, batches: Iterable[pa.RecordBatch]) -> KafkaCommitMessage:
         self._transaction.fence()
         failpoint("kafka.fenced")
         marker = self._read_marker()
         failpoint("kafka.marker_read")
         if marker is not None and marker.batch >= self._task.batch:
-            return self._skip(marker, batches)
-        return self._commit(batches, self._check_marker(marker))
+            rows, skipped = self._skip(marker, batches), True
+        else:
+            rows, skipped = self._commit(batches, self._check_marker(marker)), False
+        return KafkaCommitMessage(rows, self._task.query, skipped, self._query_run)
 
     def _read_marker(self) -> Marker | None:
         topic = self._settings.marker_topic
@@ -186,7 +172,7 @@ class _TaskWrite:
         task, least = self._task, self._task.partition + 1
         if marker is not None and self._query_run and self._first_batch < task.batch:
             return max(marker.width, least)
-        finished = Markers(self._settings.client, self._names).finished()
+        finished = self._markers.finished()
         self._check_finished(finished, marker)
         if marker is not None:
             return max(marker.width, least)
@@ -198,7 +184,7 @@ class _TaskWrite:
         if finished.batch < task.batch:
             return
         if finished.batch > task.batch:
-            raise self._behind(f"the driver noted that batch {finished.batch} was", self._names.width)
+            raise self._behind(f"the driver noted that batch {finished.batch} was", self._markers.note_group)
         what = (
             f"Batch {task.batch} was written completely, by {finished.partitions} partitions, and partition "
             f"{task.partition} has no marker of it"
@@ -206,7 +192,7 @@ class _TaskWrite:
         deleted = task.partition < finished.partitions
         if deleted and marker is None and task.batch > 0:
             return  # `_check_missing` has the error for it
-        if deleted and not self._settings.fail_if_missing:
+        if deleted and self._writes_if_missing:
             _log.warning("[KAFKA_LAYOUT_CHANGED] %s; it is written (group %s)", what, self._id)
             return
         raise DataLossError(
@@ -215,8 +201,7 @@ class _TaskWrite:
             f"group {self._id}",
             "The marker was deleted. If the rows of this partition may come twice, run once with onMissingMarker=write."
             if deleted
-            else f"Put the number of partitions back to {finished.partitions}, and with it what it follows from, such "
-            "as the number of cores. See docs/explanation/kafka-exactly-once.md.",
+            else f"Put the number of partitions back to {finished.partitions}; it can follow the number of cores.",
         )
 
     def _check_missing(self, finished: Finished) -> int:
@@ -230,7 +215,7 @@ class _TaskWrite:
             f"Partition {self._task.partition} of batch {self._task.batch} has no marker of an earlier batch, so it "
             "cannot tell whether this batch was written already"
         )
-        if self._settings.fail_if_missing:
+        if not self._writes_if_missing:
             raise OffsetError(
                 "KAFKA_MARKER_MISSING",
                 what,
@@ -242,8 +227,8 @@ class _TaskWrite:
         _log.warning("[KAFKA_MARKER_MISSING] %s; it is written (group %s)", what, self._id)
         return max(width, self._task.partition + 1)
 
-    def _skip(self, marker: Marker, batches: Iterable[pa.RecordBatch]) -> Written:
-        """Compare the rows of a batch that was written before."""
+    def _skip(self, marker: Marker, batches: Iterable[pa.RecordBatch]) -> int:
+        """Compare the rows of a batch that was written before; return their number."""
         task = self._task
         if marker.batch > task.batch:
             raise self._behind(f"the marker says that batch {marker.batch} was", self._id)
@@ -257,11 +242,11 @@ class _TaskWrite:
                 f"Partition {task.partition} of batch {task.batch} was written with {marker.rows} rows of the digest "
                 f"{marker.digest}, and now has {digest.rows} of {digest.text}",
                 f"group {self._id}",
-                "A repeated batch must have the same rows in the same partitions: no change of code, options or number "
-                "of partitions between a crash and the restart, also not by another number of cores, and no random or "
-                "current values. Put it back as it was; if that is not possible: docs/how-to/write-exactly-once.md.",
+                "A repeated batch must have the same rows in the same partitions: no change of code, options, cores or "
+                "partitions between a crash and the restart, and no random or current values. Put it back as it was; "
+                "if that is not possible: docs/how-to/write-exactly-once.md.",
             )
-        return Written(digest.rows, skipped=True)
+        return digest.rows
 
     def _behind(self, what: str, group: str) -> OffsetError:
         return OffsetError(
@@ -272,14 +257,14 @@ class _TaskWrite:
             "restore the one that wrote last.",
         )
 
-    def _commit(self, batches: Iterable[pa.RecordBatch], width: int) -> Written:
+    def _commit(self, batches: Iterable[pa.RecordBatch], width: int) -> int:
         settings, task, transaction, digest = self._settings, self._task, self._transaction, Digest()
-        numbers = count()
+        numbers, dedup_headers = count(), settings.options.dedup_headers
         for batch in batches:
             if batch.num_rows:
                 transaction.begin()
-                rows: Iterator[Record] = _counted(records(batch, settings.columns), digest)
-                transaction.sink.send(with_dedup_headers(rows, task, numbers) if settings.dedup_headers else rows)
+                rows = digest.counted(records(batch, settings.columns))
+                transaction.sink.send(with_dedup_headers(rows, task, numbers) if dedup_headers else rows)
         transaction.begin()
         transaction.sink.finish()
         failpoint("kafka.rows_sent")
@@ -289,7 +274,7 @@ class _TaskWrite:
         failpoint("kafka.marked")
         transaction.commit()
         failpoint("kafka.committed")
-        return Written(digest.rows, skipped=False)
+        return digest.rows
 
 
 def _committed(consumer: Any, topic: str) -> Any:
@@ -300,9 +285,3 @@ def _committed(consumer: Any, topic: str) -> Any:
         if (denied := group_denied(consumer)) is not None:
             raise denied from None
         raise
-
-
-def _counted(rows: Iterable[Record], digest: Digest) -> Iterator[Record]:
-    for row in rows:
-        digest.add(row)
-        yield row

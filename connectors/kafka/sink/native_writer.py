@@ -142,7 +142,6 @@ class NativeSink:
                     self._library.rd_kafka_purge(self._client, _PURGE_ALL | _PURGE_WITHOUT_WAITING)
 
     def _delivered(self, _client: int, message: int, _opaque: int) -> None:
-        """A record could not be written."""
         error, topic = _number_at(message), ctypes.c_void_p.from_address(message + 8).value
         if error and self._error is None:
             place = record_place(self._library.rd_kafka_topic_name(topic).decode(), _number_at(message + 16))
@@ -209,7 +208,9 @@ class NativeSink:
         """Wait while the client has so much in its queue that more would only wait there."""
         if self._library.rd_kafka_outq_len(self._client) < self._batching.room(0, row_bytes):
             return  # less than for any number of partitions
-        room = self._batching.room(self._partition_count(topic), row_bytes)
+        if topic not in self._partitions:
+            self._partitions[topic] = self._ask_partitions(topic) or 0
+        room = self._batching.room(self._partitions[topic], row_bytes)
         for pause in itertools.count(1):
             if self._library.rd_kafka_outq_len(self._client) < room:
                 return
@@ -220,7 +221,6 @@ class NativeSink:
                 self._library.rd_kafka_flush(self._client, _PUSH_MS)
 
     def _topic(self, name: str) -> int:
-        """Return the handle of a topic."""
         if name not in self._topics:
             refuse_nul("topic", name)
             handle = self._library.rd_kafka_topic_new(self._client, name.encode(), None)
@@ -240,12 +240,6 @@ class NativeSink:
         # Without a response, records wait for one as long as kafka.delivery.timeout.ms allows.
         if count is not None and partition >= count:
             raise gone(f"{topic}-{partition}")
-
-    def _partition_count(self, topic: str) -> int:
-        """Return how many partitions a topic has, 0 if that is unknown; asks once."""
-        if topic not in self._partitions:
-            self._ask_partitions(topic)
-        return self._partitions.setdefault(topic, 0)
 
     def _ask_partitions(self, topic: str) -> int | None:
         """Ask how many partitions a topic has, and have the client learn it; return None without a response."""
@@ -300,7 +294,6 @@ def _number_at(place: int) -> int:
 
 
 def _by_topic(batch: pa.RecordBatch, columns: Columns) -> Iterable[tuple[str, pa.RecordBatch]]:
-    """Return the rows of each topic, in their order."""
     if columns.topic is not None:
         return [(columns.topic, batch)]
     names = topic_names(batch)

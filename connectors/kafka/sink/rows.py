@@ -43,12 +43,9 @@ class Columns:
 
 
 def check_columns(schema: StructType, topic: str | None, *, timestamps: bool) -> Columns:
-    """Return which columns of the rows a sink reads, for its options ``topic`` and ``writeTimestamps``.
+    """Return which columns of the rows a sink reads; raises an `OptionError` if it cannot write them.
 
     Names are case-sensitive; those of the fields of headers are not, as in Spark's own sink.
-
-    Raises:
-        OptionError: a column is missing, ambiguous, or of a type that cannot be written.
     """
     types = {field.name: field.dataType.simpleString() for field in schema}
     if topic is None and "topic" not in types:
@@ -129,11 +126,7 @@ def partition_column(batch: pa.RecordBatch) -> pa.Array:
 
 
 def records(batch: pa.RecordBatch, columns: Columns) -> Iterator[Record]:
-    """Return the rows of a batch in the form of the client.
-
-    Raises:
-        ConnectorError: a row has an illegal topic, partition, time or header.
-    """
+    """Return the rows of a batch in the form of the client; raises for an illegal topic, partition, time or header."""
     rows = batch.num_rows
     topics = [columns.topic] * rows
     if columns.topic is None:

@@ -20,7 +20,7 @@ from connectors.core import datasource
 from connectors.core.datasource import StreamTask
 from connectors.core.errors import ConnectorError, CredentialsError
 from connectors.core.pool import Pool
-from connectors.kafka.client.errors import ENDED, LastWord, connector_error, error_name, named_error, record_place
+from connectors.kafka.client.errors import ENDED, LastWord, connector_error, named_error, record_place
 from connectors.kafka.client.factory import client_exception, open_producer
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.client.group_offsets import CALL_SECONDS, PATIENCE_SECONDS, PAUSE_SECONDS
@@ -69,7 +69,7 @@ class RecordSink:
 
     def _note(self, error: Any) -> None:
         """Keep a failed authentication: the client goes on trying, and would only report that records timed out."""
-        self._last_word.hear(error_name(error), error.str())
+        self._last_word.hear_error(error)
         self._error = self._error or self._last_word.refusal
 
     def begin(self) -> None:
@@ -106,7 +106,7 @@ class RecordSink:
 
     def _was_added(self, problem: Any, topic: str, partition: int) -> bool:
         """Return whether a record was refused for a partition that was added since the client asked for the topic."""
-        if error_name(problem) != "_UNKNOWN_PARTITION":
+        if problem.name() != "_UNKNOWN_PARTITION":
             return False
         try:
             response = self.producer.list_topics(topic, timeout=CALL_SECONDS).topics[topic]  # the client learns it too
@@ -115,11 +115,8 @@ class RecordSink:
         return response.error is None and partition in response.partitions
 
     def refusal(self, problem: Any, where: str) -> ConnectorError:
-        """Return our error for a ``KafkaError`` of a call.
-
-        Once the producer has ended, calls report no more than that; the next poll reports why.
-        """
-        if error_name(problem) in ENDED:
+        """Return our error for a ``KafkaError`` of a call: once the producer has ended, the next poll reports why."""
+        if problem.name() in ENDED:
             try:
                 self.check()
             except ConnectorError as cause:
@@ -164,10 +161,7 @@ class RecordSink:
 
 
 class TransactionalSink:
-    """A producer of records that become visible all together or not at all; a context manager.
-
-    Its transactional id fences earlier holders. ``sink`` takes the records.
-    """
+    """A producer of records that become visible all together or not at all: ``sink`` takes them. A context manager."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
         self._id = transactional_id
@@ -200,8 +194,7 @@ class TransactionalSink:
             self._id,
             "None of it becomes visible. Raise kafka.transaction.timeout.ms, and before it transaction.max.timeout.ms "
             "of the brokers, or have tasks that take less time, by more partitions or smaller batches. Brokers check "
-            "every transaction.abort.timed.out.transaction.cleanup.interval.ms (10 s), so a little more than the limit "
-            "may pass.",
+            "only every 10 s, so a little more than the limit may pass.",
         )
 
     def fence(self) -> None:
@@ -261,18 +254,13 @@ def produce_batches(
     columns: Columns,
     settings: ClientSettings,
     task: StreamTask | None = None,
-    *,
-    native: bool = True,
 ) -> int:
     """Write all rows of some batches, wait until all are acknowledged, and return their number.
 
-    A ``task`` adds the headers of ``dedupHeaders``; ``native`` takes the fast path where that supports the columns.
-
-    Raises:
-        ConnectorError: a row could not be written; others may have been.
+    A ``task`` adds the headers of ``dedupHeaders``. After an error of one row, others may have been written.
     """
     plain = task is not None or columns.headers or columns.timestamp or settings.token_provider is not None
-    fast = native and not plain and not native_reason()
+    fast = not plain and not native_reason()
     idle = _sinks.acquire((settings, fast))
     sink = idle or (NativeSink(settings) if fast else RecordSink(settings))
     numbers = count()

@@ -27,10 +27,25 @@ from pyspark.sql.datasource import (
 
 from connectors.core.errors import OffsetError
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
-from connectors.kafka.offsets import EARLIEST, LATEST, Latest, Offsets, Timestamp, Timestamps, TopicPartition, describe
+from connectors.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Anywhere,
+    Offsets,
+    Timestamp,
+    Timestamps,
+    TopicPartition,
+    describe,
+)
 from connectors.kafka.options.source import KafkaReadOptions, NoMatch
-from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges, start_behind_end
-from connectors.kafka.source.starting_offsets import requested_offsets, resolve_sentinels
+from connectors.kafka.source.planning import (
+    OffsetRange,
+    requested_offsets,
+    resolve_sentinels,
+    restore_sentinels,
+    split_ranges,
+    start_behind_end,
+)
 
 __all__ = ["Bounds", "bounds_of", "plan_batch"]
 
@@ -119,29 +134,18 @@ def _partition_test(column: str, test: Callable[[Any, Any], bool], value: Any) -
 
 
 def plan_batch(options: KafkaReadOptions, bounds: Bounds) -> list[OffsetRange]:
-    """Return the ranges of a batch read within the bounds of its filters.
-
-    Raises:
-        OffsetError: the start lies after the end, or the two name different partitions.
-    """
+    """Return the ranges of a batch read within the bounds of its filters."""
     with contextlib.closing(RetryingLookup(options)) as patient:
         return patient.ask(lambda lookup: _plan(options, bounds, lookup))
 
 
 def _plan(options: KafkaReadOptions, bounds: Bounds, lookup: KafkaLookup) -> list[OffsetRange]:
-    if options.strategy is None:
-        raise ValueError("the options were not made by parse_read_options")
     assigned = lookup.partitions(options.strategy)
-    start = requested_offsets(
-        options.starting(streaming=False),
-        assigned,
-        lookup,
-        "start",
-        latest_if_none=options.starting_no_match is NoMatch.LATEST,
-    )
+    latest = options.starting_no_match is NoMatch.LATEST
+    start = requested_offsets(options.starting(streaming=False), assigned, lookup, "start", latest_if_none=latest)
     # A start at the end means the end as it is now.
     start |= lookup.latest([partition for partition, offset in start.items() if offset == LATEST])
-    end = requested_offsets(options.end or Latest(), assigned, lookup, "end", latest_if_none=True)
+    end = requested_offsets(options.end or Anywhere.LATEST, assigned, lookup, "end", latest_if_none=True)
     if isinstance(options.end, Timestamp | Timestamps):
         # Records that arrive from now on are newer than that time, and not part of this read, whenever its tasks run.
         end |= lookup.latest([partition for partition, offset in end.items() if offset == LATEST])

@@ -20,8 +20,8 @@ from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.native_records import NativeSource
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.records import Event, Fetched, PlainSource
-from connectors.kafka.source.splits import OffsetRange
 
 __all__ = ["BATCH_BYTES", "CONSUMERS", "MOST_RECORDS", "ConsumerPool", "PooledConsumer", "ReadSettings"]
 __all__ += ["RecordSource", "open_source"]
@@ -56,7 +56,6 @@ class ReadSettings:
     Attributes:
         group: the consumer group, which is never joined.
         poll_timeout: seconds without any progress after which a task fails.
-        native: take the fast path where it can do what is asked.
         run: the run of the stream, or the action that reads a batch. Records that were fetched for one run are never
             used in another: the topic may have been recreated since.
     """
@@ -66,7 +65,6 @@ class ReadSettings:
     headers: bool
     fail_on_data_loss: bool
     poll_timeout: float
-    native: bool = True
     run: str = field(default="", compare=False)
 
 
@@ -85,10 +83,7 @@ def open_source(settings: ReadSettings) -> RecordSource:
     plain = dict(settings.client.plain)
     own = own_defaults(plain) | {"group.id": settings.group, "enable.partition.eof": "true"}
     tokens = settings.client.token_provider is not None or plain.get("sasl.mechanism", "").upper() == "OAUTHBEARER"
-    if not settings.native or tokens or native_reason():
-        return PlainSource(settings.client, own)
-    fixed = {"enable.auto.commit": "false", "enable.auto.offset.store": "false", "auto.offset.reset": "error"}
-    return NativeSource({**settings.client.revealed(), "log.connection.close": "false", **fixed, **own})
+    return (PlainSource if tokens or native_reason() else NativeSource)(settings.client, own)
 
 
 BATCH_BYTES: Final = 16 << 20  # of keys and values in one Arrow batch, about
@@ -266,7 +261,6 @@ class ConsumerPool:
                 self._thread.start()
 
     def _watch(self) -> None:
-        """Pause and close idle consumers; ends with the last one."""
         last = False
         while not last:
             time.sleep(min(_PAUSE_SECONDS, _IDLE_SECONDS) / 4)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from connectors.core.errors import OffsetError
 from connectors.core.offsets import is_sentinel
@@ -25,15 +26,20 @@ from connectors.kafka.offsets import (
     read_offset,
     resolved_start,
 )
-from connectors.kafka.options.source import KafkaReadOptions, NoMatch
-from connectors.kafka.source.latest_offsets import LatestWatch
-from connectors.kafka.source.offset_gaps import report_data_loss
-from connectors.kafka.source.splits import OffsetRange, split_ranges
-from connectors.kafka.source.starting_offsets import resolve
+from connectors.kafka.options.source import KafkaReadOptions
+from connectors.kafka.source.planning import OffsetRange, split_ranges, starting_offsets
+from connectors.kafka.source.reader import report_data_loss
 
-__all__ = ["KafkaStream", "offset_counts", "rate_limited"]
+__all__ = ["KafkaStream", "LatestWatch", "offset_counts", "rate_limited"]
 
 _log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS: Final = 0.005
+"""How long a call waits for a response to its own request: long enough for a broker nearby."""
+_IDLE_SECONDS: Final = 0.25
+"""Calls that are further apart are not those of an idle query: what is in memory is as old as the last of them."""
+_LONG_PATIENCE_SECONDS: Final = 5.0  # how long such a call waits
+_NEW_PARTITIONS_SECONDS: Final = 1.0
 
 
 def offset_counts(start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Offsets:
@@ -62,13 +68,10 @@ class KafkaStream:
     """The stream of one query; ``clock`` gives seconds, for ``maxTriggerDelay``."""
 
     def __init__(self, options: KafkaReadOptions, clock: Callable[[], float] = time.monotonic) -> None:
-        if options.strategy is None:
-            raise ValueError("the options were not made by parse_read_options")
         self._options = options
-        self._strategy = options.strategy
         self._clock = clock
         self._lookup = RetryingLookup(options)
-        self._watch = LatestWatch(lambda new: self._ask_latest(new_partitions=new))
+        self._watch = LatestWatch(lambda new: self._lookup.ask(lambda lookup: self._ask_latest(lookup, new)))
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._resolved: Offsets | None = None
         self._first_offsets: Offsets = {}
@@ -110,13 +113,7 @@ class KafkaStream:
         if self._resolved is None:
             options = self._options
             self._resolved = self._lookup.ask(
-                lambda lookup: resolve(
-                    options.starting(streaming=True),
-                    lookup.partitions(self._strategy),
-                    lookup,
-                    "start",
-                    latest_if_none=options.starting_no_match is NoMatch.LATEST,
-                )
+                lambda lookup: starting_offsets(options, lookup.partitions(options.strategy), lookup)
             )
         return self._resolved
 
@@ -130,17 +127,14 @@ class KafkaStream:
         self._called = True
         return self._not_before(begin, self._watch.fresh() if fresh else self._watch.remembered())
 
-    def _ask_latest(self, *, new_partitions: bool) -> Offsets:
-        def ask(lookup: KafkaLookup) -> Offsets:
-            if new_partitions or not self._assigned:
-                self._assigned = lookup.partitions(self._strategy)
+    def _ask_latest(self, lookup: KafkaLookup, new_partitions: bool) -> Offsets:  # noqa: FBT001 - of LatestWatch
+        if new_partitions or not self._assigned:
+            self._assigned = lookup.partitions(self._options.strategy)
+        latest = lookup.latest(self._assigned)
+        if len(latest) < len(self._assigned):  # something was deleted: without it, if it is really gone
+            self._assigned = lookup.partitions(self._options.strategy)
             latest = lookup.latest(self._assigned)
-            if len(latest) < len(self._assigned):  # something was deleted: without it, if it is really gone
-                self._assigned = lookup.partitions(self._strategy)
-                latest = lookup.latest(self._assigned)
-            return latest
-
-        return self._lookup.ask(ask)
+        return latest
 
     def _not_before(self, begin: Offsets, latest: Offsets) -> Offsets:
         """Return the latest offsets, asked for again while one lies before an offset that already existed.
@@ -175,7 +169,6 @@ class KafkaStream:
         return latest
 
     def _with_first_offsets(self, begin: Offsets, latest: Offsets) -> Offsets:
-        """Add the earliest offsets of new partitions, which are asked for once."""
         if unknown := latest.keys() - begin.keys() - self._first_offsets.keys():
             self._first_offsets |= self._lookup.ask(lambda lookup: lookup.earliest(unknown))
         return self._first_offsets | begin
@@ -188,12 +181,7 @@ class KafkaStream:
         return end_offset(self._newest) if self._newest else None
 
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[OffsetRange]:
-        """Return the ranges of a batch.
-
-        Raises:
-            DataLossError: rows are gone, and ``failOnDataLoss`` is set.
-            OffsetError: in a bounded run, Kafka no longer has what it had at its start.
-        """
+        """Return the ranges of a batch; raises if rows are gone and ``failOnDataLoss`` is set, and in bounded runs."""
         if is_sentinel(end):
             return []
         until = read_offset(end)
@@ -289,3 +277,76 @@ class KafkaStream:
 def _changed(code: str, what: str) -> OffsetError:
     action = "Stop and start the query; it goes on from its checkpoint."
     return OffsetError(code, what, "trigger(availableNow=True)", action)
+
+
+class LatestWatch:
+    """Asks Kafka for the latest offsets in a thread: Spark wants them every 10 ms while no records arrive.
+
+    ``ask`` returns the latest offsets; with True it also looks for new partitions.
+    """
+
+    def __init__(self, ask: Callable[[bool], Offsets]) -> None:
+        self._ask = ask
+        self._changed = threading.Condition()
+        self._asked = 0
+        self._answered = 0
+        self._called_at = -math.inf
+        self._latest: Offsets = {}
+        self._error: BaseException | None = None
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def fresh(self) -> Offsets:
+        """Ask now, and return the response, however long it takes."""
+        latest = self._ask(True)
+        with self._changed:
+            self._latest = latest
+        return latest
+
+    def remembered(self) -> Offsets:
+        """Have the thread ask, and return the response, or the last one if it takes long; raises its error."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="kafka-latest", daemon=True)
+                self._thread.start()
+            # The response to a request that is pending now may be older than this call.
+            self._asked += 1
+            wanted = self._asked
+            self._changed.notify_all()
+            idle = time.monotonic() - self._called_at < _IDLE_SECONDS
+            self._changed.wait_for(
+                lambda: self._answered >= wanted or (idle and self._error is not None),
+                _PATIENCE_SECONDS if idle else _LONG_PATIENCE_SECONDS,
+            )
+            self._called_at = time.monotonic()
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            return self._latest
+
+    def stop(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _serve(self) -> None:
+        searched_at = time.monotonic()
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._asked > self._answered)
+                if self._stopped:
+                    return
+                number = self._asked
+            search = time.monotonic() - searched_at >= _NEW_PARTITIONS_SECONDS
+            error: BaseException | None = None
+            try:
+                latest = self._ask(search)
+                searched_at = time.monotonic() if search else searched_at
+            except Exception as problem:  # noqa: BLE001 - raised by the next call
+                error = problem
+            with self._changed:
+                if error is None:
+                    self._latest = latest
+                self._answered, self._error = number, error
+                self._changed.notify_all()

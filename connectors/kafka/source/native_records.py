@@ -24,8 +24,10 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.kafka.client.errors import LastWord, named_error
+from connectors.kafka.client.factory import OWN_CONSUMER_SETTINGS
 from connectors.kafka.client.librdkafka import destroy_messages, library, new_client, partition_at, problem_callback
 from connectors.kafka.offsets import LATEST, TopicPartition, refuse_nul
+from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source.records import Event, Fetched, RecordHeaders, malformed_headers, record_batch
 
 __all__ = ["NativeRecords", "NativeSource"]
@@ -219,11 +221,12 @@ def _headers(pointers: Pointers, partition: TopicPartition) -> list[RecordHeader
 class NativeSource:
     """`PlainSource` on the fast path; raises an `OptionError` for a setting that librdkafka refuses."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
         self._library = library()
         self.last_word = LastWord()
         self._problem = problem_callback(self.last_word.hear)  # kept alive as long as the client
-        self._client = new_client(_CONSUMER, settings, problem=self._problem)
+        used = {**settings.revealed(), **OWN_CONSUMER_SETTINGS, **own}
+        self._client = new_client(_CONSUMER, used, problem=self._problem)
         self._library.rd_kafka_poll_set_consumer(self._client)
         self._queue = self._library.rd_kafka_queue_get_consumer(self._client)
         self._pointers = np.zeros(0, np.uint64)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.kafka.client.errors import LastWord, connector_error, error_name
+from connectors.kafka.client.errors import LastWord, connector_error
 from connectors.kafka.client.factory import client_exception, open_consumer, sdk
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
@@ -217,12 +217,8 @@ class PlainSource:
     """
 
     def __init__(self, settings: ClientSettings, own: Mapping[str, str]) -> None:
-        self.last_word = last_word = LastWord()
-
-        def hear(error: Any) -> None:  # not a method: the client holds it, and this object holds the client
-            last_word.hear(error_name(error), error.str())
-
-        self._consumer = open_consumer(settings, {**own, "error_cb": hear})
+        self.last_word = LastWord()
+        self._consumer = open_consumer(settings, {**own, "error_cb": self.last_word.hear_error})
         self._looked_up: set[TopicPartition] = set()
 
     def assign(self, partition: TopicPartition, position: int) -> None:
@@ -273,7 +269,7 @@ class PlainSource:
 def _event(message: Any) -> Event:
     error, topic, offset = message.error(), message.topic(), message.offset()
     return Event(
-        error_name(error),
+        error.name(),
         error.str(),
         -1 if offset is None else int(offset),
         error.retriable(),

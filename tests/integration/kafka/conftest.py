@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from connectors.core.worker import NO_FAST_PATH
-from connectors.kafka.client.fast_path import native_reason
+from tests.support.kafka_paths import path_taken
 
 
 @pytest.fixture(params=["native", "plain"])
-def both_paths(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Run the test on both paths: CONNECTORS_NO_FAST_PATH selects one for this process and those it starts."""
-    monkeypatch.setenv(NO_FAST_PATH, "1" if request.param == "plain" else "")
-    native_reason.cache_clear()
-    yield
-    native_reason.cache_clear()
+def both_paths(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the test on both paths."""
+    with path_taken(native=request.param == "native"):
+        yield

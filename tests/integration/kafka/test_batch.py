@@ -24,10 +24,9 @@ from connectors.core.errors import CredentialsError, ServiceUnavailableError
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.datasource import KafkaBatchReader, KafkaPartition
 from connectors.kafka.offsets import EARLIEST, LATEST
-from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.options.subscription import Subscribe
+from connectors.kafka.options.source import Subscribe, parse_read_options
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.spark_protocol.driver import BatchRead, TaskFailedError
 from tests.support.kafka_rig import PATIENCE, SOURCE, KafkaRig, text

@@ -23,7 +23,6 @@ from pyspark.sql.datasource import WriterCommitMessage
 from connectors.core.errors import ConnectorError, DataLossError, SourceGoneError
 from connectors.kafka.datasource import KafkaCommitMessage, KafkaStreamWriter
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.sink.commit_markers import Markers
 from connectors.kafka.sink.exactly_once import check_layout
 from connectors.kafka.sink.rows import check_columns
 from connectors.kafka.sink.writer import RecordSink, StreamTask
@@ -157,8 +156,7 @@ class Driver:
 
     def finished(self) -> int:
         """The batch that the driver has noted last."""
-        how = exactly_once(self.options)
-        return Markers(how.client, how.names(self.sink.query)).finished().batch
+        return exactly_once(self.options).markers(self.sink.query).finished().batch
 
 
 def told(messages: Iterable[WriterCommitMessage | None]) -> list[tuple[int, bool]]:
@@ -269,7 +267,7 @@ def test_57_two_drivers_write_each_row_once(sink: Sink) -> None:
 
 
 def test_57_a_call_after_the_producer_was_fenced_says_so(sink: Sink) -> None:
-    settings = exactly_once(sink.options).client
+    settings = exactly_once(sink.options).options.client
     zombie, later = (RecordSink(settings, {"transactional.id": sink.query}) for _ in range(2))
     zombie.producer.init_transactions(PATIENCE)
     zombie.producer.begin_transaction()
@@ -296,7 +294,7 @@ def test_57_a_call_after_the_producer_was_fenced_says_so(sink: Sink) -> None:
 
 def test_a_partition_that_is_added_within_a_transaction_is_written_in_it(kafka: KafkaRig) -> None:
     sink = Sink(kafka, partitions=1)
-    task = RecordSink(exactly_once(sink.options).client, {"transactional.id": sink.query})
+    task = RecordSink(exactly_once(sink.options).options.client, {"transactional.id": sink.query})
     task.producer.init_transactions(PATIENCE)
     task.producer.begin_transaction()
     task.send([(sink.topic, None, b"a", 0, 0, None)])

@@ -13,11 +13,10 @@ from connectors.core.errors import DataLossError, OffsetError
 from connectors.core.offsets import SENTINEL
 from connectors.kafka.client.admin import KafkaLookup
 from connectors.kafka.offsets import TopicPartition
-from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.options.subscription import Strategy
+from connectors.kafka.options.source import Strategy, parse_read_options
 from connectors.kafka.source.batch import Bounds, _plan
 from connectors.kafka.source.micro_batch import KafkaStream
-from connectors.kafka.source.splits import OffsetRange
+from connectors.kafka.source.planning import OffsetRange
 from tests.support.kafka_rig import PATIENCE, KafkaRig
 
 FAST = {"fetchOffset__retryIntervalMs": "10"}

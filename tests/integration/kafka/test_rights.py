@@ -11,8 +11,8 @@ import pytest
 from connectors.kafka.datasource import read_settings
 from connectors.kafka.options.source import parse_read_options
 from connectors.kafka.source.consumer_pool import PooledConsumer
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import PartitionReader
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.broker import USER
 from connectors.testing.spark_protocol.driver import TaskFailedError
 from tests.support.kafka_rig import LOG_IN, PATIENCE, KafkaRig, text

@@ -14,7 +14,7 @@ import pytest
 
 from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.source import parse_read_options
-from connectors.kafka.source import latest_offsets as watch
+from connectors.kafka.source import micro_batch as watch
 from connectors.kafka.source.consumer_pool import CONSUMERS
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.spark_protocol.driver import Batch, DriverCrashedError, ReaderFailedError, StreamingQuery

@@ -20,8 +20,7 @@ from connectors.kafka.client import admin, librdkafka
 from connectors.kafka.client.admin import KafkaLookup, RetryingLookup
 from connectors.kafka.client.errors import gone
 from connectors.kafka.offsets import TopicPartition, resolved_start
-from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kafka.options.subscription import Subscribe, SubscribePattern
+from connectors.kafka.options.source import KafkaReadOptions, Subscribe, SubscribePattern, parse_read_options
 from connectors.kafka.source.batch import Bounds, plan_batch
 from connectors.kafka.source.micro_batch import KafkaStream
 from connectors.testing.kafka.certificates import make_certificates
@@ -84,8 +83,8 @@ def test_an_error_that_may_pass_is_asked_about_again_with_pauses(
     with lookup(mock, seconds=1.0) as asked:
         asked.partitions(Subscribe(("t",)))
         calls = []
-        ask = asked._list_topics
-        monkeypatch.setattr(asked, "_list_topics", lambda name: calls.append(name) or ask(name))
+        ask = asked._metadata
+        monkeypatch.setattr(asked, "_metadata", lambda name: calls.append(name) or ask(name))
         monkeypatch.setattr(admin, "time", Clock())
         mock.fail("Metadata", [LEADER_NOT_AVAILABLE] * 5000)
         with pytest.raises(ServiceUnavailableError):
@@ -238,7 +237,7 @@ def test_a_log_in_that_was_refused_between_questions_does_not_end_a_slow_one(
     where = TopicPartition("t", 0)
     with lookup(mock) as asked:
         assert asked.latest([where]) == {where: 0}
-        asked._note(REFUSED)
+        asked._last_word.hear_error(REFUSED)
         ask = asked._ask_offsets
         monkeypatch.setattr(asked, "_ask_offsets", lambda request: asked._check() or ask(request))
         assert asked.latest([where]) == {where: 0}
@@ -250,7 +249,7 @@ def test_a_log_in_that_is_refused_while_a_question_waits_ends_it(
     where = TopicPartition("t", 0)
     with lookup(mock) as asked:
         assert asked.latest([where]) == {where: 0}
-        monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._note(REFUSED) or asked._check())
+        monkeypatch.setattr(asked, "_ask_offsets", lambda _: asked._last_word.hear_error(REFUSED) or asked._check())
         with pytest.raises(CredentialsError, match="SASL authentication error: no"):
             asked.latest([where])
 

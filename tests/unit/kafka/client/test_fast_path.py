@@ -26,7 +26,7 @@ WRITE_AND_READ = """
 import pyarrow as pa
 from connectors.kafka.client.fast_path import native_reason
 from connectors.kafka.sink.writer import close_sinks, produce_batches
-from connectors.kafka.source.splits import OffsetRange
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.sink.rows import Columns
 from connectors.kafka.options.client import ClientSettings
@@ -36,7 +36,7 @@ with MockKafka() as mock:
     batch = pa.RecordBatch.from_pydict({"value": [b"v" * 100], "partition": pa.array([0], pa.int32())})
     produce_batches([batch], Columns("t", False, True, False, False), settings)
     close_sinks()
-    how = ReadSettings(settings, "g", False, True, 10.0, True)
+    how = ReadSettings(settings, "g", False, True, 10.0)
     rows = sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, 0, 1), how))
 print(rows, native_reason())
 """

@@ -10,7 +10,7 @@ import pytest
 from connectors.core.errors import OptionError
 from connectors.kafka.client.factory import check_settings, open_producer
 from connectors.kafka.client.librdkafka import new_client
-from connectors.kafka.options.client import ClientSettings, _warn
+from connectors.kafka.options.client import ClientSettings, warn_once
 from connectors.kafka.options.sink import parse_write_options
 from connectors.kafka.options.source import parse_read_options
 from tests.support.kafka_jvm_settings import CONSUMER, PRODUCER
@@ -122,7 +122,7 @@ PRODUCERS = {"buffer.memory": "x", "max.request.size": "1", "partitioner.class":
 def test_settings_that_have_no_meaning_here_are_ignored_with_one_warning_that_lists_them(
     parse: Callable[[dict[str, str]], ClientSettings], given: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    _warn.cache_clear()
+    warn_once.cache_clear()
     for _ in range(2):
         assert parse(given) == parse({})
     (line,) = caplog.messages

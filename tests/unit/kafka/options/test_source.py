@@ -12,9 +12,7 @@ import pytest
 from connectors.core.errors import OptionError
 from connectors.core.offsets import SENTINEL
 from connectors.kafka.offsets import (
-    Earliest,
-    Group,
-    Latest,
+    Anywhere,
     Offsets,
     Specific,
     Timestamp,
@@ -25,8 +23,14 @@ from connectors.kafka.offsets import (
 )
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
-from connectors.kafka.options.subscription import Assign, Strategy, Subscribe, SubscribePattern
+from connectors.kafka.options.source import (
+    Assign,
+    KafkaReadOptions,
+    Strategy,
+    Subscribe,
+    SubscribePattern,
+    parse_read_options,
+)
 from connectors.kafka.source.micro_batch import KafkaStream
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
@@ -154,8 +158,8 @@ def test_ending_timestamp_of_a_stream_is_ignored_as_by_spark() -> None:
 
 def test_defaults_are_those_of_spark() -> None:
     options = parse()
-    assert options.starting(streaming=True) == Latest()
-    assert options.starting(streaming=False) == Earliest()
+    assert options.starting(streaming=True) == Anywhere.LATEST
+    assert options.starting(streaming=False) == Anywhere.EARLIEST
     assert options.fail_on_data_loss
     assert options.max_trigger_delay == 900
     assert options.poll_timeout_ms == 120_000
@@ -217,9 +221,9 @@ def test_39_an_option_of_one_side_does_not_move_the_other() -> None:
 
 
 def test_words_for_offsets_count_in_any_case() -> None:
-    assert parse(startingOffsets="Earliest").start == Earliest()
-    assert parse(startingOffsets="LATEST").start == Latest()
-    assert parse(streaming=False, endingOffsets="Latest").end == Latest()
+    assert parse(startingOffsets="Earliest").start == Anywhere.EARLIEST
+    assert parse(startingOffsets="LATEST").start == Anywhere.LATEST
+    assert parse(streaming=False, endingOffsets="Latest").end == Anywhere.LATEST
 
 
 class OldTopic:
@@ -269,8 +273,8 @@ def test_specific_offsets_and_words_for_topics() -> None:
 
 
 def test_start_of_a_group() -> None:
-    assert parse(startingOffsets="group", commitOffsetsToGroup="shop").start == Group()
-    assert parse(startingOffsets="group", kafka__group__id="shop").start == Group()
+    assert parse(startingOffsets="group", commitOffsetsToGroup="shop").start == Anywhere.GROUP
+    assert parse(startingOffsets="group", kafka__group__id="shop").start == Anywhere.GROUP
 
 
 def test_strategies() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from connectors.kafka.options.sink import parse_write_options
-from connectors.kafka.sink.commit_markers import Finished, MarkerNames, Markers
+from connectors.kafka.sink.commit_markers import Finished, Markers
 from connectors.testing.kafka.mock import MockKafka
 
 REQUEST_TIMED_OUT, LOADING, NO_COORDINATOR, NOT_COORDINATOR = 7, 14, 15, 16
@@ -34,9 +34,8 @@ def test_a_coordinator_that_is_not_ready_is_waited_for(kafka: MockKafka, request
         {},
         streaming=True,
     ).client
-    names = MarkerNames("prefix", "query", "t")
     for width in (3, 4):
-        markers = Markers(settings, names)
+        markers = Markers(settings, "prefix", "query", "t")
         kafka.fail(request_name, [error])
         assert markers.finished() == (Finished(0) if width == 3 else Finished(3, "run", 2, 1))
         kafka.fail(request_name, [error])

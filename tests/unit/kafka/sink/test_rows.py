@@ -21,19 +21,19 @@ from connectors.kafka.source.records import HEADERS
 NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"), ("log_level", "0"), ("message.timeout.ms", "1000")))
 
 
-def refused(name: str, column: Any, *, native: bool = True) -> str:
+def refused(name: str, column: Any) -> str:
     """The error of a row with this column."""
     columns = Columns("t", False, name == "partition", name == "headers", name == "timestamp")
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"] * len(column)), name: column})
     with pytest.raises(ConnectorError) as caught:
-        produce_batches([batch], columns, NOWHERE, native=native)
+        produce_batches([batch], columns, NOWHERE)
     return str(caught.value)
 
 
-@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("partition", [-1, -(2**31)])
-def test_a_partition_below_0_is_refused_in_the_words_of_the_jvm_client(partition: int, native: bool) -> None:
-    said = refused("partition", pa.array([partition], pa.int32()), native=native)
+@pytest.mark.usefixtures("native")
+def test_a_partition_below_0_is_refused_in_the_words_of_the_jvm_client(partition: int) -> None:
+    said = refused("partition", pa.array([partition], pa.int32()))
     assert f"Invalid partition: {partition}. Partition number should always be non-negative or null" in said
 
 
@@ -65,13 +65,13 @@ def test_times_from_the_first_millisecond_of_1970_on_are_taken_and_null_is_now()
     assert taken == [1, 1, 0]
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_batch_without_rows_may_be_without_offsets_too(native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_batch_without_rows_may_be_without_offsets_too() -> None:
     nothing = pa.py_buffer(b"")
     empty = pa.Array.from_buffers(pa.binary(), 0, [None, nothing, nothing])
     batch = pa.RecordBatch.from_arrays([empty, empty], ["key", "value"])
     try:
-        assert produce_batches([batch], Columns("t", True, False, False, False), NOWHERE, native=native) == 0
+        assert produce_batches([batch], Columns("t", True, False, False, False), NOWHERE) == 0
     finally:
         close_sinks()
 
@@ -80,11 +80,11 @@ NO_UTF8 = pa.array([b"a\xff"], pa.binary()).view(pa.string())
 """What Spark makes of ``CAST(X'61FF' AS STRING)``."""
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_topic_that_is_not_utf8_is_named(native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_topic_that_is_not_utf8_is_named() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([b"v"]), NO_UTF8], ["value", "topic"])
     with pytest.raises(ConnectorError, match=r"\[KAFKA_TOPIC_NAME\] A row's topic 'a\ufffd' cannot be"):
-        produce_batches([batch], Columns(None, False, False, False, False), NOWHERE, native=native)
+        produce_batches([batch], Columns(None, False, False, False, False), NOWHERE)
 
 
 def test_what_is_not_utf8_in_the_key_of_a_header_is_replaced() -> None:
@@ -96,12 +96,12 @@ def test_what_is_not_utf8_in_the_key_of_a_header_is_replaced() -> None:
     assert headers == [("a\ufffd", b"1")]
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_broker_that_is_away_is_named_with_what_the_client_says_of_it(native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_broker_that_is_away_is_named_with_what_the_client_says_of_it() -> None:
     batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])})
     nowhere = ClientSettings((*NOWHERE.plain[:2], ("message.timeout.ms", "5000")))  # long enough to try to connect
     with pytest.raises(ServiceUnavailableError) as caught:
-        produce_batches([batch], Columns("t", False, False, False, False), nowhere, native=native)
+        produce_batches([batch], Columns("t", False, False, False, False), nowhere)
     assert str(caught.value).startswith("[KAFKA_UNAVAILABLE] Kafka does not answer: Local: Message timed out; the cl")
     assert "Connection refused" in caught.value.what
     assert caught.value.where == "t"
@@ -167,7 +167,7 @@ def test_a_topic_option_with_a_nul_is_refused_before_a_task_begins() -> None:
 
 
 def test_a_topic_with_a_nul_never_comes_to_the_client() -> None:
-    sink, source = NativeSink(NOWHERE), NativeSource(NOWHERE.revealed() | {"group.id": "g"})
+    sink, source = NativeSink(NOWHERE), NativeSource(NOWHERE, {"group.id": "g"})
     batch = pa.RecordBatch.from_pydict({"value": [b"v"]})
     columns = Columns("orders", False, False, False, False)
     object.__setattr__(columns, "topic", "orders\0x")  # as if nothing had looked at it before

@@ -27,9 +27,10 @@ from connectors.kafka.sink.writer import close_sinks, produce_batches
 from connectors.kafka.source import consumer_pool
 from connectors.kafka.source.consumer_pool import CONSUMERS, open_source
 from connectors.kafka.source.native_records import Numbers, Pointers, _binary, _fill_far
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
+from tests.support.kafka_paths import path_taken
 
 VALUES = st.lists(
     st.one_of(st.none(), st.binary(max_size=14), st.binary(min_size=11, max_size=60)), min_size=1, max_size=40
@@ -109,14 +110,13 @@ def mock() -> Iterator[MockKafka]:
         CONSUMERS.close()
 
 
-def rows(mock: MockKafka, part: OffsetRange, *, native: bool, group: str = "check") -> list[dict[str, Any]]:
+def rows(mock: MockKafka, part: OffsetRange, *, group: str = "check") -> list[dict[str, Any]]:
     how = ReadSettings(
         client=ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted"))),
         group=group,
         headers=False,
         fail_on_data_loss=True,
         poll_timeout=10.0,
-        native=native,
     )
     return [row for batch in read_range(part, how) for row in batch.to_pylist()]
 
@@ -129,19 +129,21 @@ def test_both_ways_give_the_same_rows(mock: MockKafka) -> None:
         producer.produce("t", value, key, 0, timestamp=1_000_000 + number)
     assert producer.flush(10) == 0
     for part in (OffsetRange("t", 0, 0, 3000), OffsetRange("t", 0, 7, 1234), OffsetRange("t", 0, -2, -1)):
-        assert rows(mock, part, native=True) == rows(mock, part, native=False)
+        with path_taken(native=False):
+            plain = rows(mock, part)
+        assert rows(mock, part) == plain
 
 
-@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("milliseconds", [1 << 31, (1 << 63) - 1])
+@pytest.mark.usefixtures("native")
 def test_a_poll_timeout_beyond_a_number_of_c_waits_for_long_and_not_for_nothing(
-    mock: MockKafka, milliseconds: int, native: bool
+    mock: MockKafka, milliseconds: int
 ) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint})
     producer.produce("t", b"v", partition=0)
     producer.flush(10)
     client = ClientSettings((("bootstrap.servers", mock.endpoint),))
-    how = ReadSettings(client, "check", False, True, milliseconds / 1000, native)
+    how = ReadSettings(client, "check", False, True, milliseconds / 1000)
     assert sum(batch.num_rows for batch in read_range(OffsetRange("t", 0, -2, -1), how)) == 1
 
 
@@ -150,20 +152,18 @@ def test_ranges_one_after_the_other_go_on_where_the_last_ended(mock: MockKafka) 
     for number in range(1000):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
-    found = [
-        row for start in range(0, 1000, 100) for row in rows(mock, OffsetRange("t", 0, start, start + 100), native=True)
-    ]
+    found = [row for start in range(0, 1000, 100) for row in rows(mock, OffsetRange("t", 0, start, start + 100))]
     assert [row["value"] for row in found] == [b"%d" % number for number in range(1000)]
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_ranges_that_another_worker_has_read_are_passed_over(mock: MockKafka) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint})
     for number in range(60_000):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
     for start, end in ((0, 10), (20, 30), (25, 40), (39, 41), (30_000, 30_010), (5, 7), (59_990, 60_000), (7, 8)):
-        found = [row["value"] for row in rows(mock, OffsetRange("t", 0, start, end), native=native)]
+        found = [row["value"] for row in rows(mock, OffsetRange("t", 0, start, end))]
         assert found == [b"%d" % number for number in range(start, end)]
 
 
@@ -183,16 +183,16 @@ def test_a_consumer_that_nobody_wants_is_closed(mock: MockKafka, monkeypatch: py
     released: list[consumer_pool.PooledConsumer] = []
     release = CONSUMERS.release
     monkeypatch.setattr(CONSUMERS, "release", lambda consumer: released.append(consumer) or release(consumer))
-    assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+    assert len(rows(mock, OffsetRange("t", 0, 0, 1))) == 1
     assert len(released) == 1
     join_watch()
     assert not CONSUMERS._idle
-    assert len(rows(mock, OffsetRange("t", 0, 0, 1), native=True)) == 1
+    assert len(rows(mock, OffsetRange("t", 0, 0, 1))) == 1
 
 
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.usefixtures("native")
 def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
-    mock: MockKafka, monkeypatch: pytest.MonkeyPatch, native: bool
+    mock: MockKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CONSUMERS.close()
     monkeypatch.setattr(consumer_pool, "_PAUSE_SECONDS", 0.2)
@@ -203,7 +203,7 @@ def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
     mock.count_requests()
-    assert len(rows(mock, OffsetRange("t", 0, 0, 10), native=native)) == 10
+    assert len(rows(mock, OffsetRange("t", 0, 0, 10))) == 10
     (reader,) = CONSUMERS._idle
     assert mock.requests("Fetch") > 0
     end = time.monotonic() + 60
@@ -217,8 +217,8 @@ def test_a_consumer_that_nobody_wants_soon_asks_the_brokers_for_nothing(
         time.sleep(0.3)
         counts.append(mock.requests("Fetch"))
     # The same consumer goes on, where it stood and elsewhere.
-    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 10, 20), native=native)] == [*range(10, 20)]
-    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 5, 7), native=native)] == [5, 6]
+    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 10, 20))] == [*range(10, 20)]
+    assert [row["offset"] for row in rows(mock, OffsetRange("t", 0, 5, 7))] == [5, 6]
     assert [reader] == CONSUMERS._idle
 
 
@@ -231,12 +231,12 @@ def test_queries_that_take_turns_in_a_worker_keep_their_consumers(mock: MockKafk
     kept: list[list[Any]] = []
     for start in range(0, 100, 10):
         for group in ("query-a", "query-b", "query-c"):
-            assert len(rows(mock, OffsetRange("t", 0, start, start + 10), native=True, group=group)) == 10
+            assert len(rows(mock, OffsetRange("t", 0, start, start + 10), group=group)) == 10
         kept.append([*CONSUMERS._idle])
     assert len(kept[0]) == 3
     assert all(readers == kept[0] for readers in kept)
     for number in range(6):
-        rows(mock, OffsetRange("t", 0, 0, 10), native=True, group=f"other-{number}")
+        rows(mock, OffsetRange("t", 0, 0, 10), group=f"other-{number}")
     assert len({reader.settings for reader in CONSUMERS._idle}) == len(CONSUMERS._idle) == 4
 
 
@@ -251,14 +251,15 @@ def test_queries_that_take_turns_in_a_worker_keep_their_producers(mock: MockKafk
     plain = ("bootstrap.servers", mock.endpoint)
     queries = [ClientSettings((plain, ("client.id", name))) for name in ("query-a", "query-b")]
     for native in (True, False):
-        for settings_of_one in queries:
-            produce_batches([batch], columns, settings_of_one, native=native)
-        both = kept_sinks()
-        for settings_of_one in queries * 3:
-            produce_batches([batch], columns, settings_of_one, native=native)
-            assert kept_sinks() == both
+        with path_taken(native=native):
+            for settings_of_one in queries:
+                produce_batches([batch], columns, settings_of_one)
+            both = kept_sinks()
+            for settings_of_one in queries * 3:
+                produce_batches([batch], columns, settings_of_one)
+                assert kept_sinks() == both
     close_sinks()
-    assert [row["value"] for row in rows(mock, OffsetRange("t", 0, -2, -1), native=True)] != []
+    assert [row["value"] for row in rows(mock, OffsetRange("t", 0, -2, -1))] != []
 
 
 TEXTS = st.one_of(st.none(), st.text(max_size=20))
@@ -280,14 +281,14 @@ def test_both_ways_write_the_same_records(wanted: list[tuple[str | None, bytes |
     whole = pa.RecordBatch.from_pydict(arrays)
     found = []
     for native in (True, False):
-        with MockKafka() as mock:
+        with path_taken(native=native), MockKafka() as mock:
             mock.create_topic("t", 3)
             plain = (("bootstrap.servers", mock.endpoint), ("partitioner", "murmur2"))
             batches = [whole.slice(0, 1), whole.slice(1)]  # a slice has an offset into its buffers
-            assert produce_batches(batches, columns, ClientSettings(plain), native=native) == len(wanted)
+            assert produce_batches(batches, columns, ClientSettings(plain)) == len(wanted)
             close_sinks()
             parts = [OffsetRange("t", number, -2, -1) for number in range(3)]
-            read = [row for part in parts for row in rows(mock, part, native=True)]
+            read = [row for part in parts for row in rows(mock, part)]
             CONSUMERS.close()
         for row in read:
             del row["timestamp"]
@@ -304,7 +305,7 @@ def test_topics_of_a_column_get_their_rows_in_order(mock: MockKafka) -> None:
     batch = pa.RecordBatch.from_pydict({"topic": names, "value": [b"%d" % number for number in range(5)]})
     produce_batches([batch], columns, ClientSettings((("bootstrap.servers", mock.endpoint),)))
     close_sinks()
-    read = {topic: [row["value"] for row in rows(mock, OffsetRange(topic, 0, -2, -1), native=True)] for topic in "ab"}
+    read = {topic: [row["value"] for row in rows(mock, OffsetRange(topic, 0, -2, -1))] for topic in "ab"}
     assert read == {"a": [b"0", b"2", b"3"], "b": [b"1", b"4"]}
 
 
@@ -364,38 +365,37 @@ def test_an_abandoned_read_gives_its_records_back(
     for number in range(25_000):
         producer.produce("t", b"%d" % number, partition=0)
     producer.flush(10)
-    how = ReadSettings(ClientSettings((("bootstrap.servers", mock.endpoint),)), "check", False, True, 10.0, True)
+    how = ReadSettings(ClientSettings((("bootstrap.servers", mock.endpoint),)), "check", False, True, 10.0)
     reading = read_range(OffsetRange("t", 0, 0, 25_000), how)
     assert next(reading).num_rows > 0
     reading.close()  # hangs if the client still misses records
     assert ctypes.sizeof(ctypes.c_void_p) == 8
-    assert len(rows(mock, OffsetRange("t", 0, 24_000, 25_000), native=True)) == 1000
+    assert len(rows(mock, OffsetRange("t", 0, 24_000, 25_000))) == 1000
 
 
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
 def test_an_authentication_that_was_refused_between_tasks_does_not_end_the_next_one(native: bool) -> None:
+    if native and native_reason():
+        pytest.skip(native_reason())
     batch, columns = pa.RecordBatch.from_pydict({"value": pa.array([b"v"])}), Columns("t", False, False, False, False)
     with MockKafka() as mock:
         mock.create_topic("t", 1)
         given = ClientSettings((("bootstrap.servers", mock.endpoint),))
-        assert produce_batches([batch], columns, given, native=native) == 1
+        assert produce_batches([batch], columns, given) == 1
         kept = produce._sinks.acquire((given, native))
         assert kept is not None
         kept._last_word.hear("SASL_AUTHENTICATION_FAILED", "SASL authentication error: no")
         kept._error = kept._last_word.refusal
         produce._sinks.release((given, native), kept)
-        assert produce_batches([batch], columns, given, native=native) == 1
+        assert produce_batches([batch], columns, given) == 1
         assert produce._sinks.acquire((given, native)) is kept
         assert kept._last_word.refusal is None
         kept.discard()
 
 
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
-def test_a_reader_keeps_what_the_client_says_of_its_connections(native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_reader_keeps_what_the_client_says_of_its_connections() -> None:
     nowhere = ClientSettings((("bootstrap.servers", "127.0.0.1:1"),))
-    source = open_source(
-        ReadSettings(nowhere, "g", headers=False, fail_on_data_loss=True, poll_timeout=1, native=native)
-    )
+    source = open_source(ReadSettings(nowhere, "g", headers=False, fail_on_data_loss=True, poll_timeout=1))
     unavailable = ServiceUnavailableError("KAFKA_UNAVAILABLE", "No answer came")
     end = time.monotonic() + 30
     while (told := str(source.last_word.explain(unavailable))) == str(unavailable) and time.monotonic() < end:

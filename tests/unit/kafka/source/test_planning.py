@@ -15,7 +15,7 @@ from connectors.core.offsets import SENTINEL, dump_offset
 from connectors.kafka.offsets import TopicPartition, end_offset, parse_assignment, read_offset, resolved_start
 from connectors.kafka.source.batch import bounds_of
 from connectors.kafka.source.micro_batch import offset_counts, rate_limited
-from connectors.kafka.source.splits import OffsetRange, restore_sentinels, split_ranges
+from connectors.kafka.source.planning import OffsetRange, restore_sentinels, split_ranges
 
 A, B, C = (TopicPartition("t", number) for number in range(3))
 

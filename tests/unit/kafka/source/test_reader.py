@@ -17,11 +17,11 @@ from connectors.kafka.offsets import EARLIEST, TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.source import consumer_pool, reader
 from connectors.kafka.source.consumer_pool import CONSUMERS
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import Event, Fetched
-from connectors.kafka.source.splits import OffsetRange
 
-SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10, native=True)
+SETTINGS = ReadSettings(ClientSettings(), "check", headers=False, fail_on_data_loss=True, poll_timeout=10)
 
 
 class Held(Fetched):

@@ -21,10 +21,9 @@ from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.sink.native_writer import NativeSink
 from connectors.kafka.sink.writer import RecordSink
 from connectors.kafka.source.consumer_pool import CONSUMERS, RecordSource, open_source, own_defaults
-from connectors.kafka.source.offset_gaps import watermarks
-from connectors.kafka.source.reader import ReadSettings, read_range
+from connectors.kafka.source.planning import OffsetRange
+from connectors.kafka.source.reader import ReadSettings, read_range, watermarks
 from connectors.kafka.source.records import Event
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
 
 UNKNOWN_PARTITION, NOT_LEADER = 3, 6
@@ -40,9 +39,9 @@ def mock() -> Iterator[MockKafka]:
         CONSUMERS.close()
 
 
-def how(mock: MockKafka, *, native: bool, headers: bool = False, poll_timeout: float = 10.0) -> ReadSettings:
+def how(mock: MockKafka, *, headers: bool = False, poll_timeout: float = 10.0) -> ReadSettings:
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-    return ReadSettings(client, "check", headers, True, poll_timeout, native)
+    return ReadSettings(client, "check", headers, True, poll_timeout)
 
 
 def send(mock: MockKafka, values: Sequence[bytes]) -> None:
@@ -56,36 +55,34 @@ def rows(start: int, end: int, settings: ReadSettings) -> list[dict[str, Any]]:
     return [row for batch in read_range(OffsetRange("t", 0, start, end), settings) for row in batch.to_pylist()]
 
 
-@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize(
     "answers",
     [[NOT_LEADER], [0, NOT_LEADER], [NOT_LEADER] * 2, [UNKNOWN_PARTITION], [0, UNKNOWN_PARTITION]],
 )
-def test_a_lookup_of_which_an_answer_is_an_error_finds_all_rows(
-    mock: MockKafka, answers: list[int], native: bool
-) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_lookup_of_which_an_answer_is_an_error_finds_all_rows(mock: MockKafka, answers: list[int]) -> None:
     send(mock, [b"v"] * 3)
     mock.fail("ListOffsets", answers)
-    assert len(rows(-2, -1, how(mock, native=native))) == 3
+    assert len(rows(-2, -1, how(mock))) == 3
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_partition_whose_leader_goes_on_to_say_that_there_is_none_is_gone(mock: MockKafka, native: bool) -> None:
-    source = open_source(how(mock, native=native))
+@pytest.mark.usefixtures("native")
+def test_a_partition_whose_leader_goes_on_to_say_that_there_is_none_is_gone(mock: MockKafka) -> None:
+    source = open_source(how(mock))
     mock.fail("ListOffsets", [UNKNOWN_PARTITION] * 5000)
     with pytest.raises(SourceGoneError):
         watermarks(source, TopicPartition("t", 0), 30)  # 1 s of such answers is enough, however late the first is
     source.close()
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_one_late_answer_that_there_is_no_partition_is_asked_about_again(mock: MockKafka, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_one_late_answer_that_there_is_no_partition_is_asked_about_again(mock: MockKafka) -> None:
     class Late:
         def offset_of(self, where: TopicPartition, word: int, seconds: float) -> int:
             time.sleep(2 if word == EARLIEST else 0)
             return source.offset_of(where, word, seconds)
 
-    source = open_source(how(mock, native=native))
+    source = open_source(how(mock))
     mock.fail("ListOffsets", [UNKNOWN_PARTITION])
     assert watermarks(cast("RecordSource", Late()), TopicPartition("t", 0), 30) == (0, 0)
     source.close()
@@ -114,17 +111,15 @@ def test_one_answer_that_there_is_no_partition_is_not_enough(answers: list[tuple
     assert watermarks(cast("RecordSource", Told()), TopicPartition("t", 0), 3) == (7, 7)
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_the_range_before(
-    mock: MockKafka, native: bool
-) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_range_that_ends_in_control_records_ends_though_the_end_was_told_in_the_range_before(mock: MockKafka) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x", "linger.ms": 0})
     producer.init_transactions(10)
     for number in range(10):  # two offsets each: the record, and the end of its transaction
         producer.begin_transaction()
         producer.produce("t", b"%d" % number, partition=0)
         producer.commit_transaction(10)
-    settings = how(mock, native=native, poll_timeout=60)
+    settings = how(mock, poll_timeout=60)
     found = []
     for part in ((0, 6), (6, 16), (16, 20)):
         time.sleep(0.2)  # the kept consumer goes on fetching: the end of the partition comes with an earlier range
@@ -140,10 +135,10 @@ def test_a_user_who_lets_brokers_wait_gets_no_least_bytes_that_each_small_range_
     }
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_an_event_names_its_partition(mock: MockKafka, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_an_event_names_its_partition(mock: MockKafka) -> None:
     mock.create_topic("other", 3)
-    source, where = open_source(how(mock, native=native)), TopicPartition("other", 2)
+    source, where = open_source(how(mock)), TopicPartition("other", 2)
     source.assign(where, 0)
     events: list[Event] = []
     for _ in range(1000):
@@ -154,33 +149,34 @@ def test_an_event_names_its_partition(mock: MockKafka, native: bool) -> None:
     assert [(each.name, each.partition, each.offset) for each in events] == [("_PARTITION_EOF", where, 0)]
 
 
-def _rows_with_headers(mock: MockKafka, end: int, *, native: bool) -> list[Any]:
-    settings = how(mock, native=native, headers=True)
+def _rows_with_headers(mock: MockKafka, end: int) -> list[Any]:
+    settings = how(mock, headers=True)
     return [row["headers"] for row in rows(0, end, settings)]
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_headers_are_the_same_in_both_ways(mock: MockKafka, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_headers_are_the_same_in_both_ways(mock: MockKafka) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint})
     sent: list[Any] = [[("b", b"1"), ("a", None), ("b", b""), ("\u00e9", b"\0x")], None, [("", b"v" * 1000)]]
     for headers in sent:
         producer.produce("t", b"v", partition=0, headers=headers)
     assert producer.flush(10) == 0
     wanted = [headers and [{"key": key, "value": value} for key, value in headers] for headers in sent]
-    assert _rows_with_headers(mock, 3, native=native) == wanted
+    assert _rows_with_headers(mock, 3) == wanted
 
 
 @needs_native
 def test_what_is_not_utf_8_in_the_key_of_a_header_is_replaced(mock: MockKafka) -> None:
     _send_header(mock, b"caf\xe9")
-    assert _rows_with_headers(mock, 1, native=True) == [[{"key": "caf\ufffd", "value": b"1"}]]
+    assert _rows_with_headers(mock, 1) == [[{"key": "caf\ufffd", "value": b"1"}]]
 
 
+@pytest.mark.usefixtures("plain_path")
 def test_the_plain_way_names_a_record_with_such_a_key(mock: MockKafka) -> None:
     send(mock, [b"first"])
     _send_header(mock, b"caf\xe9")
     with pytest.raises(ConnectorError, match=r"\[KAFKA_MALFORMED_HEADERS\].*offset 1 .*\(t-0\)"):
-        _rows_with_headers(mock, 2, native=False)
+        _rows_with_headers(mock, 2)
 
 
 class _Argument(ctypes.Structure):
@@ -215,23 +211,23 @@ def _send_header(mock: MockKafka, key: bytes) -> None:
     library().rd_kafka_destroy(client)
 
 
-@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("name", ["reconnect.backoff.ms", "reconnect.backoff.max.ms"])
-def test_a_pause_before_reconnecting_may_be_longer_than_ours(mock: MockKafka, name: str, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_a_pause_before_reconnecting_may_be_longer_than_ours(mock: MockKafka, name: str) -> None:
     send(mock, [b"v"])
-    settings = how(mock, native=native)
+    settings = how(mock)
     client = replace(settings.client, plain=(*settings.client.plain, (name, "5000")))
     assert len(rows(0, 1, replace(settings, client=client))) == 1
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_the_position_moves_behind_ends_of_transactions(mock: MockKafka, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_the_position_moves_behind_ends_of_transactions(mock: MockKafka) -> None:
     producer = Producer({"bootstrap.servers": mock.endpoint, "transactional.id": "x"})
     producer.init_transactions(10)
     producer.begin_transaction()
     producer.produce("t", b"v", partition=0)
     producer.commit_transaction(10)
-    source, where = open_source(how(mock, native=native)), TopicPartition("t", 0)
+    source, where = open_source(how(mock)), TopicPartition("t", 0)
     assert source.position(where) < 0
     source.assign(where, 1)
     rows, end = 0, time.monotonic() + 60
@@ -244,8 +240,8 @@ def test_the_position_moves_behind_ends_of_transactions(mock: MockKafka, native:
 NOWHERE = ClientSettings((("bootstrap.servers", "127.0.0.1:1"),))
 
 
-def _consumed(*, native: bool) -> Callable[[], Any]:
-    settings = ReadSettings(NOWHERE, "g", headers=False, fail_on_data_loss=True, poll_timeout=1, native=native)
+def _consumed(*, native: bool) -> Callable[[], Any]:  # noqa: ARG001 - the fixture of this name has chosen
+    settings = ReadSettings(NOWHERE, "g", headers=False, fail_on_data_loss=True, poll_timeout=1)
     source = open_source(settings)
     return lambda: source.fetch(1, 0.1)
 
@@ -260,7 +256,6 @@ def _asked(*, native: bool) -> Callable[[], Any]:  # noqa: ARG001 - there is one
     return lookup._serve
 
 
-@pytest.mark.parametrize("native", [pytest.param(True, marks=needs_native), False])
 @pytest.mark.parametrize("client", [_consumed, _produced, _asked])
 def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
     client: Callable[..., Callable[[], Any]],
@@ -268,6 +263,8 @@ def test_lines_of_librdkafka_are_logged_and_not_written_to_standard_error(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
+    if native and native_reason():
+        pytest.skip(native_reason())
     caplog.set_level(logging.INFO)
     poll, end = client(native=native), time.monotonic() + 60
     while not all(text in caplog.text for text in ("FAIL [", "KAFKA_BROKERS_DOWN", "Connection refused")):

@@ -16,9 +16,9 @@ from connectors.kafka.offsets import TopicPartition
 from connectors.kafka.options.client import ClientSettings
 from connectors.kafka.schema import source_schema
 from connectors.kafka.source.consumer_pool import CONSUMERS
+from connectors.kafka.source.planning import OffsetRange
 from connectors.kafka.source.reader import ReadSettings, read_range
 from connectors.kafka.source.records import SCHEMA, SCHEMA_WITH_HEADERS, PlainRecords, header_column, time_column
-from connectors.kafka.source.splits import OffsetRange
 from connectors.testing.kafka.mock import MockKafka
 
 LARGEST_MS = (2**63 - 1) // 1000
@@ -41,10 +41,10 @@ def send(mock: MockKafka, *times: int) -> None:
     assert producer.flush(10) == 0
 
 
-def read(mock: MockKafka, start: int, end: int, *, native: bool, headers: bool = False) -> pa.Table:
+def read(mock: MockKafka, start: int, end: int, *, headers: bool = False) -> pa.Table:
     """Read offsets of partition 2, as a task does."""
     client = ClientSettings((("bootstrap.servers", mock.endpoint), ("isolation.level", "read_uncommitted")))
-    settings = ReadSettings(client, "check", headers, True, 10.0, native)
+    settings = ReadSettings(client, "check", headers, True, 10.0)
     return pa.Table.from_batches(read_range(OffsetRange("clocks", 2, start, end), settings))
 
 
@@ -77,21 +77,21 @@ def test_25_a_time_in_nanoseconds_is_an_error_that_names_the_record() -> None:
 
 
 @pytest.mark.parametrize("headers", [False, True])
-@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.usefixtures("native")
 def test_25_a_read_of_a_record_whose_time_is_nanoseconds_fails_and_names_the_record(
-    mock: MockKafka, native: bool, headers: bool
+    mock: MockKafka, headers: bool
 ) -> None:
     send(mock, 1_700_000_000_123, 1_700_000_000_124, NANOSECONDS, 1_700_000_000_125)
     with pytest.raises(ConnectorError) as caught:
-        read(mock, 0, 4, native=native, headers=headers)
+        read(mock, 0, 4, headers=headers)
     assert caught.value.code == "KAFKA_MALFORMED_RECORD_TIMESTAMP"
     told = rf"offset 2 has the timestamp {NANOSECONDS}, .*\(clocks-2\)\..*microseconds or nanoseconds"
     assert re.search(told, str(caught.value))
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_25_the_largest_time_that_fits_is_read_and_the_next_one_is_an_error(mock: MockKafka, native: bool) -> None:
+@pytest.mark.usefixtures("native")
+def test_25_the_largest_time_that_fits_is_read_and_the_next_one_is_an_error(mock: MockKafka) -> None:
     send(mock, LARGEST_MS, LARGEST_MS + 1)
-    assert read(mock, 0, 1, native=native)["timestamp"].cast(pa.int64()).to_pylist() == [LARGEST_MS * 1000]
+    assert read(mock, 0, 1)["timestamp"].cast(pa.int64()).to_pylist() == [LARGEST_MS * 1000]
     with pytest.raises(ConnectorError, match=rf"KAFKA_MALFORMED_RECORD_TIMESTAMP.*offset 1 .* {LARGEST_MS + 1},"):
-        read(mock, 1, 2, native=native)
+        read(mock, 1, 2)
