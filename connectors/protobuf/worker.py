@@ -22,13 +22,13 @@ from connectors.protobuf.confluent.framed_codec import FramedDecoder, FramedEnco
 from connectors.protobuf.confluent.registry import Registry
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFormat
-from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, unsupported
-from connectors.protobuf.ptars.encoder import FastEncoder
+from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
+from connectors.protobuf.ptars.encoder import PtarsEncoder
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.declarations import WireForm
-from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
-from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, PlainEncoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, UpbDecoder
+from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
 
 __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
 
@@ -160,18 +160,18 @@ class DecodeCall:
         root = schema.pool.FindMessageTypeByName(self.message)
         plan = compile_plan(root, schema, self.options)
         wire = WireForm(root, schema, extensions=self.options.extensions)
-        plain = PlainDecoder(plan, wire, schema, self.options)
+        upb = UpbDecoder(plan, wire, schema, self.options)
 
         def columns() -> Decoder:
             if use_ptars(self.engine, unsupported(plan)):
                 try:
-                    return FastDecoder(plan, plain, upcast=self.options.upcast_unsigned_ints)
+                    return PtarsDecoder(plan, upb, upcast=self.options.upcast_unsigned_ints)
                 except PtarsError as error:
                     _log.warning("protobuf: ptars cannot decode %s (%s); protobuf decodes it", self.message, error)
-            return plain
+            return upb
 
         adaptive = self.engine is Engine.AUTO and plan.fields
-        return AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
+        return AdaptiveDecoder(plan, upb, columns) if adaptive else columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +199,10 @@ class EncodeCall:
         schema = schema_of(self.descriptors)
         root = schema.pool.FindMessageTypeByName(self.message)
         wire = WireForm(root, schema, extensions=self.options.extensions)
-        plain = PlainEncoder(root, wire, schema, self.options)
-        encoder: Encoder = plain
+        upb = UpbEncoder(root, wire, schema, self.options)
+        encoder: Encoder = upb
         if use_ptars(self.engine, ""):
-            encoder = FastEncoder(plain)
+            encoder = PtarsEncoder(upb)
         if self.engine is Engine.AUTO:
-            encoder = AdaptiveEncoder(plain, encoder)
+            encoder = AdaptiveEncoder(upb, encoder)
         return encoder if self.frame is None else FramedEncoder(encoder, *self.frame)

@@ -75,12 +75,12 @@ class _Builder:
                 entry.field[-1].name = name
                 entry.field[-1].proto3_optional = False
             if entry.field[0].type == F.TYPE_BYTES:
-                # A key cannot be bytes; ptars raises for one that is not UTF-8, and the reference reads that message.
+                # A key cannot be bytes; ptars raises for one that is not UTF-8, and upb reads that message.
                 entry.field[0].type = FieldDescriptorProto.TYPE_STRING
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             made.type_name = f".connectors.{owner.name}.{entry.name}"
         elif field.kind is Kind.DROPPED:
-            # Only whether it is there matters; what it holds is left to the reference.
+            # Only whether it is there matters; what it holds is left to upb.
             made.type, made.proto3_optional = FieldDescriptorProto.TYPE_BYTES, True
         elif field.is_scalar:
             made.type = _declared_type(field, upcast=self._upcast)  # type: ignore[assignment]  # the same numbers

@@ -1,7 +1,7 @@
 """The reference decoder: messages parsed by protobuf's own parser (upb).
 
 It says what is right; `connectors.protobuf.ptars.decoder` is compared with it. The rules are those of Spark's
-``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `PlainDecoder` builds columns, field by field;
+``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `UpbDecoder` builds columns, field by field;
 `RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500 columns the other makes 500
 arrays. `AdaptiveDecoder` chooses for each batch.
 """
@@ -27,7 +27,7 @@ from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Mess
 from connectors.protobuf.upb.any_json import AnyPrinter
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
-__all__ = ["AdaptiveDecoder", "PlainDecoder", "RowDecoder", "is_zero", "lenient_text"]
+__all__ = ["AdaptiveDecoder", "RowDecoder", "UpbDecoder", "is_zero", "lenient_text"]
 
 Convert = Callable[[Any], Any]
 
@@ -77,7 +77,7 @@ def _absent(field: FieldPlan) -> Any:
     return field.zero if field.emit_zero else field.upb_default
 
 
-class PlainDecoder:
+class UpbDecoder:
     """Decodes column by column; the plan and the wire form are those of one message."""
 
     def __init__(self, plan: MessagePlan, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
@@ -231,10 +231,10 @@ def _scalar_conversion(field: FieldPlan) -> Convert | None:
 class RowDecoder:
     """Decodes row by row: Arrow makes all columns of the dictionaries in one call. Not for an empty message."""
 
-    def __init__(self, plan: MessagePlan, plain: PlainDecoder) -> None:
+    def __init__(self, plan: MessagePlan, upb: UpbDecoder) -> None:
         self._type = plan.arrow_type
-        self._parse = plain.parse
-        self._any_text = plain.any_text
+        self._parse = upb.parse
+        self._any_text = upb.any_text
         self._row = self._message(plan.fields)
 
     def decode(self, messages: pa.Array) -> Decoded:
@@ -311,9 +311,9 @@ class RowDecoder:
 class AdaptiveDecoder:
     """Decodes each batch by the decoder that is the fastest for its size; `columns` builds that for many rows."""
 
-    def __init__(self, plan: MessagePlan, plain: PlainDecoder, columns: Callable[[], Decoder]) -> None:
-        self._few = RowDecoder(plan, plain)
-        self._plain = plain
+    def __init__(self, plan: MessagePlan, upb: UpbDecoder, columns: Callable[[], Decoder]) -> None:
+        self._few = RowDecoder(plan, upb)
+        self._upb = upb
         self._make = columns
         self._many: Decoder | None = None
         count, repeats = _measure(plan.fields)
@@ -326,7 +326,7 @@ class AdaptiveDecoder:
     def chosen(self, messages: pa.Array) -> Decoder:
         """Return the decoder for a batch."""
         if len(messages) <= _MOST_BY_UPB and (self._most_bytes is None or messages.nbytes <= self._most_bytes):
-            return self._few if len(messages) <= _MOST_BY_ROW else self._plain
+            return self._few if len(messages) <= _MOST_BY_ROW else self._upb
         if self._many is None:
             self._many = self._make()
         return self._many

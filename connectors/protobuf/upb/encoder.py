@@ -1,7 +1,7 @@
 """The reference encoder: messages built by protobuf's own classes (upb).
 
 The rules are those of Spark's ``ProtobufSerializer.scala``, with one difference: timestamps and intervals keep their
-microseconds, where Spark cuts them to milliseconds. `PlainEncoder` sets field by field, for all rows; `RowEncoder` row
+microseconds, where Spark cuts them to milliseconds. `UpbEncoder` sets field by field, for all rows; `RowEncoder` row
 by row, from one dictionary each, which pays for a few rows. `AdaptiveEncoder` chooses for each batch.
 """
 
@@ -23,7 +23,7 @@ from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shap
 from connectors.protobuf.upb.declarations import WireForm, wire_name
 from connectors.protobuf.upb.decoder import is_zero
 
-__all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "PlainEncoder", "RowEncoder"]
+__all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "RowEncoder", "UpbEncoder"]
 
 Write = Callable[[Message, Any], None]
 
@@ -50,7 +50,7 @@ class Encoder(Protocol):
         ...
 
 
-class PlainEncoder:
+class UpbEncoder:
     """Encodes column by column."""
 
     def __init__(self, root: MessageType, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
@@ -248,10 +248,10 @@ def _null_of(field: FieldPlan) -> Any:
 
 
 class RowEncoder:
-    """Encodes row by row; `plain` gets the batches that raise, so that errors are its own."""
+    """Encodes row by row; `upb` gets the batches that raise, so that errors are its own."""
 
-    def __init__(self, plain: PlainEncoder) -> None:
-        self._plain = plain
+    def __init__(self, upb: UpbEncoder) -> None:
+        self._upb = upb
         self._writers = Cache(TYPES)
         self._latest: tuple[pa.DataType, pa.DataType | None, Write] | None = None
 
@@ -260,7 +260,7 @@ class RowEncoder:
         kind = structs.type
 
         def make() -> tuple[pa.DataType | None, Write]:
-            plan = self._plain.plan(kind)
+            plan = self._upb.plan(kind)
             row_type = _row_type(kind)
             return None if row_type is kind else row_type, _message(plan)
 
@@ -272,12 +272,12 @@ class RowEncoder:
             rows = (structs if row_type is None else structs.view(row_type)).to_pylist()
             return pa.array([None if row is None else self._bytes(write, row) for row in rows], pa.binary())
         except (ProtobufDataError, ValueError, pa.ArrowNotImplementedError):  # ValueError: two columns of one name
-            return self._plain.encode(structs)
+            return self._upb.encode(structs)
 
     def _bytes(self, write: Write, row: dict[str, Any]) -> bytes:
-        message = self._plain.message()
+        message = self._upb.message()
         write(message, row)
-        return self._plain.bytes_of(message)
+        return self._upb.bytes_of(message)
 
 
 def _row_type(kind: pa.DataType) -> pa.DataType:
@@ -436,9 +436,9 @@ def _time(field: FieldPlan) -> Write:
 class AdaptiveEncoder:
     """Encodes each batch by the encoder that is the fastest for its size; `columns` is that for many rows."""
 
-    def __init__(self, plain: PlainEncoder, columns: Encoder) -> None:
-        self._few = RowEncoder(plain)
-        self._plain = plain
+    def __init__(self, upb: UpbEncoder, columns: Encoder) -> None:
+        self._few = RowEncoder(upb)
+        self._upb = upb
         self._many = columns
         self._planned = False
 
@@ -452,5 +452,5 @@ class AdaptiveEncoder:
             if len(structs) <= _MOST_BY_ROW and self._planned:
                 return self._few
             self._planned = True  # the first batch waits for the plan; what writes rows is made for the next one
-            return self._plain
+            return self._upb
         return self._many

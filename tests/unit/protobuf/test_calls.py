@@ -26,7 +26,7 @@ from connectors.protobuf.functions import _needed_files
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
 from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_class
 from connectors.protobuf.schema.plan import compile_plan, select_fields
-from connectors.protobuf.upb.decoder import PlainDecoder
+from connectors.protobuf.upb.decoder import UpbDecoder
 from connectors.protobuf.worker import DecodeCall, Engine, binary_column
 from tests.support.protobuf_rig import Rig, compiled, descriptors
 
@@ -212,7 +212,7 @@ def test_workers_load_no_pydantic() -> None:
 
 def test_the_choice_of_an_engine_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig(Engine.AUTO)
-    assert not isinstance(rig.call("Basic").decoder, PlainDecoder)
+    assert not isinstance(rig.call("Basic").decoder, UpbDecoder)
     with (
         caplog.at_level(logging.INFO, "connectors.protobuf"),
         pytest.raises(Exception, match=r"active|SparkContext|JVM"),

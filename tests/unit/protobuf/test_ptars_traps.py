@@ -16,10 +16,10 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from ptars import HandlerPool, PtarsConfig
 
 from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError
-from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, guarded, unsupported
-from connectors.protobuf.ptars.encoder import FastEncoder, _supported
+from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, guarded, unsupported
+from connectors.protobuf.ptars.encoder import PtarsEncoder, _supported
 from connectors.protobuf.schema.plan import compile_plan
-from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, UpbDecoder
 from connectors.protobuf.worker import EncodeCall, Engine
 from tests.support.protobuf_rig import Rig, compiled
 
@@ -215,7 +215,7 @@ def test_trap_17_a_large_field_number_takes_memory_so_the_reference_decodes() ->
     assert "536870911" in unsupported(plan)
     decoder = rig.call("M").decoder
     assert isinstance(decoder, AdaptiveDecoder)
-    assert isinstance(decoder.chosen(pa.array([b""] * 1000)), PlainDecoder)
+    assert isinstance(decoder.chosen(pa.array([b""] * 1000)), UpbDecoder)
     assert rig.row("M", rig.type("M")(a=5)) == {"a": 5, "b": None}
     with pytest.raises(ProtobufAnalysisError, match=r"PROTOBUF_ENGINE.*536870911"):
         _ = Rig(Engine.FAST, rig.data).call("M").decoder
@@ -252,10 +252,10 @@ def test_trap_21_names_that_differ_in_case_only_make_ptars_panic() -> None:
 
 
 def test_the_fast_codecs_are_the_ones_that_are_tested() -> None:
-    assert isinstance(FAST.call("Basic").decoder, FastDecoder)
+    assert isinstance(FAST.call("Basic").decoder, PtarsDecoder)
     call = EncodeCall(FAST.data, "behaviours.Basic", FAST.call("Basic").options, Engine.FAST)
-    assert isinstance(call.encoder, FastEncoder)
-    fields = call.encoder._plain.plan(FAST.raw("Basic", [b""]).values.type)
+    assert isinstance(call.encoder, PtarsEncoder)
+    fields = call.encoder._upb.plan(FAST.raw("Basic", [b""]).values.type)
     assert _supported(fields)
 
 

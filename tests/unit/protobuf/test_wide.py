@@ -15,10 +15,10 @@ import pytest
 
 from connectors.protobuf.errors import ProtobufDataError
 from connectors.protobuf.options import ProtobufOptions
-from connectors.protobuf.ptars.decoder import FastDecoder
-from connectors.protobuf.ptars.encoder import FastEncoder
-from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder, RowDecoder
-from connectors.protobuf.upb.encoder import AdaptiveEncoder, PlainEncoder, RowEncoder
+from connectors.protobuf.ptars.decoder import PtarsDecoder
+from connectors.protobuf.ptars.encoder import PtarsEncoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, RowDecoder, UpbDecoder
+from connectors.protobuf.upb.encoder import AdaptiveEncoder, RowEncoder, UpbEncoder
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
 from tests.support.protobuf_rig import Rig, compiled
 
@@ -117,11 +117,11 @@ def test_a_worker_keeps_what_it_compiled_for_some_types_of_a_column_only() -> No
         call(pa.array([{f"field_{4 * number}": "text"}]))
     encoder: Any = call.encoder
     assert len(encoder._writers) <= 16
-    assert len(encoder._plain._plans) <= 16
+    assert len(encoder._upb._plans) <= 16
 
 
 @pytest.mark.parametrize(
-    ("rows", "kind"), [(1, RowDecoder), (8, RowDecoder), (9, PlainDecoder), (64, PlainDecoder), (65, FastDecoder)]
+    ("rows", "kind"), [(1, RowDecoder), (8, RowDecoder), (9, UpbDecoder), (64, UpbDecoder), (65, PtarsDecoder)]
 )
 def test_auto_takes_the_codec_that_is_fastest_for_the_size_of_a_batch(rows: int, kind: type) -> None:
     rig = Rig(Engine.AUTO)
@@ -137,12 +137,12 @@ def test_auto_takes_ptars_for_one_row_with_very_many_values() -> None:
     assert isinstance(decoder, AdaptiveDecoder)
     few, many = (rig.type("Lists")(int32_value=range(count)).SerializeToString() for count in (10, 100_000))
     assert type(decoder.chosen(pa.array([few], pa.binary()))) is RowDecoder
-    assert type(decoder.chosen(pa.array([many], pa.binary()))) is FastDecoder
+    assert type(decoder.chosen(pa.array([many], pa.binary()))) is PtarsDecoder
     assert rig.rows("Lists", [many])[0]["int32_value"] == list(range(100_000))
 
 
 @pytest.mark.parametrize(
-    ("rows", "kind"), [(1, RowEncoder), (8, RowEncoder), (9, PlainEncoder), (32, PlainEncoder), (33, FastEncoder)]
+    ("rows", "kind"), [(1, RowEncoder), (8, RowEncoder), (9, UpbEncoder), (32, UpbEncoder), (33, PtarsEncoder)]
 )
 def test_auto_takes_the_encoder_that_is_fastest_for_the_size_of_a_batch(rows: int, kind: type) -> None:
     rig = Rig(Engine.AUTO)
