@@ -19,6 +19,7 @@ from connectors.core.errors import ConnectorError
 
 __all__ = [
     "CONDITIONS",
+    "BadRowError",
     "ProtobufAnalysisError",
     "ProtobufDataError",
     "ProtobufError",
@@ -128,6 +129,10 @@ class ProtobufAnalysisError(ProtobufError, AnalysisException):
 
 class ProtobufDataError(ProtobufError):
     """Raised on an executor when a row cannot be converted; names the row and the reason."""
+
+
+class BadRowError(Exception):
+    """Raised inside a codec for a message that cannot be read; its text is the reason."""
 
 
 def _text(code: str, parameters: dict[str, object]) -> str:

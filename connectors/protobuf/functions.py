@@ -25,7 +25,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from connectors.core.errors import OptionError
 from connectors.core.pool import Cache
-from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
+from connectors.protobuf.confluent.frames import indexes_of, message_at
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import (

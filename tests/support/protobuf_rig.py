@@ -13,12 +13,12 @@ import pyarrow as pa
 from google.protobuf import message_factory
 from google.protobuf.message import Message
 
-from connectors.protobuf.batch_result import Decoded, present
 from connectors.protobuf.options import parse_protobuf_options
 from connectors.protobuf.ptars.decoder import unsupported
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column
+from connectors.protobuf.upb.decoder import Decoded
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column, present
 from tools.protos import SOURCES, compile_set
 
 

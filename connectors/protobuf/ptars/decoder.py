@@ -23,12 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.batch_result import Decoded
 from connectors.protobuf.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
-from connectors.protobuf.upb.decoder import UpbDecoder
+from connectors.protobuf.upb.decoder import Decoded, UpbDecoder
 
 __all__ = ["PtarsDecoder", "PtarsError", "guarded", "unsupported"]
 
@@ -126,7 +125,7 @@ class PtarsDecoder:
         columns = [part.array.field(index) for index in range(self._type.num_fields)]
         values = struct_array(self._type, columns, len(messages), bitmap(valid))
         rows = np.flatnonzero(unread)
-        return Decoded(values) if len(rows) == 0 else self._patched(values, messages, rows)
+        return Decoded(values, {}) if len(rows) == 0 else self._patched(values, messages, rows)
 
     def _rejected(self, messages: pa.Array, doubts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return the doubtful messages that upb does not accept."""

@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.schema.descriptors import Schema, pool_of
 from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 

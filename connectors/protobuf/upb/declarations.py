@@ -29,7 +29,7 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
 
 __all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]

@@ -11,23 +11,24 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
 from connectors.protobuf.columns import bitmap, list_array, map_array, offsets_of, struct_array
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.any_json import AnyPrinter
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
-__all__ = ["AdaptiveDecoder", "RowDecoder", "UpbDecoder", "is_zero", "lenient_text"]
+__all__ = ["AdaptiveDecoder", "Decoded", "Decoder", "RowDecoder", "UpbDecoder", "is_zero", "lenient_text"]
 
 Convert = Callable[[Any], Any]
 
@@ -39,6 +40,22 @@ _MOST_BY_ROW: Final = 8
 _MOST_BY_UPB: Final = 64
 _MOST_BYTES: Final = 256
 """Of a column, where fields are repeated: there, many bytes may be many values, also in one row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded batch: a struct a row, NULL where the input is or could not be read, and the reasons by row."""
+
+    values: pa.StructArray
+    errors: dict[int, str]
+
+
+class Decoder(Protocol):
+    """Turns messages into structs."""
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """Decode a binary array; never raises for what is in a row."""
+        ...
 
 
 def _micros_of(field: FieldPlan) -> Convert:

@@ -19,12 +19,10 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.protobuf.batch_result import present
-from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
+from connectors.protobuf.confluent.frames import frame_prefix, indexes_of, message_at
 from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.options import WireFormat, parse_protobuf_options, parse_registry_options
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import Rig, compiled
 from tools.protos import compile_set

@@ -17,9 +17,8 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import retry
 from connectors.protobuf import to_protobuf
 from connectors.protobuf.confluent import registry as registry_module
-from connectors.protobuf.confluent.framed_codec import FramedDecoder
+from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
 from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.functions import _written
 from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
