@@ -218,7 +218,7 @@ def _needed_files(descriptors: bytes, message: str, options: ProtobufOptions) ->
     """
     if options.extensions or options.convert_any_fields_to_json:
         return descriptors
-    return schema_of(descriptors).files_of(message)
+    return class_descriptor_set(schema_of(descriptors).pool.FindMessageTypeByName(message))
 
 
 def _check_constants(function: str, name: Any, path: Any, options: Any, data: Any) -> None:

@@ -11,7 +11,7 @@ import binascii
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
@@ -28,6 +28,7 @@ from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 from connectors.protobuf.errors import schema_unusable
 from connectors.protobuf.options import RegistryOptions
+from connectors.protobuf.schema.descriptors import add_with_imports, serialized
 
 __all__ = ["RegisteredSchema", "Registry"]
 
@@ -72,16 +73,6 @@ class Registry:
         self._last_served = _UNASSIGNED
         self._client = RegistryClient(options)
 
-    def by_id(self, schema_id: int | str) -> RegisteredSchema:
-        """Return the schema with an id, or with a GUID of 32 hexadecimal digits.
-
-        Raises:
-            SourceGoneError: SCHEMA_NOT_FOUND, for one that the registry has not.
-            ServiceUnavailableError: SCHEMA_REGISTRY_UNAVAILABLE, when it does not answer.
-            ConnectorError: as `RegistryClient.get`.
-        """
-        return retry(lambda: self._by_id(schema_id), self._policy)
-
     def by_ids(self, ids: Iterable[int | str], most_failures: int, patience: float | None = None) -> Results:
         """Return several schemas, and for each that cannot be had the reason.
 
@@ -89,7 +80,7 @@ class Registry:
         id, and some registries answer 5xx for ids that they cannot have given.
 
         Args:
-            ids: the ids and GUIDs, in the order in which to ask for them.
+            ids: ids, and GUIDs of 32 hexadecimal digits, in the order in which to ask for them.
             most_failures: how many may fail before no further one is asked for.
             patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
 
@@ -166,7 +157,7 @@ class Registry:
         return True
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Return the latest version of a subject, with a new request each time. Raises as `by_id`."""
+        """Return the latest version of a subject, with a new request each time. Raises as `RegistryClient.get`."""
         what = f"subject {subject}"
 
         def ask() -> RegisteredSchema:
@@ -179,49 +170,36 @@ class Registry:
         return retry(ask, self._policy)
 
     def _schema(self, response: Mapping[str, Any], what: str, schema_id: int) -> RegisteredSchema:
-        main = _text(response, "subject", what, what).replace(" ", "-") + ".proto"
+        """Return a schema with its references, under the names by which they are imported."""
         files: dict[str, FileDescriptorProto] = {}
         texts: dict[str, str] = {}
-        self._gather(main, response, what, files, texts, 0)
+
+        def gather(name: str, response: Mapping[str, Any], what: str, level: int) -> None:
+            kind = _text(response, "schemaType", what, "AVRO")
+            if kind != "PROTOBUF":
+                raise schema_unusable(what, f"it is a schema of the type {kind!r}")
+            if level > _MOST_LEVELS or len(files) + len(texts) >= _MOST_FILES:
+                raise schema_unusable(what, "its references go round in a circle, or are too many")
+            schema = _text(response, "schema", what)
+            try:
+                files[name] = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
+                files[name].name = name
+            except (binascii.Error, ValueError, DecodeError):
+                texts[name] = schema
+            for imported, path in _references(response, what):
+                if imported not in files and imported not in texts:
+                    inner = f"{what}, reference {imported!r}"
+                    gather(imported, self._ask(path, inner), inner, level + 1)
+
+        main = _text(response, "subject", what, what).replace(" ", "-") + ".proto"
+        gather(main, response, what, 0)
         if texts:
             return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
-        descriptors = FileDescriptorSet(file=[files.pop(main), *files.values()])
-        descriptors.file[0].name = main
-        _add_well_known(descriptors)
-        return RegisteredSchema(schema_id, descriptors.SerializeToString(deterministic=True), main)
-
-    def _gather(
-        self,
-        name: str,
-        response: Mapping[str, Any],
-        what: str,
-        files: dict[str, FileDescriptorProto],
-        texts: dict[str, str],
-        level: int,
-    ) -> None:
-        """Collect a schema and its references under the names by which they are imported."""
-        kind = _text(response, "schemaType", what, "AVRO")
-        if kind != "PROTOBUF":
-            raise schema_unusable(what, f"it is a schema of the type {kind!r}")
-        if level > _MOST_LEVELS or len(files) + len(texts) >= _MOST_FILES:
-            raise schema_unusable(what, "its references go round in a circle, or are too many")
-        schema = _text(response, "schema", what)
-        try:
-            files[name] = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
-            files[name].name = name
-        except (binascii.Error, ValueError, DecodeError):
-            texts[name] = schema
-        references = response.get("references") or ()
-        if not isinstance(references, list | tuple):
-            raise schema_unusable(what, "its references are no list")
-        for reference in references:
-            imported, subject = (_text(reference, key, what) for key in ("name", "subject"))
-            if type(reference.get("version")) is not int:
-                raise schema_unusable(what, f"its reference {imported!r} has no version")
-            if imported not in files and imported not in texts:
-                path = f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
-                inner = f"{what}, reference {imported!r}"
-                self._gather(imported, self._ask(path, inner), inner, files, texts, level + 1)
+        # What comes with protobuf itself no one registers as a reference.
+        for name in [name for file in files.values() for name in file.dependency if name.startswith("google/")]:
+            with contextlib.suppress(KeyError):  # then loading the set names what is missing
+                add_with_imports(descriptor_pool.Default().FindFileByName(name), files)
+        return RegisteredSchema(schema_id, serialized(files), main)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
         """Return a response of the registry that holds a schema."""
@@ -230,29 +208,24 @@ class Registry:
         return response
 
 
+def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each reference, and the path of its schema."""
+    references = response.get("references") or ()
+    if not isinstance(references, list | tuple):
+        raise schema_unusable(what, "its references are no list")
+    for reference in references:
+        imported, subject = (_text(reference, key, what) for key in ("name", "subject"))
+        if type(reference.get("version")) is not int:
+            raise schema_unusable(what, f"its reference {imported!r} has no version")
+        yield imported, f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
+
+
 def _text(response: object, key: str, what: str, default: str | None = None) -> str:
     value = response.get(key) if isinstance(response, dict) else None
     value = default if value is None else value
     if not isinstance(value, str) or _SURROGATE.search(value):
         raise schema_unusable(what, f"the response holds no {key}; is this the address of a schema registry?")
     return value
-
-
-def _add_well_known(files: FileDescriptorSet) -> None:
-    """Add what comes with protobuf itself, which no one registers as a reference."""
-    present = {file.name for file in files.file}
-    pending = [name for file in files.file for name in file.dependency]
-    while pending:
-        name = pending.pop()
-        if name in present or not name.startswith("google/"):
-            continue
-        present.add(name)
-        try:
-            file = descriptor_pool.Default().FindFileByName(name)
-        except KeyError:
-            continue  # then loading the set names what is missing
-        file.CopyToProto(files.file.add())
-        pending += files.file[-1].dependency
 
 
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
@@ -273,14 +246,12 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
         for name, text in texts.items():
             path = root / name
             try:
-                is_inside = root in path.resolve().parents
-                if is_inside:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(text)
+                path.resolve().relative_to(root)  # ValueError for a path outside
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
             except (OSError, ValueError):
-                is_inside = False
-            if not is_inside:
-                raise schema_unusable(what, f"it has or imports {name!r:.100}, which is no name of a file")
+                why = f"it has or imports {name!r:.100}, which is no name of a file"
+                raise schema_unusable(what, why) from None
         well_known = Path(protoc.__file__).parent / "_proto"
         target = root / "set.desc"
         command = ["protoc", f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}"]

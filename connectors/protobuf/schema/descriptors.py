@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.message import DecodeError, Message
 
 from connectors.protobuf.errors import analysis_error
@@ -29,11 +29,13 @@ __all__ = [
     "FieldType",
     "MessageType",
     "Schema",
+    "add_with_imports",
     "class_descriptor_set",
     "full_name",
     "parse_set",
     "pool_of",
     "read_descriptor_file",
+    "serialized",
     "well_known_class",
 ]
 
@@ -68,21 +70,25 @@ def read_descriptor_file(path: str | Path) -> bytes:
         ) from error
 
 
+def add_with_imports(file: Any, files: dict[str, FileDescriptorProto]) -> None:
+    """Add the file of a pool, and all that it imports, to files by name; imports first."""
+    if file.name not in files:
+        for imported in file.dependencies:
+            add_with_imports(imported, files)
+        files[file.name] = FileDescriptorProto()
+        file.CopyToProto(files[file.name])
+
+
+def serialized(files: Mapping[str, FileDescriptorProto]) -> bytes:
+    """Return the bytes of a descriptor set; equal for equal files."""
+    return FileDescriptorSet(file=files.values()).SerializeToString(deterministic=True)
+
+
 def class_descriptor_set(descriptor: MessageType) -> bytes:
-    """Return the descriptor set of a generated class: its file and all that it imports, imports first."""
-    files: dict[str, Any] = {}
-
-    def visit(file: Any) -> None:
-        if file.name not in files:
-            for imported in file.dependencies:
-                visit(imported)
-            files[file.name] = file
-
-    visit(descriptor.file)
-    descriptor_set = FileDescriptorSet()
-    for file in files.values():
-        file.CopyToProto(descriptor_set.file.add())
-    return descriptor_set.SerializeToString(deterministic=True)
+    """Return the descriptor set of a message: its file and all that it imports."""
+    files: dict[str, FileDescriptorProto] = {}
+    add_with_imports(descriptor.file, files)
+    return serialized(files)
 
 
 def well_known_class(name: str) -> type[Message] | None:
@@ -213,19 +219,6 @@ class Schema:
             "name.",
         )
 
-    def files_of(self, message: str) -> bytes:
-        """Return the descriptor set of a message's file and of all that it imports, in the order of this set."""
-        by_name = {file.name: file for file in self.files.file}
-        needed: set[str] = set()
-        pending = [str(self.pool.FindMessageTypeByName(message).file.name)]
-        while pending:
-            name = pending.pop()
-            if name not in needed:
-                needed.add(name)
-                pending += by_name[name].dependency
-        selected = [file for name, file in by_name.items() if name in needed]
-        return FileDescriptorSet(file=selected).SerializeToString(deterministic=True)
-
     def lenient(self, field: FieldType) -> bool:
         """Return whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so.
 
@@ -260,22 +253,18 @@ class Schema:
         """Return the extensions of a message that any file of the set declares, in the order of the files."""
         if self._extensions is None:
             self._extensions = {}
-            for name in self._extension_names():
-                extension: FieldType = self.pool.FindExtensionByName(name)
-                self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
+            for name in dict.fromkeys(file.name for file in self.files.file):
+                file = self.pool.FindFileByName(name)
+                for extension in _extensions_in(file, file.message_types_by_name.values()):
+                    self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
         return self._extensions.get(message, [])
 
-    def _extension_names(self) -> Iterator[str]:
-        def within(message: DescriptorProto, scope: str) -> Iterator[str]:
-            inner = full_name(scope, message.name)
-            yield from (f"{inner}.{extension.name}" for extension in message.extension)
-            for nested in message.nested_type:
-                yield from within(nested, inner)
 
-        for file in {file.name: file for file in self.files.file}.values():
-            yield from (full_name(file.package, extension.name) for extension in file.extension)
-            for message in file.message_type:
-                yield from within(message, file.package)
+def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:
+    """Yield the extensions that a file or message declares, with those of the messages in it."""
+    yield from scope.extensions_by_name.values()
+    for message in messages:
+        yield from _extensions_in(message, message.nested_types)
 
 
 def _is_lenient(file: FileDescriptorProto) -> bool:

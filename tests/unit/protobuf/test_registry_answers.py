@@ -24,7 +24,7 @@ from connectors.protobuf.functions import _written
 from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.support.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors, schema_by_id
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 
@@ -269,12 +269,12 @@ def test_what_is_kept_of_schemas_is_bounded(server: SchemaRegistryServer) -> Non
     sets = {f"m{number}.proto": FileDescriptorSet(file=[one_field(number)]) for number in range(300)}
     ids = [server.register(name, files.SerializeToString(), name) for name, files in sets.items()]
     for schema in ids:
-        registry.by_id(schema)
+        schema_by_id(registry, schema)
     assert 0 < len(registry._schemas) <= 256
     asked = len(server.requests)
-    registry.by_id(ids[-1])
+    schema_by_id(registry, ids[-1])
     assert len(server.requests) == asked
-    registry.by_id(ids[0])
+    schema_by_id(registry, ids[0])
     assert len(server.requests) == asked + 1
 
 
