@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import quote
+from uuid import UUID
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
@@ -53,11 +54,8 @@ class RegisteredSchema:
     main: str
 
 
-Results: TypeAlias = dict[int | str, RegisteredSchema | ConnectorError]
-
-
-def _count_failed(results: Results) -> int:
-    return sum(isinstance(result, ConnectorError) for result in results.values())
+def _is_unavailable(result: object) -> bool:
+    return isinstance(result, ServiceUnavailableError)
 
 
 class Registry:
@@ -73,7 +71,9 @@ class Registry:
         self._last_served = _UNASSIGNED
         self._client = RegistryClient(options)
 
-    def by_ids(self, ids: Iterable[int | str], most_failures: int, patience: float | None = None) -> Results:
+    def by_ids(
+        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
+    ) -> dict[int | str, RegisteredSchema | ConnectorError]:
         """Return several schemas, and for each that cannot be had the reason.
 
         While the registry answers for others, one that it cannot give is no reason to stop: any bytes can look like an
@@ -87,57 +87,58 @@ class Registry:
         Raises:
             ConnectorError: as `RegistryClient.get`, for what is wrong with the registry and not with one schema.
         """
-        schemas: Results = {}
-        pending: dict[int | str, ConnectorError | None] = dict.fromkeys(ids)
+        results: dict[int | str, RegisteredSchema | ConnectorError | None] = dict.fromkeys(ids)
         policy = self._policy if patience is None else RetryPolicy(deadline_seconds=patience)
         end = time.monotonic() + self._options.retry_timeout + self._options.timeout
 
         def ask() -> None:
-            self._ask_once(schemas, pending, most_failures, end)
+            self._ask_once(results, most_failures, end)
 
-        with contextlib.suppress(ServiceUnavailableError):  # it stands in pending
+        with contextlib.suppress(ServiceUnavailableError):  # it stands in the results
             retry(ask, policy)
-        failures = [error for error in (*schemas.values(), *pending.values()) if isinstance(error, ConnectorError)]
+        failures = [error for error in results.values() if isinstance(error, ConnectorError)]
         odd = [error for error in failures if not isinstance(error, SourceGoneError)]
         if odd:
+            odd.sort(key=_is_unavailable)
             if not self._serves():
                 raise odd[-1]
             with contextlib.suppress(ServiceUnavailableError):
                 ask()  # the registry may serve again only since then
-        schemas |= {schema: error for schema, error in pending.items() if error is not None}
-        if odd and None in pending.values() and _count_failed(schemas) < most_failures:
+        asked = {schema: result for schema, result in results.items() if result is not None}
+        failed = sum(isinstance(result, ConnectorError) for result in asked.values())
+        if odd and len(asked) < len(results) and failed < most_failures:
             raise odd[-1]  # no time was left to ask for these
-        return schemas
+        return asked
 
     def _ask_once(
-        self, schemas: Results, pending: dict[int | str, ConnectorError | None], most_failures: int, end: float
+        self, results: dict[int | str, RegisteredSchema | ConnectorError | None], most_failures: int, end: float
     ) -> None:
-        """Ask for each pending schema, and move what is final from there to the results."""
-        failures = _count_failed(schemas)
+        """Ask for each schema without a result, and for each for which the registry did not answer."""
+        failures = sum(
+            isinstance(result, ConnectorError) and not _is_unavailable(result) for result in results.values()
+        )
         trouble: ConnectorError | None = None
-        for schema in tuple(pending):
+        for schema, result in tuple(results.items()):
+            if result is not None and not _is_unavailable(result):
+                continue
             if failures >= most_failures or (trouble is not None and time.monotonic() > end):
                 break
             try:
-                schemas[schema] = self._by_id(schema)
-            except ServiceUnavailableError as error:
-                trouble = pending[schema] = error
-                failures += 1
-                continue
+                results[schema] = self._by_id(schema)
             except ConnectorError as error:
-                if error.code not in _OF_ONE_SCHEMA:
+                if _is_unavailable(error):
+                    trouble = error
+                elif error.code not in _OF_ONE_SCHEMA:
                     raise
-                schemas[schema] = error
+                results[schema] = error
                 failures += 1
-            del pending[schema]
         if trouble is not None:
             raise trouble
 
     def _by_id(self, schema: int | str) -> RegisteredSchema:
         path, what = f"/schemas/ids/{schema}", f"schema id {schema}"
         if isinstance(schema, str):
-            dashed = "-".join((schema[:8], schema[8:12], schema[12:16], schema[16:20], schema[20:]))
-            path, what = f"/schemas/guids/{dashed}", f"schema GUID {dashed}"
+            path, what = f"/schemas/guids/{UUID(schema)}", f"schema GUID {UUID(schema)}"
 
         def ask() -> RegisteredSchema:
             return self._schema(self._ask(path, what), what, schema if isinstance(schema, int) else -1)
