@@ -1,14 +1,8 @@
 """Decoding by ptars, with a guard for each thing that it does in another way than Spark.
 
-ptars reads wire bytes into columns at the speed of memory. Around it:
-
-- a message that it cannot read is found by halves, and left to upb, which says why;
-- a panic in Rust arrives as a BaseException that is no Exception; it is caught, and logged once;
-- a NULL row is masked, absent and zero differ, enums are named, unsigned numbers wrapped or upcast, as planned
-  (`columns`; the `declarations` leave ptars no rules of its own);
-- what it passes over in silence shows in the bytes that are left (`columns`); such messages are checked by upb;
-- where only upb knows the answer (a oneof with two members, an unknown value of a closed enum, a missing
-  required field, a time that does not fit), the row is decoded by it.
+A message that ptars cannot read is found by halves, and left to upb, which says why. What it passes over in silence
+shows in the bytes that are left (`columns`): such messages are checked by upb. A row that only upb can decode (a oneof
+with two members, an unknown value of a closed enum, a missing required field, a time that does not fit) is left to it.
 """
 
 from __future__ import annotations
@@ -42,7 +36,7 @@ _START_GROUP: Final = 3
 
 
 class PtarsError(Exception):
-    """Raised for whatever ptars raises, including panics."""
+    """Raised for whatever ptars raises, including panics, and for what must not reach it."""
 
 
 def guarded(call: Any, argument: Any) -> Any:
@@ -60,7 +54,6 @@ def guarded(call: Any, argument: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _warn_of_panic(text: str) -> None:
-    """Log a panic once."""
     _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", text)
 
 
@@ -88,13 +81,9 @@ def unsupported(plan: MessagePlan) -> str:
 
 
 class PtarsDecoder:
-    """Decodes by ptars, and by upb where ptars cannot.
+    """Decodes by ptars, and by upb where ptars cannot; with `upcast`, uint32 and uint64 are upcast.
 
-    `unsupported` must be empty for the plan; `upcast` says whether uint32 and uint64 are upcast.
-
-    Raises:
-        ImportError: ptars is not installed.
-        PtarsError: ptars cannot take the declarations.
+    `unsupported` must be empty for the plan. Raises PtarsError if ptars cannot take the declarations.
     """
 
     def __init__(self, plan: MessagePlan, upb: UpbDecoder, *, upcast: bool) -> None:
@@ -128,7 +117,6 @@ class PtarsDecoder:
         return Decoded(values, {}) if len(rows) == 0 else self._patched(values, messages, rows)
 
     def _rejected(self, messages: pa.Array, doubts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the doubtful messages that upb does not accept."""
         rejected = np.zeros(len(messages), dtype=np.bool_)
         rows = np.flatnonzero(doubts)
         if len(rows):
@@ -145,7 +133,8 @@ class PtarsDecoder:
             try:
                 return guarded(self._read, rest), unread
             except PtarsError:
-                bad = self._find_bad(rest)
+                bad = _first_bad(self._skim, rest)  # most damage shows at the root, where a look costs a tenth
+                bad = bad if bad < len(messages) else _first_bad(self._read, rest)
             if bad == len(messages):
                 break  # it fails for none alone
             unread[bad] = True
@@ -167,16 +156,7 @@ class PtarsDecoder:
                 too_deep[row] = messages[row].is_valid and not self._upb.check(data.tobytes())
         return too_deep
 
-    def _find_bad(self, messages: pa.Array) -> int:
-        """Return the first message that ptars cannot read at its root, else below; the length if there is none.
-
-        Most damage shows at the root, where looking costs a tenth of reading.
-        """
-        bad = _first_bad(self._skim, messages)
-        return bad if bad < len(messages) else _first_bad(self._read, messages)
-
     def _patched(self, values: pa.StructArray, messages: pa.Array, rows: np.ndarray[Any, Any]) -> Decoded:
-        """Return the values with some rows decoded by upb."""
         by_upb = self._upb.decode(messages.take(pa.array(rows)))
         errors = {int(rows[index]): reason for index, reason in by_upb.errors.items()}
         if len(rows) <= _SPLICED:
@@ -207,5 +187,5 @@ def _first_bad(read: Any, messages: pa.Array) -> int:
 
 
 def _without(messages: pa.Array, unread: np.ndarray[Any, Any]) -> pa.Array:
-    """Return the messages with NULL, which ptars reads as empty, for those that it cannot read."""
+    # ptars reads NULL as an empty message.
     return pc.if_else(pa.array(unread), pa.scalar(None, pa.binary()), messages) if unread.any() else messages

@@ -1,9 +1,8 @@
 """Encoding by ptars, given columns of exactly the types that it declares.
 
 Left to itself ptars drops what it does not expect, in silence: a column of another type becomes zeros, an unknown enum
-name becomes the first value. So every column is converted here by the plan, and the types of the batch are compared
-with those of ptars before it is called. Where a batch holds something that has no place in protobuf (an unknown enum
-value, a NULL in an array, a number out of range), upb gets it, which raises the right error.
+name becomes the first value. So every column is converted here by the plan. A batch that holds something without a
+place in protobuf (an unknown enum value, a NULL in an array, a number out of range) is left to upb, which raises.
 """
 
 from __future__ import annotations
@@ -37,13 +36,7 @@ _NEVER_PACKED: Final = {F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE}
 _FLOATS: Final[dict[int, npt.DTypeLike]] = {F.TYPE_FLOAT: np.uint32, F.TYPE_DOUBLE: np.uint64}
 
 
-class _LeftToUpbError(Exception):
-    """Raised for a batch that is left to upb."""
-
-
 class _Writer:
-    """Encodes struct arrays of one type; raises `_LeftToUpbError`."""
-
     def __init__(self, fields: Sequence[FieldPlan]) -> None:
         self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
         handler = guarded(partial(ptars_handler, upcast=True), self._fields)
@@ -54,7 +47,7 @@ class _Writer:
         valid = validity_of(structs)
         columns = _message(self._fields, structs, valid, list(self._schema))
         if [column.type for column in columns] != self._schema.types:
-            raise _LeftToUpbError("types differ")  # none that ptars would not expect may reach it
+            raise PtarsError("types differ")  # none that ptars would not expect may reach it
         batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
         array = guarded(self._write, batch)
         if valid.all():
@@ -77,7 +70,7 @@ class PtarsEncoder:
             return self._upb.encode(structs)
         try:
             return writer.write(_compact(structs))
-        except (_LeftToUpbError, PtarsError):
+        except PtarsError:
             return self._upb.encode(structs)
 
 
@@ -175,7 +168,7 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
     present = validity_of(column)
     if not field.is_scalar:
         if field.required and not (present | ~valid).all():
-            raise _LeftToUpbError("a required message is NULL")
+            raise PtarsError("a required message is NULL")
         return _values(field, column, form, present)
     array = _scalars(field, column, form)
     if field.required and not present.all():
@@ -217,7 +210,7 @@ def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
         column = column.cast(pa.list_(column.type.value_field))
     values = column.values
     if values.null_count:
-        raise _LeftToUpbError("a NULL in an array")
+        raise PtarsError("a NULL in an array")
     present = validity_of(column)
     if field.is_scalar:
         inner = _scalars(field, values, form.value_type)
@@ -227,26 +220,24 @@ def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
 
 
 def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
-    """Return a map as a list of entries."""
     parts = [form.value_type.field(index).type for index in range(2)]
     sides = []
     for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
         if part.kind is Kind.EMPTY:
-            raise _LeftToUpbError("a map of NULL")
+            raise PtarsError("a map of NULL")
         if part.is_scalar:
             array = _scalars(part, values, kind)
             sides.append(pc.fill_null(array, pa.scalar(part.zero, kind)) if array.null_count else array)
         else:
             present = validity_of(values)
             if not present.all():
-                raise _LeftToUpbError("a NULL message in a map")
+                raise PtarsError("a NULL message in a map")
             sides.append(_values(part, values, kind, present))
     entries = struct_array(form.value_type, sides, len(column.keys))
     return list_array(form, offsets(column), entries, bitmap(validity_of(column)))
 
 
 def _scalars(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
-    """Return scalars in the type that ptars declares; NULL stays NULL."""
     array = _signed(field, column, form)
     return array.view(form) if kinds.is_unsigned_integer(form) else array
 
@@ -261,13 +252,13 @@ def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
         wide = numbers(column, np.int64)
         present = validity_of(column)
         if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[present].any():
-            raise _LeftToUpbError("out of the range of uint32")
+            raise PtarsError("out of the range of uint32")
         return masked(pa.array(wide.astype(np.uint32).view(np.int32)), present)
     if kinds.is_decimal128(kind):
         halves = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
         present = validity_of(column)
         if halves[present, 1].any():
-            raise _LeftToUpbError("out of the range of uint64")
+            raise PtarsError("out of the range of uint64")
         return masked(pa.array(np.ascontiguousarray(halves[:, 0])), present)
     if kinds.is_unsigned_integer(form):
         form = {32: pa.int32(), 64: pa.int64()}[form.bit_width]
@@ -279,10 +270,10 @@ def _enum(enum: EnumPlan, column: pa.Array) -> pa.Array:
     if kinds.is_int32(column.type):
         listed = pa.array(list(enum.names), pa.int32())
         if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~present))).as_py():
-            raise _LeftToUpbError("an unknown number of an enum")
+            raise PtarsError("an unknown number of an enum")
         return column
     names = pa.array(list(enum.numbers), pa.string())
     place = pc.index_in(column.cast(pa.string()), value_set=names)
     if place.null_count != column.null_count:
-        raise _LeftToUpbError("an unknown name of an enum")
+        raise PtarsError("an unknown name of an enum")
     return pa.array(list(enum.numbers.values()), pa.int32()).take(place)
