@@ -31,7 +31,6 @@ __all__ = [
     "Schema",
     "add_with_imports",
     "class_descriptor_set",
-    "full_name",
     "parse_set",
     "pool_of",
     "read_descriptor_file",
@@ -48,17 +47,8 @@ _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
 _INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
 
 
-def full_name(scope: str, name: str) -> str:
-    """Return a name within a package or message; at the top there may be none."""
-    return f"{scope}.{name}" if scope else name
-
-
 def read_descriptor_file(path: str | Path) -> bytes:
-    """Read a descriptor set file on the driver, because executors may not have the file.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_DESCRIPTOR_FILE_NOT_FOUND, with the OSError as its cause.
-    """
+    """Read a descriptor set file on the driver, because executors may not have the file."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -104,11 +94,7 @@ def well_known_class(name: str) -> type[Message] | None:
 
 
 def parse_set(data: bytes) -> FileDescriptorSet:
-    """Parse a descriptor set.
-
-    Raises:
-        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR; it says what the bytes are instead, if it can tell.
-    """
+    """Parse a descriptor set; raises CANNOT_PARSE_PROTOBUF_DESCRIPTOR, which says what the bytes are instead."""
     try:
         descriptor_set, reason = FileDescriptorSet.FromString(bytes(data)), "it holds no file"
     except DecodeError as error:
@@ -184,33 +170,27 @@ class EnumPlan:
 
 
 class Schema:
-    """A serialized descriptor set in a private pool, with what a pool does not say.
-
-    Raises:
-        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR, or PROTOBUF_DEPENDENCY_NOT_FOUND without its imports.
-    """
+    """A serialized descriptor set in a private pool, with what a pool does not say."""
 
     def __init__(self, data: bytes) -> None:
         self.files = parse_set(data)
         self.pool = pool_of(self.files)
         self._lenient = {file.name: _is_lenient(file) for file in self.files.file}
         self._proto2 = {file.name for file in self.files.file if file.syntax in {"", "proto2"}}
-        self._extensions: dict[str, list[FieldType]] | None = None
+        self._extensions: dict[str, list[FieldType]] | None = None  # by message, when they are first asked for
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
     def find(self, name: str) -> MessageType:
         """Return the first top-level message, in the order of the files, with this short or full name.
 
-        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``).
-
-        Raises:
-            ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND.
+        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
         """
-        messages = [(file.package, message.name) for file in self.files.file for message in file.message_type]
-        for package, short in messages:
-            if name in {short, full_name(package, short)}:
-                return self.pool.FindMessageTypeByName(full_name(package, short))
-        names = [short for _, short in messages]
+        files = [self.pool.FindFileByName(file.name) for file in self.files.file]
+        messages = [message for file in files for message in file.message_types_by_name.values()]
+        for message in messages:
+            if name in {message.name, message.full_name}:
+                return message
+        names = [message.name for message in messages]
         listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND",
@@ -249,15 +229,17 @@ class Schema:
             self._enums[key] = EnumPlan(enum.name, names, numbers, closed)
         return self._enums[key]
 
-    def extensions(self, message: str) -> list[FieldType]:
-        """Return the extensions of a message that any file of the set declares, in the order of the files."""
+    def fields(self, message: MessageType, *, extensions: bool) -> list[FieldType]:
+        """Return the fields of a message, and its extensions, in the order of the files that declare them."""
+        if not extensions:
+            return list(message.fields)
         if self._extensions is None:
             self._extensions = {}
             for name in dict.fromkeys(file.name for file in self.files.file):
                 file = self.pool.FindFileByName(name)
                 for extension in _extensions_in(file, file.message_types_by_name.values()):
                     self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
-        return self._extensions.get(message, [])
+        return [*message.fields, *self._extensions.get(message.full_name, ())]
 
 
 def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:

@@ -130,8 +130,7 @@ class WireForm:
 
     def _fill(self, descriptor: MessageType, proto: DescriptorProto) -> None:
         oneofs: dict[str, int] = {}
-        extensions = self._schema.extensions(descriptor.full_name) if self._extensions else []
-        for field in (*descriptor.fields, *extensions):
+        for field in self._schema.fields(descriptor, extensions=self._extensions):
             made = proto.field.add(name=wire_name(field.number), number=field.number)
             self._declare(field, made)
             self._names.setdefault(proto.name, {})[made.name] = field.name
