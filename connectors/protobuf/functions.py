@@ -194,10 +194,8 @@ def _log_engine(function: str, message: str, engine: Engine, obstacle: str) -> N
 
 
 def _needed_files(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
-    """Return what a worker needs of a descriptor set, which may be that of a whole company.
-
-    An extension, and what an Any holds, may be in a file that the message's own does not import.
-    """
+    """Return what a worker needs of a descriptor set, which may be that of a whole company."""
+    # An extension, and what an Any holds, may be in a file that the message's own does not import.
     if options.extensions or options.convert_any_fields_to_json:
         return descriptors
     return class_descriptor_set(schema_of(descriptors).pool.FindMessageTypeByName(message))
@@ -230,25 +228,17 @@ def _checked(
                 f"The {which} argument of the {function.upper()} SQL function must be a constant {what}",
                 function,
             )
-    parsed = _session_options(parse_protobuf_options(options, function))
+    parsed = parse_protobuf_options(options, function)
+    session = _session()
+    if session is not None:
+        conf = session.conf
+        parsed = dataclasses.replace(
+            parsed,
+            extensions=str(conf.get("spark.sql.function.protobufExtensions.enabled", "false")).lower() == "true",
+            case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
+        )
     own = own or is_class or any(key.lower() in _OWN_OPTIONS for key in options or {})
     return parsed, _engine(function, engine, own=own)
-
-
-def _session_options(options: ProtobufOptions) -> ProtobufOptions:
-    """Return the options with what the session's configuration says."""
-    session = _session()
-    if session is None:
-        return options
-
-    def is_true(key: str) -> bool:
-        return str(session.conf.get(key, "false")).lower() == "true"
-
-    return dataclasses.replace(
-        options,
-        extensions=is_true("spark.sql.function.protobufExtensions.enabled"),
-        case_sensitive=is_true("spark.sql.caseSensitive"),
-    )
 
 
 def _session() -> SparkSession | None:

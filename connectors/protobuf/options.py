@@ -164,12 +164,7 @@ class ProtobufOptions:
 
 
 def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> ProtobufOptions:
-    """Parse the options of a call of this function; names in any case, as Spark takes them.
-
-    Raises:
-        OptionError: an option is unknown or illegal.
-        ProtobufAnalysisError: PARSE_MODE_UNSUPPORTED, for DROPMALFORMED.
-    """
+    """Parse the options of a call of this function; names in any case, as Spark takes them."""
     options = parse_options(ProtobufOptions, raw or {}, os.environ, function)
     if options.on_error is OnError.COLUMN and not options.permissive:
         raise conflict(
@@ -287,11 +282,7 @@ class RegistryOptions:
 
 
 def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
-    """Parse the dictionary given as schemaRegistry.
-
-    Raises:
-        OptionError: an option is unknown, missing or illegal, or contradicts another.
-    """
+    """Parse the dictionary passed as schemaRegistry; raises OptionError, also for options that contradict another."""
     options = parse_options(RegistryOptions, raw, os.environ, _REGISTRY)
     if options.user_info is not None and options.token is not None:
         raise conflict(_REGISTRY, _USER_INFO, _BEARER, "a request has one authentication", "Give one of them.")

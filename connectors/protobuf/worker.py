@@ -1,7 +1,4 @@
-"""Calls that travel to Spark's workers, and the codecs that are built from them there, once a worker.
-
-A call carries bytes, names and frozen options; descriptors cannot be pickled, and the executors have no file.
-"""
+"""Calls that travel to Spark's workers as bytes, names and options, and the codecs built from them, once a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from connectors.core.pool import Cache
 from connectors.protobuf.columns import bitmap, struct_array, validity_of
 from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
 from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.errors import ProtobufAnalysisError, ProtobufDataError, data_error
+from connectors.protobuf.errors import ProtobufAnalysisError, data_error
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFormat
 from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
 from connectors.protobuf.ptars.encoder import PtarsEncoder
@@ -69,11 +66,7 @@ def registry_of(options: RegistryOptions) -> Registry:
 
 
 def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
-    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
-
-    Raises:
-        ProtobufAnalysisError: DATATYPE_MISMATCH, for a column that is not binary.
-    """
+    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on."""
     if isinstance(messages, pa.ChunkedArray):
         messages = messages.combine_chunks()
     if kinds.is_binary(messages.type):
@@ -89,10 +82,9 @@ def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
 
 
 def use_ptars(engine: Engine, obstacle: str) -> bool:
-    """Return whether an engine uses ptars, where `obstacle` says why ptars cannot do it; empty if it can.
+    """Return whether an engine uses ptars; PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
 
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
+    `obstacle` says why ptars cannot do it; empty if it can.
     """
     if engine is Engine.PYTHON:
         return False
@@ -117,7 +109,15 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
         ProtobufDataError: MALFORMED_PROTOBUF_MESSAGE for the first bad row, under FAILFAST.
     """
     if decoded.errors and not options.permissive:
-        raise _malformed(min(decoded.errors), decoded, messages, options, name)
+        row = min(decoded.errors)
+        data = messages[row].as_py()
+        shown = f"{len(data)} bytes, which begin with {data[:_SHOWN_BYTES].hex(' ') or 'no byte'}"
+        raise data_error(
+            "MALFORMED_PROTOBUF_MESSAGE",
+            failFastMode="FAILFAST",
+            where=f"row {row} of the batch as {name}: {decoded.errors[row]}; {shown}",
+            action=_hint(data, options).strip(),
+        )
     if not options.error_column:
         return decoded.values
     texts = pa.nulls(len(messages), pa.string())
@@ -126,19 +126,6 @@ def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name
         texts = pa.array([reasons.get(row) for row in range(len(messages))], pa.string())
     kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", pa.string())])
     return struct_array(kind, [decoded.values, texts], len(messages), bitmap(validity_of(messages)))
-
-
-def _malformed(
-    row: int, decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name: str
-) -> ProtobufDataError:
-    data = messages[row].as_py()
-    shown = data[:_SHOWN_BYTES].hex(" ") or "no byte"
-    return data_error(
-        "MALFORMED_PROTOBUF_MESSAGE",
-        failFastMode="FAILFAST",
-        where=f"row {row} of the batch as {name}: {decoded.errors[row]}; {len(data)} bytes, which begin with {shown}",
-        action=_hint(data, options).strip(),
-    )
 
 
 def _hint(data: bytes, options: ProtobufOptions) -> str:

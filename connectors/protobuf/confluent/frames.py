@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +42,6 @@ __all__ = [
     "read_prefix",
 ]
 
-K = TypeVar("K")
-V = TypeVar("V")
 F: Final = FieldDescriptor
 # The Kafka headers that can hold an id.
 _HEADERS: Final = ("__value_schema_id", "__key_schema_id")
@@ -86,11 +84,7 @@ class Frames:
 
 
 def read_prefix(data: bytes, *, deprecated: bool = False) -> tuple[SchemaKey, int]:
-    """Return the schema of a frame, and where its message begins.
-
-    Raises:
-        BadRowError: it is no frame.
-    """
+    """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
     if data[:1] == b"\x00" and len(data) >= _ID_END:
         schema: int | str = int.from_bytes(data[1:_ID_END], "big")
         place = _ID_END
@@ -138,13 +132,7 @@ def _zig_zag(value: int) -> bytes:
 def read_frames(
     column: pa.BinaryArray, headers: list[Mapping[str, Any] | None] | None = None, *, deprecated: bool = False
 ) -> Frames:
-    """Take frames apart.
-
-    Args:
-        column: the frames; with an id in the headers, the message alone.
-        headers: of each row, by name.
-        deprecated: whether the indexes are plain varints.
-    """
+    """Take frames apart; a row with an id in its headers is the message alone."""
     if headers is None and not deprecated:
         frames = _usual_frames(column)
         if frames is not None:
@@ -203,11 +191,7 @@ def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Messag
 
 
 def indexes_of(registered: RegisteredSchema, message: str) -> tuple[int, ...]:
-    """Return the message indexes that lead from the file of a schema to a message, by its full name.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND, where the schema's own file has no such message.
-    """
+    """Return the message indexes that lead from the file of a schema to a message in it, by its full name."""
     file = next(file for file in parse_set(registered.files).file if file.name == registered.main)
     messages, indexes = file.message_type, []
     for part in message.removeprefix(f"{file.package}.").split("."):
@@ -252,13 +236,8 @@ class FramedDecoder:
     Before the first message of each writer's schema, that schema is fetched and compared: a field that has the same
     number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
 
-    Args:
-        decoder: decodes the messages.
-        reader: the reader's message.
-        registry: where the writers' schemas are; None to believe the frames.
-        deprecated: whether message indexes are plain varints.
-        permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
-        clock: monotonic seconds.
+    Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
+    rows, while it gives others. With `deprecated`, message indexes are plain varints.
     """
 
     def __init__(
@@ -277,12 +256,7 @@ class FramedDecoder:
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
-        """See `Decoder.decode`.
-
-        Raises:
-            ConnectorError: the registry does not answer or refuses access, or it gives what is no schema, where the
-                query is not permissive or no other schema is given either.
-        """
+        """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
         frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self._deprecated)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
@@ -348,7 +322,7 @@ class FramedDecoder:
         return reason and f"cannot be read: {reason} (schema {key.schema})"
 
 
-def _remember(memory: dict[K, V], key: K, value: V) -> None:
+def _remember(memory: dict[Any, Any], key: Any, value: Any) -> None:
     if len(memory) >= _MOST_REMEMBERED:
         memory.clear()
     memory[key] = value

@@ -1,4 +1,4 @@
-"""Schema registries that speak Confluent's REST interface: fetched by id, GUID or subject, with their references.
+"""Schemas of registries that speak Confluent's REST interface: fetched by id, GUID or subject, with references.
 
 A registry gives a schema as text, or, asked with ``format=serialized``, as a descriptor; text needs protoc, which
 comes with grpcio-tools. Schemas stay in the process: a schema never changes under its id.
@@ -83,9 +83,6 @@ class Registry:
             ids: ids, and GUIDs of 32 hexadecimal digits, in the order in which to ask for them.
             most_failures: how many may fail before no further one is asked for.
             patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
-
-        Raises:
-            ConnectorError: as `RegistryClient.get`, for what is wrong with the registry and not with one schema.
         """
         results: dict[int | str, RegisteredSchema | ConnectorError | None] = dict.fromkeys(ids)
         policy = self._policy if patience is None else RetryPolicy(deadline_seconds=patience)

@@ -36,17 +36,23 @@ class RegistryClient:
     def __init__(self, options: RegistryOptions) -> None:
         self._address = options.address
         self._timeout = options.timeout
-        self._headers = _headers(options)
+        self._headers = {
+            "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+            "Accept-Encoding": "identity",
+        }
+        if options.user_info is not None:
+            user_info = base64.b64encode(options.user_info.reveal().encode()).decode()
+            self._headers["Authorization"] = f"Basic {user_info}"
+        elif options.token is not None:
+            self._headers["Authorization"] = f"Bearer {options.token.reveal()}"
         self._context = _tls_context(options)
 
     def get(self, path: str, what: str) -> dict[str, Any]:
         """Make one request for a path below the address, and return the JSON object in the response.
 
         Raises:
-            SourceGoneError: SCHEMA_NOT_FOUND, for HTTP 404.
-            ServiceUnavailableError: SCHEMA_REGISTRY_UNAVAILABLE: no whole response in time, or a transient one.
-            AccessDeniedError: SCHEMA_REGISTRY_ACCESS_DENIED.
-            ConnectorError: SCHEMA_REGISTRY_REDIRECT, SCHEMA_REGISTRY_UNTRUSTED, or SCHEMA_UNUSABLE for all else.
+            ServiceUnavailableError: no whole response in time, or a transient one.
+            ConnectorError: any other response; SourceGoneError for HTTP 404, AccessDeniedError for 401 and 403.
         """
         try:
             with ThreadPoolExecutor(1) as pool:
@@ -56,7 +62,12 @@ class RegistryClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
             causes = list(_causes(error))
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-                raise self._untrusted(str(causes[-1])) from None
+                raise ConnectorError(
+                    "SCHEMA_REGISTRY_UNTRUSTED",
+                    f"The certificate of the schema registry is not trusted: {causes[-1]}",
+                    self._address,
+                    f"Give the certificates of its authority (PEM) as {CA_OPTION}.",
+                ) from None
             raise self._unavailable(f"{type(error).__name__}: {causes[-1]}", what) from None
         if not httpx2.codes.is_success(status):
             raise self._http_error(status, what)
@@ -124,23 +135,6 @@ class RegistryClient:
             self._address,
             "See that driver and executors can reach it; retry.timeout says how long it is asked again.",
         )
-
-    def _untrusted(self, why: str) -> ConnectorError:
-        return ConnectorError(
-            "SCHEMA_REGISTRY_UNTRUSTED",
-            f"The certificate of the schema registry is not trusted: {why}",
-            self._address,
-            "Give the certificates of its authority (PEM) as confluent.schema.registry.ssl.ca.location.",
-        )
-
-
-def _headers(options: RegistryOptions) -> dict[str, str]:
-    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json", "Accept-Encoding": "identity"}
-    if options.user_info is not None:
-        headers["Authorization"] = f"Basic {base64.b64encode(options.user_info.reveal().encode()).decode()}"
-    elif options.token is not None:
-        headers["Authorization"] = f"Bearer {options.token.reveal()}"
-    return headers
 
 
 def _tls_context(options: RegistryOptions) -> ssl.SSLContext:

@@ -172,7 +172,7 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
         return _values(field, column, form, present)
     array = _scalars(field, column, form)
     if field.required and not present.all():
-        default = field.zero if field.default is None else field.upb_default
+        default = field.null
         if field.proto_type in UNSIGNED_BITS and not kinds.is_unsigned_integer(form):
             default = as_signed(default, UNSIGNED_BITS[field.proto_type])
         return pc.fill_null(array, pa.scalar(default, form))

@@ -153,6 +153,11 @@ class FieldPlan:
         """The declared default as upb has it; None for none."""
         return self.default.encode() if self.lenient and isinstance(self.default, str) else self.default
 
+    @property
+    def null(self) -> Any:
+        """What NULL is written as in a required scalar."""
+        return self.zero if self.default is None else self.upb_default
+
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:

@@ -1,15 +1,10 @@
 """The wire form of a message: the declarations by which upb parses it.
 
-They mean the same bytes as what the user declared, and make upb retain what Spark retains:
-
-- maps are lists of entries: upb would merge duplicate keys, Spark hands all of them on;
-- a ``string`` that may hold anything is ``bytes``: upb cannot give one that is not UTF-8, Spark replaces bad bytes;
-- extensions are fields of the message they extend, or left out: they are parsed only when asked for;
-- every singular field has presence; the plan decides what zero means without presence;
-- an open enum is an ``int32``;
-- fields are named ``f<number>``, so that none has the name of a method of a message.
-
-All messages that the root reaches are in one file of edition 2023, where each of these is a feature of a field.
+They mean the same bytes as what the user declared, in one file of edition 2023, and make upb retain what Spark retains.
+Maps are lists of entries: upb would merge duplicate keys. A ``string`` that may hold anything is ``bytes``: upb cannot
+give one that is not UTF-8, Spark replaces bad bytes. Extensions are fields of the message they extend, or left out.
+Every singular field has presence; the plan decides what zero means without. An open enum is an ``int32``. Fields are
+named ``f<number>``, so that none has the name of a method of a message.
 """
 
 from __future__ import annotations
@@ -67,14 +62,7 @@ def messages_in(message: Message) -> Iterator[Message]:
 
 
 class WireForm:
-    """The class by which a message is parsed and built, and those of the messages in it.
-
-    Attributes:
-        root: the class of the message itself.
-        numbers: those of its own fields, as Spark compares them with unknown fields (no extensions).
-        nested: whether messages can stand in it.
-        has_required: whether any message that can stand in it has a required field.
-    """
+    """The class by which a message is parsed and built, `root`, and those of the messages in it."""
 
     def __init__(self, root: MessageType, schema: Schema, *, extensions: bool) -> None:
         self._schema = schema
@@ -84,7 +72,7 @@ class WireForm:
         self._enums: dict[str, str] = {}
         self._pending: list[tuple[MessageType, DescriptorProto]] = []
         self._names: dict[str, dict[str, str]] = {}
-        self.has_required = False
+        self.has_required = False  # of any message that can stand in it
         name = self._message(root)
         while self._pending:
             descriptor, proto = self._pending.pop()
@@ -95,15 +83,20 @@ class WireForm:
         pool.Add(self._file)
         self.root: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
         self.nested = len(self._messages) > 1
-        self.numbers = frozenset(field.number for field in root.fields)
+        self.numbers = frozenset(field.number for field in root.fields)  # no extensions: Spark looks at these
         self._pool = pool
 
     def is_any(self, message: Message) -> bool:
         """Return whether a message of this form is a google.protobuf.Any."""
         return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
 
-    def readable(self, path: str) -> str:
-        """Return a path of this form, such as ``f1.f3[0].f2``, in the names that the user declared."""
+    def missing_fields(self, message: Message) -> str:
+        """Return which required fields a message lacks, in the names that the user declared."""
+        paths = message.FindInitializationErrors()  # type: ignore[attr-defined]
+        return f"Message missing required fields: {', '.join(map(self._readable, paths))}"
+
+    def _readable(self, path: str) -> str:
+        """Return a path such as ``f1.f3[0].f2`` in declared names."""
         message, names = self.root.DESCRIPTOR, []
         for part in path.split("."):
             name, bracket, index = part.partition("[")

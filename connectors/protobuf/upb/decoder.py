@@ -1,9 +1,8 @@
 """The reference decoder: messages parsed by protobuf's own parser (upb).
 
-It says what is right; `connectors.protobuf.ptars.decoder` is compared with it. The rules are those of Spark's
-``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `UpbDecoder` builds columns, field by field;
-`RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500 columns the other makes 500
-arrays. `AdaptiveDecoder` chooses for each batch.
+The rules are those of Spark's ``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `UpbDecoder` builds
+columns, field by field; `RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500
+columns the other makes 500 arrays. `AdaptiveDecoder` chooses for each batch.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ class Decoder(Protocol):
 
 
 def _micros_of(field: FieldPlan) -> Convert:
-    """Return the function from a time to microseconds, with the rest of the nanoseconds cut off towards zero.
-
-    It raises BadRowError where they do not fit in 64 bits.
-    """
+    """Return the function from a time to microseconds, with the rest of the nanoseconds cut off towards zero."""
     kind = field.kind.value
     first, second = (wire_name(part.number) for part in field.children)
 
@@ -105,13 +101,10 @@ class UpbDecoder:
         self.any_text = AnyPrinter(schema, enums_as_ints=options.enums_as_ints).text
 
     def parse(self, data: bytes, *, groups: bool = True) -> Message:
-        """Parse a message, with the checks that Spark makes.
+        """Parse a message, with the checks that Spark makes; BadRowError if they fail.
 
-        `groups` says whether to look into unknown groups for the field number 0, which upb does not.
-
-        Raises:
-            BadRowError: the bytes are malformed, a required field is missing, or an unknown field has the number of a
-                known one (another wire type, or an unknown value of a closed enum); only the root is checked for that.
+        Only in the root may no unknown field have the number of a declared one (another wire type, or an unknown value
+        of a closed enum). With `groups`, unknown groups hold no field number 0, for which upb does not look there.
         """
         try:
             message = self._wire.root.FromString(data)
@@ -119,8 +112,7 @@ class UpbDecoder:
             reason = str(error).rpartition(": ")[2]
             raise BadRowError(f"cannot be parsed: {reason}") from error
         if self._wire.has_required and not message.IsInitialized():
-            missing = ", ".join(self._wire.readable(path) for path in message.FindInitializationErrors())  # type: ignore[attr-defined]
-            raise BadRowError(f"Message missing required fields: {missing}")
+            raise BadRowError(self._wire.missing_fields(message))
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
             if unknown.field_number in self._wire.numbers:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")

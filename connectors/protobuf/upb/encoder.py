@@ -41,12 +41,7 @@ class Encoder(Protocol):
     """Turns structs into messages."""
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """Encode a struct array; NULL stays NULL.
-
-        Raises:
-            ProtobufAnalysisError: the type does not fit the message.
-            ProtobufDataError: a value does not fit its field.
-        """
+        """Encode a struct array, NULL as NULL; raises ProtobufError for a type or a value that does not fit."""
         ...
 
 
@@ -74,11 +69,9 @@ class UpbEncoder:
         try:
             return message.SerializeToString(deterministic=True)
         except EncodeError as error:
-            paths = message.FindInitializationErrors()  # type: ignore[attr-defined]
-            missing = ", ".join(self._wire.readable(path) for path in paths)
             raise ProtobufDataError(
                 "PROTOBUF_REQUIRED_FIELD_NULL",
-                f"Message missing required fields: {missing}",
+                self._wire.missing_fields(message),
                 self._root.full_name,
                 "Give these columns a value: a required message cannot be NULL.",
             ) from error
@@ -105,7 +98,7 @@ def _set_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message |
             if message is None:
                 continue
             if value is None and field.required:
-                setattr(message, name, _null_of(field))
+                setattr(message, name, field.null)
             elif value is not None and (field.presence or not is_zero(value)):
                 setattr(message, name, value)
     elif field.kind is not Kind.EMPTY:
@@ -187,7 +180,6 @@ def _fill_values(field: FieldPlan, values: pa.Array, messages: Sequence[Message 
 
 
 def _scalars(field: FieldPlan, column: pa.Array) -> list[Any]:
-    """Return values as upb takes them."""
     if kinds.is_date32(column.type):
         column = column.view(pa.int32())
     values: list[Any] = column.to_pylist()
@@ -240,11 +232,6 @@ def _null_element(field: FieldPlan) -> ProtobufDataError:
         "to_protobuf",
         "Take it out, for example with array_compact.",
     )
-
-
-def _null_of(field: FieldPlan) -> Any:
-    """Return what NULL is written as in a required scalar."""
-    return field.zero if field.default is None else field.upb_default
 
 
 class RowEncoder:
@@ -328,7 +315,7 @@ def _field(field: FieldPlan) -> Write:
 
 def _scalar(field: FieldPlan) -> Write:
     name, convert = wire_name(field.number), _scalar_conversion(field)
-    absent = _null_of(field) if field.required else None
+    absent = field.null if field.required else None
     zero_is_absent = not field.presence
 
     def write(message: Message, value: Any) -> None:
@@ -415,10 +402,7 @@ def _filling(field: FieldPlan) -> Write:
 
 
 def _time(field: FieldPlan) -> Write:
-    """Return the function that sets seconds and nanos from microseconds.
-
-    Nanos of a Timestamp count forward, also before 1970; both parts of a Duration have its sign.
-    """
+    """Return the function that sets seconds and nanos: those of a Timestamp count forward, also before 1970."""
     first, second = (wire_name(part.number) for part in field.children)
     is_duration = field.kind is Kind.DURATION
 
