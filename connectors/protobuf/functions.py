@@ -36,7 +36,7 @@ from connectors.protobuf.schema.descriptors import (
     MessageType,
     class_descriptor_set,
     read_descriptor_file,
-    well_known_class,
+    well_known_message,
 )
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
@@ -259,24 +259,24 @@ def _locate(
     """Return descriptor set and full name, and the schema of the registry's subject if only that says what they are."""
     if isinstance(name, type):
         message_class, name = name, None
+    descriptor: MessageType | None = None if message_class is None else message_class.DESCRIPTOR
     without_set = data is None and path is None
-    if registry is not None and without_set and message_class is None:
+    if registry is not None and without_set and descriptor is None:
         return _from_registry(registry, name)
-    if message_class is None and name is None:
+    if descriptor is None and name is None:
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
         )
-    if message_class is None and without_set:
-        message_class = well_known_class(str(name))
-        if message_class is None:
+    if descriptor is None and without_set:
+        descriptor = well_known_message(str(name))
+        if descriptor is None:
             raise analysis_error(
                 "CANNOT_LOAD_PROTOBUF_CLASS",
                 protobufClassName=name,
                 explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
                 action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
             )
-    if message_class is not None:
-        descriptor: MessageType = message_class.DESCRIPTOR
+    if descriptor is not None:
         return class_descriptor_set(descriptor), descriptor.full_name, None
     descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
     return descriptors, schema_of(descriptors).find(str(name)).full_name, None

@@ -201,7 +201,7 @@ class Registry:
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
         """Return a response of the registry that holds a schema."""
-        response = self._client.get(f"{path}?format=serialized", what)
+        response: dict[str, Any] = self._client.get(f"{path}?format=serialized", what)
         _text(response, "schema", what)
         return response
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from connectors.protobuf.errors import analysis_error
 
@@ -35,13 +35,17 @@ __all__ = [
     "pool_of",
     "read_descriptor_file",
     "serialized",
-    "well_known_class",
+    "well_known_message",
 ]
 
 # Where Java has the messages that come with protobuf: Spark's own shaded copy, and the original.
 _JAVA_PREFIXES: Final = ("org.sparkproject.spark_protobuf.protobuf.", "com.google.protobuf.")
-_WELL_KNOWN_FILES: Final = ("any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp")
-_WELL_KNOWN: Final = [import_module(f"google.protobuf.{name}_pb2") for name in (*_WELL_KNOWN_FILES, "type", "wrappers")]
+_FILES: Final = ("any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type")
+_WELL_KNOWN: Final = {
+    name: message
+    for module in (*_FILES, "wrappers")
+    for name, message in import_module(f"google.protobuf.{module}_pb2").DESCRIPTOR.message_types_by_name.items()
+}
 _MOST_LISTED: Final = 20
 _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
 _INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
@@ -81,16 +85,10 @@ def class_descriptor_set(descriptor: MessageType) -> bytes:
     return serialized(files)
 
 
-def well_known_class(name: str) -> type[Message] | None:
-    """Return the class of a message that comes with protobuf, by its name in Java; None for another name."""
+def well_known_message(name: str) -> MessageType | None:
+    """Return the message that comes with protobuf and has this name in Java; None for another name."""
     prefix = next((prefix for prefix in _JAVA_PREFIXES if name.startswith(prefix)), None)
-    if prefix is None:
-        return None
-    for module in _WELL_KNOWN:
-        candidate = getattr(module, name.removeprefix(prefix), None)
-        if isinstance(candidate, type) and issubclass(candidate, Message):
-            return candidate
-    return None
+    return None if prefix is None else _WELL_KNOWN.get(name.removeprefix(prefix))
 
 
 def parse_set(data: bytes) -> FileDescriptorSet:

@@ -36,7 +36,6 @@ __all__ = [
     "compile_plan",
     "plan_field",
     "select_fields",
-    "spark_type",
 ]
 
 
@@ -181,17 +180,17 @@ class MessagePlan:
     @property
     def spark_type(self) -> DataType:
         """The same in Spark."""
-        return spark_type(self.arrow_type)
+        return _spark_type(self.arrow_type)
 
 
-def spark_type(kind: pa.DataType) -> DataType:
+def _spark_type(kind: pa.DataType) -> DataType:
     """Return the Spark type of an Arrow type, with what may be NULL in it."""
     if kinds.is_struct(kind):
-        return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in kind])
+        return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in kind])
     if kinds.is_map(kind):
-        return MapType(spark_type(kind.key_type), spark_type(kind.item_type), kind.item_field.nullable)
+        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type), kind.item_field.nullable)
     if kinds.is_list(kind):
-        return ArrayType(spark_type(kind.value_type), kind.value_field.nullable)
+        return ArrayType(_spark_type(kind.value_type), kind.value_field.nullable)
     return from_arrow_type(kind)
 
 

@@ -130,10 +130,9 @@ class WireForm:
             # Spark refuses a oneof member twice as upb does: the last one on the wire stands. Not for `optional`.
             oneof = field.containing_oneof
             if oneof is not None and len(oneof.fields) > 1:
-                if oneof.name not in oneofs:
-                    oneofs[oneof.name] = len(proto.oneof_decl)
+                made.oneof_index = oneofs.setdefault(oneof.name, len(oneofs))
+                if len(oneofs) > len(proto.oneof_decl):
                     proto.oneof_decl.add(name=f"o{len(oneofs)}")
-                made.oneof_index = oneofs[oneof.name]
 
     def _declare(self, field: FieldType, made: FieldDescriptorProto) -> None:
         repeated = field.is_repeated

@@ -24,7 +24,7 @@ from connectors.protobuf import from_protobuf, to_protobuf
 from connectors.protobuf.errors import CONDITIONS, ProtobufAnalysisError, analysis_error, data_error
 from connectors.protobuf.functions import _needed_files
 from connectors.protobuf.options import ProtobufOptions, parse_protobuf_options
-from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_class
+from connectors.protobuf.schema.descriptors import Schema, class_descriptor_set, well_known_message
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.upb.decoder import UpbDecoder
 from connectors.protobuf.worker import DecodeCall, Engine, binary_column
@@ -124,9 +124,9 @@ def test_a_generated_class_and_a_class_of_java_that_comes_with_protobuf() -> Non
     data = class_descriptor_set(timestamp_pb2.Timestamp.DESCRIPTOR)
     assert Rig(Engine.AUTO, data).ddl("google.protobuf.Timestamp") == "struct<seconds:bigint,nanos:int>"
     java = "org.sparkproject.spark_protobuf.protobuf.Timestamp"
-    assert well_known_class(java) is timestamp_pb2.Timestamp
-    assert well_known_class("com.google.protobuf.Nonsense") is None
-    assert well_known_class("com.example.Timestamp") is None
+    assert well_known_message(java) is timestamp_pb2.Timestamp.DESCRIPTOR
+    assert well_known_message("com.google.protobuf.Nonsense") is None
+    assert well_known_message("com.example.Timestamp") is None
 
 
 @pytest.mark.parametrize("function", [from_protobuf, to_protobuf])
