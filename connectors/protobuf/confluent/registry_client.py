@@ -61,14 +61,15 @@ class RegistryClient:
             raise self._unavailable(f"no whole response within {self._timeout:g} s", what) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
             causes = list(_causes(error))
+            why = str(causes[-1])
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
                 raise ConnectorError(
                     "SCHEMA_REGISTRY_UNTRUSTED",
-                    f"The certificate of the schema registry is not trusted: {causes[-1]}",
+                    f"The certificate of the schema registry is not trusted: {why}",
                     self._address,
                     f"Give the certificates of its authority (PEM) as {CA_OPTION}.",
                 ) from None
-            raise self._unavailable(f"{type(error).__name__}: {causes[-1]}", what) from None
+            raise self._unavailable(f"{type(error).__name__}: {why}", what) from None
         if not httpx2.codes.is_success(status):
             raise self._http_error(status, what)
         try:

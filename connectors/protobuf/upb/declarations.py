@@ -91,9 +91,9 @@ class WireForm:
         return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
 
     def missing_fields(self, message: Message) -> str:
-        """Return which required fields a message lacks, in the names that the user declared."""
+        """Return the required fields that a message lacks, in the names that the user declared."""
         paths = message.FindInitializationErrors()  # type: ignore[attr-defined]
-        return f"Message missing required fields: {', '.join(map(self._readable, paths))}"
+        return ", ".join(map(self._readable, paths))
 
     def _readable(self, path: str) -> str:
         """Return a path such as ``f1.f3[0].f2`` in declared names."""

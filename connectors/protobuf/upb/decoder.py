@@ -112,7 +112,7 @@ class UpbDecoder:
             reason = str(error).rpartition(": ")[2]
             raise BadRowError(f"cannot be parsed: {reason}") from error
         if self._wire.has_required and not message.IsInitialized():
-            raise BadRowError(self._wire.missing_fields(message))
+            raise BadRowError(f"Message missing required fields: {self._wire.missing_fields(message)}")
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
             if unknown.field_number in self._wire.numbers:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")

@@ -69,9 +69,10 @@ class UpbEncoder:
         try:
             return message.SerializeToString(deterministic=True)
         except EncodeError as error:
+            missing = self._wire.missing_fields(message)
             raise ProtobufDataError(
                 "PROTOBUF_REQUIRED_FIELD_NULL",
-                self._wire.missing_fields(message),
+                f"Message missing required fields: {missing}",
                 self._root.full_name,
                 "Give these columns a value: a required message cannot be NULL.",
             ) from error
