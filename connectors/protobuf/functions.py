@@ -55,8 +55,7 @@ _OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
 
 MessageName = str | type[Message] | None
 
-_functions: Final = Cache(32)
-"""Spark's functions by call. Each may hold a file on the driver."""
+_functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
 
 
 def function_of(

@@ -33,8 +33,7 @@ __all__ = [
     "registry_option_error",
 ]
 
-MAX_DEPTH: Final = 10
-"""The deepest recursion that Spark follows."""
+MAX_DEPTH: Final = 10  # the deepest recursion that Spark follows
 
 
 class Mode(StrEnum):
@@ -143,8 +142,7 @@ class ProtobufOptions:
         "Read Confluent frames whose message indexes are plain varints, as old clients wrote them. Not in Spark.",
         default="false",
     )
-    extensions: bool = False
-    """Derived: the SQL configuration spark.sql.function.protobufExtensions.enabled."""
+    extensions: bool = False  # derived: the SQL configuration spark.sql.function.protobufExtensions.enabled
     case_sensitive: bool = False
     """Derived: the SQL configuration spark.sql.caseSensitive, by which to_protobuf matches names."""
 

@@ -30,8 +30,7 @@ __all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "present", "re
 
 _log = logging.getLogger(__name__)
 
-_CODECS: Final = 128
-"""Calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields."""
+_CODECS: Final = 128  # calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
 _SHOWN_BYTES: Final = 16

@@ -30,17 +30,7 @@ from connectors.protobuf.schema.descriptors import FieldType, MessageType, parse
 from connectors.protobuf.upb.decoder import Decoded, Decoder
 from connectors.protobuf.upb.encoder import Encoder
 
-__all__ = [
-    "FramedDecoder",
-    "FramedEncoder",
-    "SchemaKey",
-    "difference",
-    "frame_prefix",
-    "indexes_of",
-    "message_at",
-    "read_frames",
-    "read_prefix",
-]
+__all__ = ["FramedDecoder", "FramedEncoder", "frame_prefix", "indexes_of", "message_at"]
 
 F: Final = FieldDescriptor
 # The Kafka headers that can hold an id.

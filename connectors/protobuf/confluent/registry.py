@@ -35,11 +35,9 @@ __all__ = ["RegisteredSchema", "Registry"]
 
 _MOST_LEVELS: Final = 50
 _MOST_FILES: Final = 1000
-_MOST_SCHEMAS: Final = 256
-"""Schemas that a client retains, each with all that it imports."""
+_MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
 _LARGEST_ID: Final = 2**32 - 1
-_UNASSIGNED: Final = "/schemas/ids/0"
-"""No registry gives out the id 0."""
+_UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
 _OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -48,8 +46,7 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 class RegisteredSchema:
     """A schema: a descriptor set with all that it imports, and the name of its own file in that."""
 
-    schema_id: int
-    """-1 where only its GUID is known."""
+    schema_id: int  # -1 where only its GUID is known
     files: bytes
     main: str
 
@@ -148,10 +145,8 @@ class Registry:
         """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
         try:
             self._ask(self._last_served, "schema")
-        except SourceGoneError:
-            return True
-        except ConnectorError:
-            return False
+        except ConnectorError as error:
+            return isinstance(error, SourceGoneError)
         return True
 
     def latest(self, subject: str) -> RegisteredSchema:

@@ -65,22 +65,21 @@ class PtarsEncoder:
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `Encoder.encode`."""
         kind = structs.type
-        writer = self._writers.get(kind, lambda: _writer(self._upb.plan(kind)))
+
+        def make() -> _Writer | None:
+            fields = self._upb.plan(kind)
+            try:
+                return _Writer(fields) if _supported(fields) else None
+            except PtarsError:
+                return None
+
+        writer = self._writers.get(kind, make)
         if writer is None or len(structs) == 0:
             return self._upb.encode(structs)
         try:
             return writer.write(_compact(structs))
         except PtarsError:
             return self._upb.encode(structs)
-
-
-def _writer(fields: Sequence[FieldPlan]) -> _Writer | None:
-    if not _supported(fields):
-        return None
-    try:
-        return _Writer(fields)
-    except PtarsError:
-        return None
 
 
 def _compact(structs: pa.StructArray) -> pa.StructArray:

@@ -120,8 +120,9 @@ def _other_content(data: bytes) -> str:
     return name and f"it is one FileDescriptorProto, {name}, and not a set of them"
 
 
-def _imports_first(files: Iterable[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    by_name = {file.name: file for file in files}
+def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
+    """Return a private pool of the files of a descriptor set."""
+    by_name = {file.name: file for file in files.file}
     for file in by_name.values():
         for dependency in file.dependency:
             if dependency not in by_name:
@@ -131,24 +132,17 @@ def _imports_first(files: Iterable[FileDescriptorProto]) -> list[FileDescriptorP
                     where=f"imported by {file.name}",
                     action=_INCLUDE_IMPORTS,
                 )
+    pool = descriptor_pool.DescriptorPool()
+    name = ""
     try:
-        order = TopologicalSorter({name: file.dependency for name, file in by_name.items()}).static_order()
-        return [by_name[name] for name in order]
+        for name in TopologicalSorter({name: file.dependency for name, file in by_name.items()}).static_order():
+            pool.Add(by_name[name])
     except CycleError as error:
         where = f"{error.args[1][0]} imports itself, or in a circle"
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
-
-
-def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
-    """Return a private pool of the files of a descriptor set."""
-    pool = descriptor_pool.DescriptorPool()
-    for file in _imports_first(files.file):
-        try:
-            pool.Add(file)
-        except TypeError as error:
-            raise analysis_error(
-                "CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=f"{file.name}: {' '.join(str(error).split())}"
-            ) from error
+    except TypeError as error:
+        where = f"{name}: {' '.join(str(error).split())}"
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
     return pool
 
 
@@ -159,8 +153,7 @@ class EnumPlan:
     name: str
     names: Mapping[int, str]
     numbers: Mapping[str, int]
-    closed: bool
-    """Whether a number that it does not declare counts as an unknown field."""
+    closed: bool  # whether a number that it does not declare counts as an unknown field
 
     def text(self, number: int) -> str:
         """Return the name of a value; of an unknown one the name that Java makes up."""

@@ -61,8 +61,7 @@ class Shape(StrEnum):
     MAP = "map"
 
 
-DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"
-"""The column that stands for a message without fields."""
+DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"  # the column that stands for a message without fields
 MAX_COLUMNS: Final = 50_000
 """Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 

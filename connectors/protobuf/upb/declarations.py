@@ -29,8 +29,7 @@ from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageT
 
 __all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]
 
-WIRE_GROUP: Final = 3
-"""The wire type that begins a group."""
+WIRE_GROUP: Final = 3  # the wire type that begins a group
 _FILE: Final = "connectors/wire_form.proto"
 _LAST_NUMBER: Final = (1 << 29) - 1
 F: Final = FieldDescriptor

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -54,7 +55,6 @@ class Decoder(Protocol):
 
     def decode(self, messages: pa.Array) -> Decoded:
         """Decode a binary array; never raises for what is in a row."""
-        ...
 
 
 def _micros_of(field: FieldPlan) -> Convert:
@@ -323,8 +323,7 @@ class AdaptiveDecoder:
     def __init__(self, plan: MessagePlan, upb: UpbDecoder, columns: Callable[[], Decoder]) -> None:
         self._few = RowDecoder(plan, upb)
         self._upb = upb
-        self._make = columns
-        self._many: Decoder | None = None
+        self._many = cache(columns)
         count, repeats = _measure(plan.fields)
         self._most_bytes = count * _MOST_BYTES if repeats else None
 
@@ -336,9 +335,7 @@ class AdaptiveDecoder:
         """Return the decoder for a batch."""
         if len(messages) <= _MOST_BY_UPB and (self._most_bytes is None or messages.nbytes <= self._most_bytes):
             return self._few if len(messages) <= _MOST_BY_ROW else self._upb
-        if self._many is None:
-            self._many = self._make()
-        return self._many
+        return self._many()
 
 
 def _measure(fields: Sequence[FieldPlan]) -> tuple[int, bool]:

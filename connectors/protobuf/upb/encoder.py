@@ -27,14 +27,12 @@ __all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "RowEncoder", "UpbEncoder"]
 
 Write = Callable[[Message, Any], None]
 
-TYPES: Final = 16
-"""Types of a column whose plans an encoder keeps."""
+TYPES: Final = 16  # types of a column whose plans an encoder keeps
 _MICROS: Final = 1_000_000
 # Measured, with 5 to 2,000 columns: the number of columns does not move where the three encoders meet.
 _MOST_BY_ROW: Final = 8
 _MOST_BY_UPB: Final = 32
-_MOST_BYTES: Final = 1024
-"""Of a column: one row may hold very many values."""
+_MOST_BYTES: Final = 1024  # of a column: one row may hold very many values
 
 
 class Encoder(Protocol):
@@ -42,7 +40,6 @@ class Encoder(Protocol):
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """Encode a struct array, NULL as NULL; raises ProtobufError for a type or a value that does not fit."""
-        ...
 
 
 class UpbEncoder:
