@@ -296,13 +296,11 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
 
 
 def _written(registry: RegistryOptions | None, *source: Any) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
-    """Return descriptor set, full name, and for a frame the schema id and the message indexes.
-
-    A registry is asked once: a version that is registered meanwhile must not lend its id to messages of another.
-    """
+    """Return descriptor set, full name, and for a frame the schema id and the message indexes."""
     descriptors, message, registered = _locate(registry, *source)
     if registry is None:
         return descriptors, message, None
+    # Asked once: a version that is registered meanwhile must not lend its id to messages of another.
     registered = registered or _from_registry(registry, message)[2]
     return descriptors, message, (registered.schema_id, indexes_of(registered, message))
 

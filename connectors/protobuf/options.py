@@ -143,8 +143,7 @@ class ProtobufOptions:
         default="false",
     )
     extensions: bool = False  # derived: the SQL configuration spark.sql.function.protobufExtensions.enabled
-    case_sensitive: bool = False
-    """Derived: the SQL configuration spark.sql.caseSensitive, by which to_protobuf matches names."""
+    case_sensitive: bool = False  # derived: spark.sql.caseSensitive, by which to_protobuf matches names
 
     def key(self, name: str) -> str:
         """Return what the name of a column or field is compared by."""

@@ -51,8 +51,7 @@ _GROUPS: Final = (
 )
 _FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
 _MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
-_MOST_FAILURES: Final = 32
-"""Requests for new schemas that may fail in one batch: garbage may cost no request for each row."""
+_MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
 _GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in group}
 
 

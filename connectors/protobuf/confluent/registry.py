@@ -195,7 +195,6 @@ class Registry:
         return RegisteredSchema(schema_id, serialized(files), main)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
-        """Return a response of the registry that holds a schema."""
         response: dict[str, Any] = self._client.get(f"{path}?format=serialized", what)
         _text(response, "schema", what)
         return response
@@ -222,7 +221,6 @@ def _text(response: object, key: str, what: str, default: str | None = None) -> 
 
 
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
-    """Return the descriptor set of schemas in text, by protoc."""
     if files:
         raise schema_unusable(what, "the registry gives some of its files as text and some as descriptors")
     try:

@@ -140,7 +140,6 @@ def _form(field: FieldPlan) -> FieldPlan:
 def _message(
     fields: Sequence[FieldPlan], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
 ) -> list[pa.Array]:
-    """Return the columns of a message, in the order of `fields`."""
     # What stands below a NULL struct is anything; flattened, it is NULL too.
     parts = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
     columns = [_column(field, parts[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]

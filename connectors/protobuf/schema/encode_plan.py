@@ -153,7 +153,6 @@ class _Matcher:
     def _value(
         self, kind: pa.DataType, field: FieldType, columns: Path, fields: Path
     ) -> tuple[Kind, tuple[FieldPlan, ...]]:
-        """Return what one value is, and its parts."""
         message = field.message_type
         if kinds.is_null(kind):
             return Kind.EMPTY, ()

@@ -13,10 +13,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
@@ -179,18 +178,7 @@ class MessagePlan:
     @property
     def spark_type(self) -> DataType:
         """The same in Spark."""
-        return _spark_type(self.arrow_type)
-
-
-def _spark_type(kind: pa.DataType) -> DataType:
-    """Return the Spark type of an Arrow type, with what may be NULL in it."""
-    if kinds.is_struct(kind):
-        return StructType([StructField(field.name, _spark_type(field.type), field.nullable) for field in kind])
-    if kinds.is_map(kind):
-        return MapType(_spark_type(kind.key_type), _spark_type(kind.item_type), kind.item_field.nullable)
-    if kinds.is_list(kind):
-        return ArrayType(_spark_type(kind.value_type), kind.value_field.nullable)
-    return from_arrow_type(kind)
+        return from_arrow_type(self.arrow_type)
 
 
 def as_signed(value: int, bits: int) -> int:

@@ -38,8 +38,7 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 # Measured, with 5 to 2,000 columns: the number of columns does not move where the three decoders meet.
 _MOST_BY_ROW: Final = 8
 _MOST_BY_UPB: Final = 64
-_MOST_BYTES: Final = 256
-"""Of a column, where fields are repeated: there, many bytes may be many values, also in one row."""
+_MOST_BYTES: Final = 256  # of a column, where fields are repeated: one row may hold very many values
 
 
 @dataclass(frozen=True, slots=True)
