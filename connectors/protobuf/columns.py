@@ -65,9 +65,9 @@ def struct_array(
 
 
 def list_array(
-    kind: pa.ListType, offsets: np.ndarray[Any, Any], values: pa.Array, validity: pa.Buffer | None = None
+    kind: pa.ListType | pa.MapType, offsets: np.ndarray[Any, Any], values: pa.Array, validity: pa.Buffer | None = None
 ) -> pa.ListArray:
-    """Return a list array with these offsets (int32)."""
+    """Return a list array, or a map array of entries, with these offsets (int32)."""
     return pa.Array.from_buffers(
         kind, len(offsets) - 1, [validity, pa.py_buffer(np.ascontiguousarray(offsets))], children=[values]
     )
@@ -76,9 +76,7 @@ def list_array(
 def map_array(kind: pa.MapType, offsets: np.ndarray[Any, Any], keys: pa.Array, items: pa.Array) -> pa.MapArray:
     """Return a map array with these offsets (int32)."""
     entries = struct_array(pa.struct([kind.key_field, kind.item_field]), [keys, items], len(keys))
-    return pa.Array.from_buffers(
-        kind, len(offsets) - 1, [None, pa.py_buffer(np.ascontiguousarray(offsets))], children=[entries]
-    )
+    return list_array(kind, offsets, entries)
 
 
 def numbers(array: pa.Array, dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -1,11 +1,7 @@
-"""`from_protobuf` and `to_protobuf` as column functions, with the signatures of Spark's own.
+"""`from_protobuf` and `to_protobuf` as column functions, which need no jar.
 
-    from connectors.protobuf import from_protobuf, to_protobuf
-
-    events = raw.select(from_protobuf("value", "Event", "events.desc").alias("event"))
-
-They need no jar: messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first five
-parameters are those of ``pyspark.sql.protobuf.functions``, so that the import is all that changes.
+Messages are decoded and encoded in Spark's Python workers, as Arrow columns. The first five parameters are those of
+``pyspark.sql.protobuf.functions``, so that the import is all that changes.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructField, Str
 
 from connectors.core.errors import OptionError
 from connectors.core.pool import Cache
-from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
+from connectors.protobuf.confluent.frames import indexes_of, message_at
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import (
@@ -40,7 +36,7 @@ from connectors.protobuf.schema.descriptors import (
     MessageType,
     class_descriptor_set,
     read_descriptor_file,
-    well_known_class,
+    well_known_message,
 )
 from connectors.protobuf.schema.plan import compile_plan, select_fields
 from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of, use_ptars
@@ -53,44 +49,38 @@ __all__ = ["from_protobuf", "function_of", "to_protobuf"]
 
 _log = logging.getLogger(__name__)
 
+# The ``functions`` object is there without the jar too (Spark 4.3).
 _JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
 _OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
 
 MessageName = str | type[Message] | None
 
-_functions: Final = Cache(32)
-"""Spark's functions by call. Each may hold a file on the driver."""
+_functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
 
 
 def function_of(
     call: DecodeCall | EncodeCall, kind: DataType, session: SparkSession | None, *, headers: bool = False
 ) -> Callable[..., Column]:
-    """Return Spark's function for a call; the same one for the same call.
+    """Return Spark's function for a call, with the result type `kind`; the same one for the same call.
 
     Spark sends a large function by a file on the driver, one for each function that is made: within foreachBatch that
-    would be one for each batch. The file is of a Spark context, so no other one gets the function.
-
-    Through Spark Connect nothing is cached: there a plan holds its functions. The call decides its result type `kind`;
-    with `headers` the function also takes Kafka's headers.
+    would be one for each batch. The file is of a Spark context, so no other one gets the function. Through Spark
+    Connect nothing is cached: there a plan holds its functions.
     """
 
-    # Columns get the names of these functions.
-    def from_protobuf(messages: pa.Array) -> pa.Array:
-        return call(messages)
+    def convert(column: pa.Array) -> pa.Array:
+        return call(column)
 
-    def with_headers(messages: pa.Array, kafka_headers: pa.Array) -> pa.Array:
+    def convert_with_headers(messages: pa.Array, kafka_headers: pa.Array) -> pa.Array:
         return call(messages, kafka_headers)  # type: ignore[call-arg]  # only of a DecodeCall
 
-    def to_protobuf(structs: pa.Array) -> pa.Array:
-        return call(structs)
-
-    with_headers.__name__ = "from_protobuf"
-    decode = with_headers if headers else from_protobuf
+    function: Any = convert_with_headers if headers else convert
+    function.__name__ = "from_protobuf" if isinstance(call, DecodeCall) else "to_protobuf"  # that of the column
 
     def make() -> Callable[..., Column]:
         arrow_udf: Any = spark_functions.arrow_udf  # type: ignore[attr-defined]  # its stub leaves it out
-        function: Callable[..., Column] = arrow_udf(decode if isinstance(call, DecodeCall) else to_protobuf, kind)
-        return function
+        made: Callable[..., Column] = arrow_udf(function, kind)
+        return made
 
     context: Any = getattr(session, "_sc", None)
     return make() if context is None else _functions.get((context.applicationId, call, headers), make)
@@ -134,10 +124,9 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
         OptionError: an option is unknown or illegal.
         ConnectorError: the registry does not answer, refuses access, or has no such subject.
     """
-    _check_constants("FROM_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
-    parsed = _session_options(parse_protobuf_options(options, "from_protobuf"))
+    constants = messageName, descFilePath, options, binaryDescriptorSet
     own = any(argument is not None for argument in (messageClass, fields, schemaRegistry, headers))
-    chosen = _engine("FROM_PROTOBUF", engine, options, own=own, name=messageName)
+    parsed, chosen = _checked("from_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.from_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
@@ -172,24 +161,16 @@ def to_protobuf(
     Columns and fields match by name, without regard to case unless ``spark.sql.caseSensitive`` is true. That they fit
     is checked when the first batch is there, on the executor: Python does not see the type of a column before.
 
-    Args:
-        data: the column, or its name.
-        messageName: as in `from_protobuf`.
-        descFilePath: as in `from_protobuf`.
-        options: as in `from_protobuf`.
-        binaryDescriptorSet: as in `from_protobuf`.
-        messageClass: as in `from_protobuf`.
-        schemaRegistry: as in `from_protobuf`; messages are framed with the id of the latest version of the subject.
-        engine: as in `from_protobuf`.
+    The arguments are those of `from_protobuf`. With a schema registry, messages are framed with the id of the latest
+    version of the subject.
 
     Raises:
         ProtobufAnalysisError: the descriptor set or the message cannot be found or read.
         OptionError: an option is unknown or illegal.
     """
-    _check_constants("TO_PROTOBUF", messageName, descFilePath, options, binaryDescriptorSet)
-    parsed = _session_options(parse_protobuf_options(options, "to_protobuf"))
+    constants = messageName, descFilePath, options, binaryDescriptorSet
     own = messageClass is not None or schemaRegistry is not None
-    chosen = _engine("TO_PROTOBUF", engine, options, own=own, name=messageName)
+    parsed, chosen = _checked("to_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.to_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
     registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
@@ -212,58 +193,51 @@ def _log_engine(function: str, message: str, engine: Engine, obstacle: str) -> N
 
 
 def _needed_files(descriptors: bytes, message: str, options: ProtobufOptions) -> bytes:
-    """Return what a worker needs of a descriptor set, which may be that of a whole company.
-
-    An extension, and what an Any holds, may be in a file that the message's own does not import.
-    """
+    """Return what a worker needs of a descriptor set, which may be that of a whole company."""
+    # An extension, and what an Any holds, may be in a file that the message's own does not import.
     if options.extensions or options.convert_any_fields_to_json:
         return descriptors
-    return schema_of(descriptors).files_of(message)
+    return class_descriptor_set(schema_of(descriptors).pool.FindMessageTypeByName(message))
 
 
-def _check_constants(function: str, name: Any, path: Any, options: Any, data: Any) -> None:
-    """Refuse columns where constants belong, in the text of Spark's SQL functions."""
+def _checked(
+    function: str, constants: tuple[Any, Any, Any, Any], engine: str, *, own: bool
+) -> tuple[ProtobufOptions, Engine]:
+    """Return the options and the engine of a call; `own` says whether it has what Spark's own function has not.
 
-    def refusal(which: str, what: str) -> ProtobufAnalysisError:
-        return ProtobufAnalysisError(
-            "DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT",
-            f"The {which} argument of the {function} SQL function must be {what}",
-            function.lower(),
-        )
-
+    Columns where constants belong are refused in the text of Spark's SQL functions.
+    """
+    name, path, options, data = constants
     is_class = isinstance(name, type) and issubclass(name, Message)
-    if name is not None and not is_class and not isinstance(name, str):
-        raise refusal("second", "a constant string representing the Protobuf message name")
-    if (path is not None and not isinstance(path, str) and not hasattr(path, "__fspath__")) or (
-        data is not None and not isinstance(data, bytes | bytearray | memoryview)
-    ):
-        raise refusal("third", "a constant string or binary data representing the Protobuf descriptor file path")
-    if options is not None and (
-        not isinstance(options, Mapping)
-        or any(not isinstance(key, str) or not isinstance(value, str | bool | int) for key, value in options.items())
-    ):
-        direction = "from" if function.startswith("FROM") else "to"
-        raise refusal(
-            "fourth",
-            "a constant map of strings to strings containing the options to use for converting the value "
-            f"{direction} Protobuf format",
-        )
-
-
-def _session_options(options: ProtobufOptions) -> ProtobufOptions:
-    """Return the options with what the session's configuration says."""
-    session = _session()
-    if session is None:
-        return options
-
-    def is_true(key: str) -> bool:
-        return str(session.conf.get(key, "false")).lower() == "true"
-
-    return dataclasses.replace(
-        options,
-        extensions=is_true("spark.sql.function.protobufExtensions.enabled"),
-        case_sensitive=is_true("spark.sql.caseSensitive"),
+    is_path = path is None or isinstance(path, str) or hasattr(path, "__fspath__")
+    is_map = isinstance(options, Mapping) and all(
+        isinstance(key, str) and isinstance(value, str | bool | int) for key, value in options.items()
     )
+    purpose = f"the options to use for converting the value {function.partition('_')[0]} Protobuf format"
+    is_name = name is None or is_class or isinstance(name, str)
+    is_set = is_path and isinstance(data, bytes | bytearray | memoryview | None)
+    for which, what, fits in (
+        ("second", "string representing the Protobuf message name", is_name),
+        ("third", "string or binary data representing the Protobuf descriptor file path", is_set),
+        ("fourth", f"map of strings to strings containing {purpose}", options is None or is_map),
+    ):
+        if not fits:
+            raise ProtobufAnalysisError(
+                "DATATYPE_MISMATCH.TYPE_CHECK_FAILURE_WITH_HINT",
+                f"The {which} argument of the {function.upper()} SQL function must be a constant {what}",
+                function,
+            )
+    parsed = parse_protobuf_options(options, function)
+    session = _session()
+    if session is not None:
+        conf = session.conf
+        parsed = dataclasses.replace(
+            parsed,
+            extensions=str(conf.get("spark.sql.function.protobufExtensions.enabled", "false")).lower() == "true",
+            case_sensitive=str(conf.get("spark.sql.caseSensitive", "false")).lower() == "true",
+        )
+    own = own or is_class or any(key.lower() in _OWN_OPTIONS for key in options or {})
+    return parsed, _engine(function, engine, own=own)
 
 
 def _session() -> SparkSession | None:
@@ -274,33 +248,6 @@ def _session() -> SparkSession | None:
         return None
 
 
-def _resolve(
-    name: MessageName, path: str | None, data: bytes | bytearray | None, message_class: type[Message] | None
-) -> tuple[bytes, str]:
-    """Return the descriptor set and the full name of the message."""
-    if isinstance(name, type):
-        message_class, name = name, None
-    if message_class is not None:
-        descriptor: MessageType = message_class.DESCRIPTOR
-        return class_descriptor_set(descriptor), descriptor.full_name
-    if name is None:
-        raise analysis_error(
-            "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
-        )
-    if data is None and path is None:
-        well_known = well_known_class(name)
-        if well_known is None:
-            raise analysis_error(
-                "CANNOT_LOAD_PROTOBUF_CLASS",
-                protobufClassName=name,
-                explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
-                action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
-            )
-        return class_descriptor_set(well_known.DESCRIPTOR), well_known.DESCRIPTOR.full_name
-    descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
-    return descriptors, schema_of(descriptors).find(name).full_name
-
-
 def _locate(
     registry: RegistryOptions | None,
     name: MessageName,
@@ -309,9 +256,29 @@ def _locate(
     message_class: type[Message] | None,
 ) -> tuple[bytes, str, RegisteredSchema | None]:
     """Return descriptor set and full name, and the schema of the registry's subject if only that says what they are."""
-    if registry is None or isinstance(name, type) or (path, data, message_class) != (None, None, None):
-        return *_resolve(name, path, data, message_class), None
-    return _from_registry(registry, name)
+    if isinstance(name, type):
+        message_class, name = name, None
+    descriptor: MessageType | None = None if message_class is None else message_class.DESCRIPTOR
+    without_set = data is None and path is None
+    if registry is not None and without_set and descriptor is None:
+        return _from_registry(registry, name)
+    if descriptor is None and name is None:
+        raise analysis_error(
+            "PROTOBUF_MESSAGE_NOT_FOUND", messageName="''", action="Give messageName, or messageClass."
+        )
+    if descriptor is None and without_set:
+        descriptor = well_known_message(str(name))
+        if descriptor is None:
+            raise analysis_error(
+                "CANNOT_LOAD_PROTOBUF_CLASS",
+                protobufClassName=name,
+                explanation="Java classes can only be loaded by Spark's own function, which needs its jar",
+                action="Give descFilePath or binaryDescriptorSet, or a generated Python class as messageClass.",
+            )
+    if descriptor is not None:
+        return class_descriptor_set(descriptor), descriptor.full_name, None
+    descriptors = bytes(data) if data is not None else read_descriptor_file(path or "")
+    return descriptors, schema_of(descriptors).find(str(name)).full_name, None
 
 
 def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes, str, RegisteredSchema]:
@@ -329,24 +296,16 @@ def _from_registry(registry: RegistryOptions, name: MessageName) -> tuple[bytes,
 
 
 def _written(registry: RegistryOptions | None, *source: Any) -> tuple[bytes, str, tuple[int, tuple[int, ...]] | None]:
-    """Return descriptor set, full name, and for a frame the schema id and the message indexes.
-
-    A registry is asked once: a version that is registered meanwhile must not lend its id to messages of another.
-    """
+    """Return descriptor set, full name, and for a frame the schema id and the message indexes."""
     descriptors, message, registered = _locate(registry, *source)
     if registry is None:
         return descriptors, message, None
+    # Asked once: a version that is registered meanwhile must not lend its id to messages of another.
     registered = registered or _from_registry(registry, message)[2]
     return descriptors, message, (registered.schema_id, indexes_of(registered, message))
 
 
-def _engine(function: str, wanted: str, options: Mapping[str, str] | None, *, own: bool, name: MessageName) -> Engine:
-    """Return the engine of a call.
-
-    Raises:
-        ProtobufAnalysisError: ENGINE_UNKNOWN; PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE for jvm without the jar; or
-            PROTOBUF_ENGINE for jvm with what Spark's function has not.
-    """
+def _engine(function: str, wanted: str, *, own: bool) -> Engine:
     try:
         engine = Engine(str(wanted).lower())
     except ValueError:
@@ -356,7 +315,6 @@ def _engine(function: str, wanted: str, options: Mapping[str, str] | None, *, ow
             "from_protobuf and to_protobuf",
             f"Give {', '.join(Engine)}.",
         ) from None
-    own = own or isinstance(name, type) or any(key.lower() in _OWN_OPTIONS for key in options or {})
     if engine is Engine.JVM:
         if own:
             raise ProtobufAnalysisError(
@@ -367,7 +325,7 @@ def _engine(function: str, wanted: str, options: Mapping[str, str] | None, *, ow
                 "Leave them out, or let engine be auto.",
             )
         if not _has_jar():
-            raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName=function)
+            raise analysis_error("PROTOBUF_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE", functionName=function.upper())
     elif engine is Engine.AUTO and not own and _has_jar():
         _log.info("protobuf: engine=auto takes Spark's own function, because its jar is there")
         return Engine.JVM
@@ -375,11 +333,7 @@ def _engine(function: str, wanted: str, options: Mapping[str, str] | None, *, ow
 
 
 def _has_jar() -> bool:
-    """Return whether Spark's own function can be used: the class that does the work must be on the class path.
-
-    The ``functions`` object is there without the jar too (Spark 4.3), so that says nothing. Through Spark Connect the
-    class path of the server cannot be seen: then it counts as absent.
-    """
+    """Return whether the class behind Spark's own function is on the class path; Spark Connect does not let us see."""
     jvm: Any = getattr(_session(), "_jvm", None)
     if jvm is None:
         return False

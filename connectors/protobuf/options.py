@@ -33,8 +33,7 @@ __all__ = [
     "registry_option_error",
 ]
 
-MAX_DEPTH: Final = 10
-"""The deepest recursion that Spark follows."""
+MAX_DEPTH: Final = 10  # the deepest recursion that Spark follows
 
 
 class Mode(StrEnum):
@@ -143,10 +142,8 @@ class ProtobufOptions:
         "Read Confluent frames whose message indexes are plain varints, as old clients wrote them. Not in Spark.",
         default="false",
     )
-    extensions: bool = False
-    """Derived: the SQL configuration spark.sql.function.protobufExtensions.enabled."""
-    case_sensitive: bool = False
-    """Derived: the SQL configuration spark.sql.caseSensitive, by which to_protobuf matches names."""
+    extensions: bool = False  # derived: the SQL configuration spark.sql.function.protobufExtensions.enabled
+    case_sensitive: bool = False  # derived: spark.sql.caseSensitive, by which to_protobuf matches names
 
     def key(self, name: str) -> str:
         """Return what the name of a column or field is compared by."""
@@ -164,12 +161,7 @@ class ProtobufOptions:
 
 
 def parse_protobuf_options(raw: Mapping[str, str] | None, function: str) -> ProtobufOptions:
-    """Parse the options of a call of this function; names in any case, as Spark takes them.
-
-    Raises:
-        OptionError: an option is unknown or illegal.
-        ProtobufAnalysisError: PARSE_MODE_UNSUPPORTED, for DROPMALFORMED.
-    """
+    """Parse the options of a call of this function; names in any case, as Spark takes them."""
     options = parse_options(ProtobufOptions, raw or {}, os.environ, function)
     if options.on_error is OnError.COLUMN and not options.permissive:
         raise conflict(
@@ -287,11 +279,7 @@ class RegistryOptions:
 
 
 def parse_registry_options(raw: Mapping[str, str]) -> RegistryOptions:
-    """Parse the dictionary given as schemaRegistry.
-
-    Raises:
-        OptionError: an option is unknown, missing or illegal, or contradicts another.
-    """
+    """Parse the dictionary passed as schemaRegistry; raises OptionError, also for options that contradict another."""
     options = parse_options(RegistryOptions, raw, os.environ, _REGISTRY)
     if options.user_info is not None and options.token is not None:
         raise conflict(_REGISTRY, _USER_INFO, _BEARER, "a request has one authentication", "Give one of them.")

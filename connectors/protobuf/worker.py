@@ -1,7 +1,4 @@
-"""Calls that travel to Spark's workers, and the codecs that are built from them there, once a worker.
-
-A call carries bytes, names and frozen options; descriptors cannot be pickled, and the executors have no file.
-"""
+"""Calls that travel to Spark's workers as bytes, names and options, and the codecs built from them, once a worker."""
 
 from __future__ import annotations
 
@@ -16,28 +13,29 @@ import pyarrow.types as kinds
 
 from connectors.core.extras import install_advice, ptars_obstacle, warn_not_fast
 from connectors.core.pool import Cache
-from connectors.protobuf.batch_result import Decoded, Decoder, present
 from connectors.protobuf.columns import bitmap, struct_array, validity_of
-from connectors.protobuf.confluent.framed_codec import FramedDecoder, FramedEncoder
+from connectors.protobuf.confluent.frames import FramedDecoder, FramedEncoder
 from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.errors import ProtobufAnalysisError, data_error
 from connectors.protobuf.options import ProtobufOptions, RegistryOptions, WireFormat
-from connectors.protobuf.ptars.decoder import FastDecoder, PtarsError, unsupported
-from connectors.protobuf.ptars.encoder import FastEncoder
+from connectors.protobuf.ptars.decoder import PtarsDecoder, PtarsError, unsupported
+from connectors.protobuf.ptars.encoder import PtarsEncoder
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import compile_plan
 from connectors.protobuf.upb.declarations import WireForm
-from connectors.protobuf.upb.decoder import AdaptiveDecoder, PlainDecoder
-from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, PlainEncoder
+from connectors.protobuf.upb.decoder import AdaptiveDecoder, Decoded, Decoder, UpbDecoder
+from connectors.protobuf.upb.encoder import AdaptiveEncoder, Encoder, UpbEncoder
 
-__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "registry_of", "schema_of", "use_ptars"]
+__all__ = ["DecodeCall", "EncodeCall", "Engine", "binary_column", "present", "registry_of", "schema_of", "use_ptars"]
 
 _log = logging.getLogger(__name__)
 
-_CODECS: Final = 128
-"""Calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields."""
+_CODECS: Final = 128  # calls whose codecs a worker retains: about 0.5 MB each for a message of 200 fields
 _REGISTRIES: Final = 8
 _SCHEMAS: Final = 8  # as Spark's spark.sql.protobuf.descriptorCacheSize
+_SHOWN_BYTES: Final = 16
+# By the magic byte: the least bytes of a frame, which are that one, the id or the GUID, and one of message indexes.
+_CONFLUENT_BYTES: Final = {b"\0": 6, b"\1": 18}
 
 
 class Engine(StrEnum):
@@ -67,11 +65,7 @@ def registry_of(options: RegistryOptions) -> Registry:
 
 
 def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
-    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on.
-
-    Raises:
-        ProtobufAnalysisError: DATATYPE_MISMATCH, for a column that is not binary.
-    """
+    """Return the column as binary with 32-bit offsets: Spark sends large_binary where large types are switched on."""
     if isinstance(messages, pa.ChunkedArray):
         messages = messages.combine_chunks()
     if kinds.is_binary(messages.type):
@@ -87,10 +81,9 @@ def binary_column(messages: pa.Array, function: str) -> pa.BinaryArray:
 
 
 def use_ptars(engine: Engine, obstacle: str) -> bool:
-    """Return whether an engine uses ptars, where `obstacle` says why ptars cannot do it; empty if it can.
+    """Return whether an engine uses ptars; PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
 
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_ENGINE, where ``fast`` was asked for and cannot be had.
+    `obstacle` says why ptars cannot do it; empty if it can.
     """
     if engine is Engine.PYTHON:
         return False
@@ -108,6 +101,43 @@ def use_ptars(engine: Engine, obstacle: str) -> bool:
     return not (obstacle or absent)
 
 
+def present(decoded: Decoded, messages: pa.Array, options: ProtobufOptions, name: str) -> pa.Array:
+    """Return the column that the user gets for messages of this full name.
+
+    Raises:
+        ProtobufDataError: MALFORMED_PROTOBUF_MESSAGE for the first bad row, under FAILFAST.
+    """
+    if decoded.errors and not options.permissive:
+        row = min(decoded.errors)
+        data = messages[row].as_py()
+        shown = f"{len(data)} bytes, which begin with {data[:_SHOWN_BYTES].hex(' ') or 'no byte'}"
+        raise data_error(
+            "MALFORMED_PROTOBUF_MESSAGE",
+            failFastMode="FAILFAST",
+            where=f"row {row} of the batch as {name}: {decoded.errors[row]}; {shown}",
+            action=_hint(data, options).strip(),
+        )
+    if not options.error_column:
+        return decoded.values
+    texts = pa.nulls(len(messages), pa.string())
+    if decoded.errors:
+        reasons = {row: reason + _hint(messages[row].as_py(), options) for row, reason in decoded.errors.items()}
+        texts = pa.array([reasons.get(row) for row in range(len(messages))], pa.string())
+    kind = pa.struct([pa.field("value", decoded.values.type), pa.field("error", pa.string())])
+    return struct_array(kind, [decoded.values, texts], len(messages), bitmap(validity_of(messages)))
+
+
+def _hint(data: bytes, options: ProtobufOptions) -> str:
+    """Return what to do where a bad message looks like a frame: no message begins with a 0 or a 1."""
+    framed = len(data) >= _CONFLUENT_BYTES.get(data[:1], len(data) + 1)
+    if options.wire_format is not WireFormat.RAW or not framed:
+        return ""
+    return (
+        " It starts with a Confluent frame (a magic byte and the id of a schema); pass schemaRegistry=... or the "
+        "option wire.format=confluent."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class DecodeCall:
     """One `from_protobuf`: of a message by its full name, and of all columns unless `fields` names some."""
@@ -122,20 +152,15 @@ class DecodeCall:
     def __call__(self, messages: pa.Array, headers: pa.Array | None = None) -> pa.Array:
         """Decode a column; the headers are Kafka's, which may hold the id of the schema."""
         column = binary_column(messages, "from_protobuf")
-        if self.options.wire_format is WireFormat.RAW:
-            decoded = self.decoder.decode(column)
-        else:
-            decoded = self.framed.decode(column, headers)
+        raw = self.options.wire_format is WireFormat.RAW
+        decoded = self.decoder.decode(column) if raw else self.framed.decode(column, headers)
         if self.fields is not None:
-            decoded = self._selected(decoded, self.fields)
+            values = decoded.values
+            kind = pa.struct([values.type.field(name) for name in dict.fromkeys(self.fields)])
+            columns = [values.field(field.name) for field in kind]
+            values = struct_array(kind, columns, len(values), bitmap(validity_of(values)))
+            decoded = Decoded(values, decoded.errors)
         return present(decoded, column, self.options, self.message)
-
-    @staticmethod
-    def _selected(decoded: Decoded, names: tuple[str, ...]) -> Decoded:
-        values = decoded.values
-        kind = pa.struct([values.type.field(name) for name in dict.fromkeys(names)])
-        columns = [values.field(field.name) for field in kind]
-        return Decoded(struct_array(kind, columns, len(values), bitmap(validity_of(values))), decoded.errors)
 
     @property
     def decoder(self) -> Decoder:
@@ -145,33 +170,34 @@ class DecodeCall:
     @property
     def framed(self) -> FramedDecoder:
         """The decoder of messages in Confluent's frames."""
-        return _framed.get(self, self._make_framed)
 
-    def _make_framed(self) -> FramedDecoder:
-        reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
-        registry = None if self.registry is None else registry_of(self.registry)
-        options = self.options
-        return FramedDecoder(
-            self._make(), reader, registry, deprecated=options.deprecated_format, permissive=options.permissive
-        )
+        def make() -> FramedDecoder:
+            reader = schema_of(self.descriptors).pool.FindMessageTypeByName(self.message)
+            registry = None if self.registry is None else registry_of(self.registry)
+            options = self.options
+            return FramedDecoder(
+                self._make(), reader, registry, deprecated=options.deprecated_format, permissive=options.permissive
+            )
+
+        return _framed.get(self, make)
 
     def _make(self) -> Decoder:
         schema = schema_of(self.descriptors)
         root = schema.pool.FindMessageTypeByName(self.message)
         plan = compile_plan(root, schema, self.options)
         wire = WireForm(root, schema, extensions=self.options.extensions)
-        plain = PlainDecoder(plan, wire, schema, self.options)
+        upb = UpbDecoder(plan, wire, schema, self.options)
 
         def columns() -> Decoder:
             if use_ptars(self.engine, unsupported(plan)):
                 try:
-                    return FastDecoder(plan, plain, upcast=self.options.upcast_unsigned_ints)
+                    return PtarsDecoder(plan, upb, upcast=self.options.upcast_unsigned_ints)
                 except PtarsError as error:
                     _log.warning("protobuf: ptars cannot decode %s (%s); protobuf decodes it", self.message, error)
-            return plain
+            return upb
 
         adaptive = self.engine is Engine.AUTO and plan.fields
-        return AdaptiveDecoder(plan, plain, columns) if adaptive else columns()
+        return AdaptiveDecoder(plan, upb, columns) if adaptive else columns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +225,10 @@ class EncodeCall:
         schema = schema_of(self.descriptors)
         root = schema.pool.FindMessageTypeByName(self.message)
         wire = WireForm(root, schema, extensions=self.options.extensions)
-        plain = PlainEncoder(root, wire, schema, self.options)
-        encoder: Encoder = plain
+        upb = UpbEncoder(root, wire, schema, self.options)
+        encoder: Encoder = upb
         if use_ptars(self.engine, ""):
-            encoder = FastEncoder(plain)
+            encoder = PtarsEncoder(upb)
         if self.engine is Engine.AUTO:
-            encoder = AdaptiveEncoder(plain, encoder)
+            encoder = AdaptiveEncoder(upb, encoder)
         return encoder if self.frame is None else FramedEncoder(encoder, *self.frame)

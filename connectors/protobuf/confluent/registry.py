@@ -1,4 +1,4 @@
-"""Schema registries that speak Confluent's REST interface: fetched by id, GUID or subject, with their references.
+"""Schemas of registries that speak Confluent's REST interface: fetched by id, GUID or subject, with references.
 
 A registry gives a schema as text, or, asked with ``format=serialized``, as a descriptor; text needs protoc, which
 comes with grpcio-tools. Schemas stay in the process: a schema never changes under its id.
@@ -11,15 +11,16 @@ import binascii
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import quote
+from uuid import UUID
 
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.message import DecodeError
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SourceGoneError
@@ -28,16 +29,15 @@ from connectors.core.pool import Cache
 from connectors.core.retry import RetryPolicy, retry
 from connectors.protobuf.errors import schema_unusable
 from connectors.protobuf.options import RegistryOptions
+from connectors.protobuf.schema.descriptors import add_with_imports, serialized
 
 __all__ = ["RegisteredSchema", "Registry"]
 
 _MOST_LEVELS: Final = 50
 _MOST_FILES: Final = 1000
-_MOST_SCHEMAS: Final = 256
-"""Schemas that a client retains, each with all that it imports."""
+_MOST_SCHEMAS: Final = 256  # schemas that a client retains, each with all that it imports
 _LARGEST_ID: Final = 2**32 - 1
-_UNASSIGNED: Final = "/schemas/ids/0"
-"""No registry gives out the id 0."""
+_UNASSIGNED: Final = "/schemas/ids/0"  # no registry gives out the id 0
 _OF_ONE_SCHEMA: Final = {"SCHEMA_NOT_FOUND", "SCHEMA_UNUSABLE"}
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
@@ -46,17 +46,13 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 class RegisteredSchema:
     """A schema: a descriptor set with all that it imports, and the name of its own file in that."""
 
-    schema_id: int
-    """-1 where only its GUID is known."""
+    schema_id: int  # -1 where only its GUID is known
     files: bytes
     main: str
 
 
-Results: TypeAlias = dict[int | str, RegisteredSchema | ConnectorError]
-
-
-def _count_failed(results: Results) -> int:
-    return sum(isinstance(result, ConnectorError) for result in results.values())
+def _is_unavailable(result: object) -> bool:
+    return isinstance(result, ServiceUnavailableError)
 
 
 class Registry:
@@ -72,81 +68,71 @@ class Registry:
         self._last_served = _UNASSIGNED
         self._client = RegistryClient(options)
 
-    def by_id(self, schema_id: int | str) -> RegisteredSchema:
-        """Return the schema with an id, or with a GUID of 32 hexadecimal digits.
-
-        Raises:
-            SourceGoneError: SCHEMA_NOT_FOUND, for one that the registry has not.
-            ServiceUnavailableError: SCHEMA_REGISTRY_UNAVAILABLE, when it does not answer.
-            ConnectorError: as `RegistryClient.get`.
-        """
-        return retry(lambda: self._by_id(schema_id), self._policy)
-
-    def by_ids(self, ids: Iterable[int | str], most_failures: int, patience: float | None = None) -> Results:
+    def by_ids(
+        self, ids: Iterable[int | str], most_failures: int, patience: float | None = None
+    ) -> dict[int | str, RegisteredSchema | ConnectorError]:
         """Return several schemas, and for each that cannot be had the reason.
 
         While the registry answers for others, one that it cannot give is no reason to stop: any bytes can look like an
         id, and some registries answer 5xx for ids that they cannot have given.
 
         Args:
-            ids: the ids and GUIDs, in the order in which to ask for them.
+            ids: ids, and GUIDs of 32 hexadecimal digits, in the order in which to ask for them.
             most_failures: how many may fail before no further one is asked for.
             patience: how many seconds to retry while the registry does not answer; None for `retry.timeout`.
-
-        Raises:
-            ConnectorError: as `RegistryClient.get`, for what is wrong with the registry and not with one schema.
         """
-        schemas: Results = {}
-        pending: dict[int | str, ConnectorError | None] = dict.fromkeys(ids)
+        results: dict[int | str, RegisteredSchema | ConnectorError | None] = dict.fromkeys(ids)
         policy = self._policy if patience is None else RetryPolicy(deadline_seconds=patience)
         end = time.monotonic() + self._options.retry_timeout + self._options.timeout
 
         def ask() -> None:
-            self._ask_once(schemas, pending, most_failures, end)
+            self._ask_once(results, most_failures, end)
 
-        with contextlib.suppress(ServiceUnavailableError):  # it stands in pending
+        with contextlib.suppress(ServiceUnavailableError):  # it stands in the results
             retry(ask, policy)
-        failures = [error for error in (*schemas.values(), *pending.values()) if isinstance(error, ConnectorError)]
+        failures = [error for error in results.values() if isinstance(error, ConnectorError)]
         odd = [error for error in failures if not isinstance(error, SourceGoneError)]
         if odd:
+            odd.sort(key=_is_unavailable)
             if not self._serves():
                 raise odd[-1]
             with contextlib.suppress(ServiceUnavailableError):
                 ask()  # the registry may serve again only since then
-        schemas |= {schema: error for schema, error in pending.items() if error is not None}
-        if odd and None in pending.values() and _count_failed(schemas) < most_failures:
+        asked = {schema: result for schema, result in results.items() if result is not None}
+        failed = sum(isinstance(result, ConnectorError) for result in asked.values())
+        if odd and len(asked) < len(results) and failed < most_failures:
             raise odd[-1]  # no time was left to ask for these
-        return schemas
+        return asked
 
     def _ask_once(
-        self, schemas: Results, pending: dict[int | str, ConnectorError | None], most_failures: int, end: float
+        self, results: dict[int | str, RegisteredSchema | ConnectorError | None], most_failures: int, end: float
     ) -> None:
-        """Ask for each pending schema, and move what is final from there to the results."""
-        failures = _count_failed(schemas)
+        """Ask for each schema without a result, and for each for which the registry did not answer."""
+        failures = sum(
+            isinstance(result, ConnectorError) and not _is_unavailable(result) for result in results.values()
+        )
         trouble: ConnectorError | None = None
-        for schema in tuple(pending):
+        for schema, result in tuple(results.items()):
+            if result is not None and not _is_unavailable(result):
+                continue
             if failures >= most_failures or (trouble is not None and time.monotonic() > end):
                 break
             try:
-                schemas[schema] = self._by_id(schema)
-            except ServiceUnavailableError as error:
-                trouble = pending[schema] = error
-                failures += 1
-                continue
+                results[schema] = self._by_id(schema)
             except ConnectorError as error:
-                if error.code not in _OF_ONE_SCHEMA:
+                if _is_unavailable(error):
+                    trouble = error
+                elif error.code not in _OF_ONE_SCHEMA:
                     raise
-                schemas[schema] = error
+                results[schema] = error
                 failures += 1
-            del pending[schema]
         if trouble is not None:
             raise trouble
 
     def _by_id(self, schema: int | str) -> RegisteredSchema:
         path, what = f"/schemas/ids/{schema}", f"schema id {schema}"
         if isinstance(schema, str):
-            dashed = "-".join((schema[:8], schema[8:12], schema[12:16], schema[16:20], schema[20:]))
-            path, what = f"/schemas/guids/{dashed}", f"schema GUID {dashed}"
+            path, what = f"/schemas/guids/{UUID(schema)}", f"schema GUID {UUID(schema)}"
 
         def ask() -> RegisteredSchema:
             return self._schema(self._ask(path, what), what, schema if isinstance(schema, int) else -1)
@@ -159,14 +145,12 @@ class Registry:
         """Return whether the registry answers for schemas: the last one that it gave, or one that nobody has."""
         try:
             self._ask(self._last_served, "schema")
-        except SourceGoneError:
-            return True
-        except ConnectorError:
-            return False
+        except ConnectorError as error:
+            return isinstance(error, SourceGoneError)
         return True
 
     def latest(self, subject: str) -> RegisteredSchema:
-        """Return the latest version of a subject, with a new request each time. Raises as `by_id`."""
+        """Return the latest version of a subject, with a new request each time. Raises as `RegistryClient.get`."""
         what = f"subject {subject}"
 
         def ask() -> RegisteredSchema:
@@ -179,55 +163,53 @@ class Registry:
         return retry(ask, self._policy)
 
     def _schema(self, response: Mapping[str, Any], what: str, schema_id: int) -> RegisteredSchema:
-        main = _text(response, "subject", what, what).replace(" ", "-") + ".proto"
+        """Return a schema with its references, under the names by which they are imported."""
         files: dict[str, FileDescriptorProto] = {}
         texts: dict[str, str] = {}
-        self._gather(main, response, what, files, texts, 0)
+
+        def gather(name: str, response: Mapping[str, Any], what: str, level: int) -> None:
+            kind = _text(response, "schemaType", what, "AVRO")
+            if kind != "PROTOBUF":
+                raise schema_unusable(what, f"it is a schema of the type {kind!r}")
+            if level > _MOST_LEVELS or len(files) + len(texts) >= _MOST_FILES:
+                raise schema_unusable(what, "its references go round in a circle, or are too many")
+            schema = _text(response, "schema", what)
+            try:
+                files[name] = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
+                files[name].name = name
+            except (binascii.Error, ValueError, DecodeError):
+                texts[name] = schema
+            for imported, path in _references(response, what):
+                if imported not in files and imported not in texts:
+                    inner = f"{what}, reference {imported!r}"
+                    gather(imported, self._ask(path, inner), inner, level + 1)
+
+        main = _text(response, "subject", what, what).replace(" ", "-") + ".proto"
+        gather(main, response, what, 0)
         if texts:
             return RegisteredSchema(schema_id, _compile_texts(main, texts, files, what), main)
-        descriptors = FileDescriptorSet(file=[files.pop(main), *files.values()])
-        descriptors.file[0].name = main
-        _add_well_known(descriptors)
-        return RegisteredSchema(schema_id, descriptors.SerializeToString(deterministic=True), main)
-
-    def _gather(
-        self,
-        name: str,
-        response: Mapping[str, Any],
-        what: str,
-        files: dict[str, FileDescriptorProto],
-        texts: dict[str, str],
-        level: int,
-    ) -> None:
-        """Collect a schema and its references under the names by which they are imported."""
-        kind = _text(response, "schemaType", what, "AVRO")
-        if kind != "PROTOBUF":
-            raise schema_unusable(what, f"it is a schema of the type {kind!r}")
-        if level > _MOST_LEVELS or len(files) + len(texts) >= _MOST_FILES:
-            raise schema_unusable(what, "its references go round in a circle, or are too many")
-        schema = _text(response, "schema", what)
-        try:
-            files[name] = FileDescriptorProto.FromString(base64.b64decode(schema, validate=True))
-            files[name].name = name
-        except (binascii.Error, ValueError, DecodeError):
-            texts[name] = schema
-        references = response.get("references") or ()
-        if not isinstance(references, list | tuple):
-            raise schema_unusable(what, "its references are no list")
-        for reference in references:
-            imported, subject = (_text(reference, key, what) for key in ("name", "subject"))
-            if type(reference.get("version")) is not int:
-                raise schema_unusable(what, f"its reference {imported!r} has no version")
-            if imported not in files and imported not in texts:
-                path = f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
-                inner = f"{what}, reference {imported!r}"
-                self._gather(imported, self._ask(path, inner), inner, files, texts, level + 1)
+        # What comes with protobuf itself no one registers as a reference.
+        for name in [name for file in files.values() for name in file.dependency if name.startswith("google/")]:
+            with contextlib.suppress(KeyError):  # then loading the set names what is missing
+                add_with_imports(descriptor_pool.Default().FindFileByName(name), files)
+        return RegisteredSchema(schema_id, serialized(files), main)
 
     def _ask(self, path: str, what: str) -> dict[str, Any]:
-        """Return a response of the registry that holds a schema."""
-        response = self._client.get(f"{path}?format=serialized", what)
+        response: dict[str, Any] = self._client.get(f"{path}?format=serialized", what)
         _text(response, "schema", what)
         return response
+
+
+def _references(response: Mapping[str, Any], what: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each reference, and the path of its schema."""
+    references = response.get("references") or ()
+    if not isinstance(references, list | tuple):
+        raise schema_unusable(what, "its references are no list")
+    for reference in references:
+        imported, subject = (_text(reference, key, what) for key in ("name", "subject"))
+        if type(reference.get("version")) is not int:
+            raise schema_unusable(what, f"its reference {imported!r} has no version")
+        yield imported, f"/subjects/{quote(subject, safe='')}/versions/{reference['version']}"
 
 
 def _text(response: object, key: str, what: str, default: str | None = None) -> str:
@@ -238,25 +220,7 @@ def _text(response: object, key: str, what: str, default: str | None = None) -> 
     return value
 
 
-def _add_well_known(files: FileDescriptorSet) -> None:
-    """Add what comes with protobuf itself, which no one registers as a reference."""
-    present = {file.name for file in files.file}
-    pending = [name for file in files.file for name in file.dependency]
-    while pending:
-        name = pending.pop()
-        if name in present or not name.startswith("google/"):
-            continue
-        present.add(name)
-        try:
-            file = descriptor_pool.Default().FindFileByName(name)
-        except KeyError:
-            continue  # then loading the set names what is missing
-        file.CopyToProto(files.file.add())
-        pending += files.file[-1].dependency
-
-
 def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, FileDescriptorProto], what: str) -> bytes:
-    """Return the descriptor set of schemas in text, by protoc."""
     if files:
         raise schema_unusable(what, "the registry gives some of its files as text and some as descriptors")
     try:
@@ -273,14 +237,12 @@ def _compile_texts(main: str, texts: Mapping[str, str], files: Mapping[str, File
         for name, text in texts.items():
             path = root / name
             try:
-                is_inside = root in path.resolve().parents
-                if is_inside:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    path.write_text(text)
+                path.resolve().relative_to(root)  # ValueError for a path outside
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text)
             except (OSError, ValueError):
-                is_inside = False
-            if not is_inside:
-                raise schema_unusable(what, f"it has or imports {name!r:.100}, which is no name of a file")
+                why = f"it has or imports {name!r:.100}, which is no name of a file"
+                raise schema_unusable(what, why) from None
         well_known = Path(protoc.__file__).parent / "_proto"
         target = root / "set.desc"
         command = ["protoc", f"-I{root}", f"-I{well_known}", "--include_imports", f"--descriptor_set_out={target}"]

@@ -1,9 +1,8 @@
 """Requests to a schema registry: bounded in time and in size, and sent to the registry's own origin only.
 
 httpx2 bounds each read of a response, not the whole (docs/adr/0004-registry-client.md). So a request runs under
-`asyncio.timeout`, in a thread of its own, because the thread of a notebook already runs an event loop. Of the
-environment it uses the proxies for http and https only: what httpx2 reads by itself includes proxies that need more
-packages.
+`asyncio.timeout`, in a thread of its own, because the thread of a notebook already runs an event loop. Proxies are read
+from the environment here: those that httpx2 reads can need more packages.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import ssl
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
@@ -37,61 +36,63 @@ class RegistryClient:
     def __init__(self, options: RegistryOptions) -> None:
         self._address = options.address
         self._timeout = options.timeout
-        self._headers = _headers(options)
+        self._headers = {
+            "Accept": "application/vnd.schemaregistry.v1+json, application/json",
+            "Accept-Encoding": "identity",
+        }
+        if options.user_info is not None:
+            user_info = base64.b64encode(options.user_info.reveal().encode()).decode()
+            self._headers["Authorization"] = f"Basic {user_info}"
+        elif options.token is not None:
+            self._headers["Authorization"] = f"Bearer {options.token.reveal()}"
         self._context = _tls_context(options)
 
-    def get(self, path: str, what: str) -> dict[str, Any]:
-        """Make one request for a path below the address, and return the JSON object in the response.
+    def get(self, path: str, what: str) -> Any:
+        """Make one request for a path below the address, and return the JSON in the response.
 
         Raises:
-            SourceGoneError: SCHEMA_NOT_FOUND, for HTTP 404.
-            ServiceUnavailableError: SCHEMA_REGISTRY_UNAVAILABLE, for no whole response in time, and for one that
-                may be another at the next attempt.
-            AccessDeniedError: SCHEMA_REGISTRY_ACCESS_DENIED.
-            ConnectorError: SCHEMA_REGISTRY_REDIRECT, SCHEMA_REGISTRY_UNTRUSTED, or SCHEMA_UNUSABLE for all else.
+            ServiceUnavailableError: no whole response in time, or a transient one.
+            ConnectorError: any other response; SourceGoneError for HTTP 404, AccessDeniedError for 401 and 403.
         """
-        status, body = self._response(path, what)
-        if not httpx2.codes.is_success(status):
-            raise self._http_error(status, what)
-        try:
-            response = json.loads(body)
-        except (UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
-        except (ValueError, RecursionError) as error:
-            raise schema_unusable(what, f"the response is no sensible JSON ({type(error).__name__})") from None
-        if not isinstance(response, dict):
-            raise schema_unusable(what, "the response holds no schema; is this the address of a schema registry?")
-        return response
-
-    def _response(self, path: str, what: str) -> tuple[int, bytes]:
         try:
             with ThreadPoolExecutor(1) as pool:
-                return pool.submit(self._run, path, what).result()
+                status, body = pool.submit(self._run, path, what).result()
         except TimeoutError:
             raise self._unavailable(f"no whole response within {self._timeout:g} s", what) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ImportError, ValueError) as error:
             causes = list(_causes(error))
+            why = str(causes[-1])
             if any(isinstance(cause, ssl.SSLCertVerificationError) for cause in causes):
-                raise self._untrusted(str(causes[-1])) from None
-            raise self._unavailable(f"{type(error).__name__}: {causes[-1]}", what) from None
+                raise ConnectorError(
+                    "SCHEMA_REGISTRY_UNTRUSTED",
+                    f"The certificate of the schema registry is not trusted: {why}",
+                    self._address,
+                    f"Give the certificates of its authority (PEM) as {CA_OPTION}.",
+                ) from None
+            raise self._unavailable(f"{type(error).__name__}: {why}", what) from None
+        if not httpx2.codes.is_success(status):
+            raise self._http_error(status, what)
+        try:
+            return json.loads(body)
+        except (UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise self._unavailable(f"{type(error).__name__}: {error}", what) from None
+        except (ValueError, RecursionError) as error:
+            raise schema_unusable(what, f"the response is no sensible JSON ({type(error).__name__})") from None
 
     def _run(self, path: str, what: str) -> tuple[int, bytes]:
-        async def bounded() -> tuple[int, bytes]:
-            async with asyncio.timeout(self._timeout):
-                return await self._follow(path, what)
-
         loop = asyncio.new_event_loop()
         try:
-            return loop.run_until_complete(bounded())
+            return loop.run_until_complete(self._follow(path, what))
         finally:
             loop.close()  # asyncio.run would also wait for a name server that does not answer
 
     async def _follow(self, path: str, what: str) -> tuple[int, bytes]:
         url = home = httpx2.URL(self._address + path)
         proxy = None if proxy_bypass(home.host) else getproxies().get(home.scheme)
-        async with httpx2.AsyncClient(
+        client = httpx2.AsyncClient(
             verify=self._context, headers=self._headers, timeout=None, trust_env=False, proxy=proxy
-        ) as client:
+        )
+        async with asyncio.timeout(self._timeout), client:
             for _ in range(_MOST_REDIRECTS + 1):
                 async with client.stream("GET", url) as response:
                     if not response.has_redirect_location:
@@ -100,12 +101,11 @@ class RegistryClient:
                 try:
                     url = url.join(location)
                 except (httpx2.InvalidURL, ValueError):
-                    _refuse_redirect(home, "what is no URL")
-                if (url.scheme, url.netloc) != (home.scheme, home.netloc):
-                    _refuse_redirect(home, _origin(url))
-                if url.userinfo:
-                    _refuse_redirect(home, f"{_origin(url)} with another user")
-        return _refuse_redirect(home, f"{_origin(url)} again and again")
+                    raise _redirect_error(home, "what is no URL") from None
+                if url.userinfo or (url.scheme, url.netloc) != (home.scheme, home.netloc):
+                    user = " with another user" if url.userinfo else ""
+                    raise _redirect_error(home, f"{_origin(url)}{user}")
+        raise _redirect_error(home, f"{_origin(url)} again and again")
 
     def _http_error(self, status: int, what: str) -> ConnectorError:
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
@@ -133,23 +133,6 @@ class RegistryClient:
             self._address,
             "See that driver and executors can reach it; retry.timeout says how long it is asked again.",
         )
-
-    def _untrusted(self, why: str) -> ConnectorError:
-        return ConnectorError(
-            "SCHEMA_REGISTRY_UNTRUSTED",
-            f"The certificate of the schema registry is not trusted: {why}",
-            self._address,
-            "Give the certificates of its authority (PEM) as confluent.schema.registry.ssl.ca.location.",
-        )
-
-
-def _headers(options: RegistryOptions) -> dict[str, str]:
-    headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json", "Accept-Encoding": "identity"}
-    if options.user_info is not None:
-        headers["Authorization"] = f"Basic {base64.b64encode(options.user_info.reveal().encode()).decode()}"
-    elif options.token is not None:
-        headers["Authorization"] = f"Bearer {options.token.reveal()}"
-    return headers
 
 
 def _tls_context(options: RegistryOptions) -> ssl.SSLContext:
@@ -184,8 +167,8 @@ def _origin(url: httpx2.URL) -> str:
     return f"{url.scheme}://{url.netloc.decode()}"
 
 
-def _refuse_redirect(home: httpx2.URL, target: str) -> NoReturn:
-    raise ConnectorError(
+def _redirect_error(home: httpx2.URL, target: str) -> ConnectorError:
+    return ConnectorError(
         "SCHEMA_REGISTRY_REDIRECT",
         f"The schema registry {_origin(home)} redirects to {target}, where the authentication must not be sent",
         "schemaRegistry",

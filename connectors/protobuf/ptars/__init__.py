@@ -1,1 +1,1 @@
-"""The fast codec, over ptars."""
+"""The fast codec: ptars."""

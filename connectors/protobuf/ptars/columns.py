@@ -48,19 +48,12 @@ _LARGEST_SECONDS: Final = 2**63 // _MICROS - 3000  # with any nanos within 64 bi
 
 @dataclass(slots=True)
 class Part:
-    """A column, with facts about each of its rows.
-
-    Attributes:
-        array: the column.
-        size: the bytes it took on the wire, if it was written in the usual way.
-        slack: how many of these another writer may have spared; None for none.
-        wrong: where the value cannot be had from ptars; None for nowhere.
-    """
+    """A column, with facts about each of its rows."""
 
     array: pa.Array
-    size: Ints
-    slack: Ints | None = None
-    wrong: Bools | None = None
+    size: Ints  # the bytes it took on the wire, if it was written in the usual way
+    slack: Ints | None = None  # how many of these another writer may have spared
+    wrong: Bools | None = None  # where the value cannot be had from ptars
 
 
 def message_part(plan: MessagePlan | FieldPlan, columns: Sequence[pa.Array], kind: pa.StructType, length: int) -> Part:
@@ -295,8 +288,7 @@ def _either(first: Bools | None, second: Bools | None) -> Bools | None:
 def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
     """Return the messages, of these lengths, of which ptars may not have read every byte.
 
-    A message whose usual size is its length was read whole: nothing that ptars passes over is shorter than two bytes,
-    so it can hide in two bytes of slack, and not in fewer.
+    Nothing that ptars passes over is shorter than two bytes, so it can hide in two bytes of slack, and not in fewer.
     """
     doubts: Bools = part.size != lengths
     if part.slack is not None:
@@ -305,7 +297,6 @@ def doubtful(part: Part, lengths: npt.NDArray[Any]) -> Bools:
 
 
 def _tag_size(number: int) -> int:
-    """Return the bytes of the tag of a field."""
     return 1 if number < 1 << 4 else 2 if number < 1 << 11 else 3 if number < 1 << 18 else 4 if number < 1 << 25 else 5
 
 
@@ -323,17 +314,13 @@ def _varint_sizes(values: npt.NDArray[Any]) -> Ints:
 
 
 def _sums(values: npt.NDArray[Any], bounds: npt.NDArray[np.int32]) -> Ints:
-    """Return the sum of the values of each list."""
     total: Ints = np.zeros(len(values) + 1, dtype=np.int64)
     np.cumsum(values, out=total[1:])
     return total[bounds[1:]] - total[bounds[:-1]]
 
 
 def _payload_sizes(proto_type: int, array: pa.Array) -> tuple[Ints | int, Ints | None]:
-    """Return the bytes of each value without its tag, and how many of them another writer may have spared.
-
-    Only a negative int32 or enum has two forms: ten bytes, as all write it, or five.
-    """
+    """Return the bytes of each value without its tag, and how many of them another writer may have spared."""
     fixed = _FIXED.get(proto_type)
     if fixed is not None:
         return fixed, None
@@ -344,7 +331,7 @@ def _payload_sizes(proto_type: int, array: pa.Array) -> tuple[Ints | int, Ints |
         values = numbers(array, np.int32)
         if len(values) == 0 or values.min() >= 0:
             return _varint_sizes(values), None
-        slack = (values < 0) * np.int64(_NEGATIVE_SLACK)
+        slack = (values < 0) * np.int64(_NEGATIVE_SLACK)  # all write ten bytes, and five are read too
         return _varint_sizes(values.astype(np.int64).view(np.uint64)), slack
     if proto_type in _ZIG_ZAG:
         signed, unsigned = _ZIG_ZAG[proto_type]

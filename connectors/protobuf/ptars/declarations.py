@@ -1,13 +1,9 @@
 """The declarations by which ptars decodes and encodes: one flat proto3 file, made from a plan.
 
-ptars (https://github.com/0x26res/ptars) translates wire bytes into Arrow columns and back, without an object a message.
-It has rules of its own for well-known types, enums and recursion. None of them can apply to what is declared here:
-
-- each message of the plan is a type of its own, so recursion is already unrolled, and Timestamp, Duration and the
-  wrappers, under other names, are plain messages;
-- an enum is an ``int32``; unsigned integers are signed where the plan wraps them;
-- a string that may be other than UTF-8 is ``bytes``;
-- a field is named by its number, so that names need not be legal, or differ, in Arrow.
+ptars (https://github.com/0x26res/ptars) has rules of its own for well-known types, enums and recursion. None applies:
+each message of the plan is a type of its own, so recursion is unrolled and a Timestamp is a plain message; an enum is
+an ``int32``, unsigned integers are signed where the plan wraps them, a string that may be other than UTF-8 is
+``bytes``, and a field is named by its number, so that names need not be legal, or differ, in Arrow.
 """
 
 from __future__ import annotations
@@ -34,14 +30,6 @@ _WRAPPED: Final = {
     F.TYPE_FIXED64: F.TYPE_SFIXED64,
     F.TYPE_ENUM: F.TYPE_INT32,
 }
-
-
-def _declared_type(field: FieldPlan, *, upcast: bool) -> int:
-    if field.lenient and field.proto_type == F.TYPE_STRING:
-        return F.TYPE_BYTES
-    if upcast and field.proto_type in {F.TYPE_UINT32, F.TYPE_UINT64}:
-        return field.proto_type
-    return _WRAPPED.get(field.proto_type, field.proto_type)
 
 
 class _Builder:
@@ -75,15 +63,17 @@ class _Builder:
                 entry.field[-1].name = name
                 entry.field[-1].proto3_optional = False
             if entry.field[0].type == F.TYPE_BYTES:
-                # A key cannot be bytes; ptars raises for one that is not UTF-8, and the reference reads that message.
+                # A key cannot be bytes; ptars raises for one that is not UTF-8, and upb reads that message.
                 entry.field[0].type = FieldDescriptorProto.TYPE_STRING
             made.type = FieldDescriptorProto.TYPE_MESSAGE
             made.type_name = f".connectors.{owner.name}.{entry.name}"
         elif field.kind is Kind.DROPPED:
-            # Only whether it is there matters; what it holds is left to the reference.
+            # Only whether it is there matters; what it holds is left to upb.
             made.type, made.proto3_optional = FieldDescriptorProto.TYPE_BYTES, True
         elif field.is_scalar:
-            made.type = _declared_type(field, upcast=self._upcast)  # type: ignore[assignment]  # the same numbers
+            stays_unsigned = self._upcast and field.proto_type in {F.TYPE_UINT32, F.TYPE_UINT64}
+            kind = field.proto_type if stays_unsigned else _WRAPPED.get(field.proto_type, field.proto_type)
+            made.type = F.TYPE_BYTES if field.lenient else kind  # type: ignore[assignment]  # the same numbers
             if repeated and made.type not in {F.TYPE_STRING, F.TYPE_BYTES}:
                 made.options.packed = field.packed
             if not repeated and field.presence:
@@ -96,10 +86,9 @@ class _Builder:
 
 
 def ptars_handler(fields: Sequence[FieldPlan], *, upcast: bool) -> Any:
-    """Return the handler of ptars for a message with these fields.
+    """Return the handler of ptars for a message with these fields; with `upcast`, uint32 and uint64 stay unsigned.
 
-    Without any field it only walks over the fields of the root: it fails, at little cost, for what has no tags. With
-    `upcast`, uint32 and uint64 stay unsigned. Raises ImportError where ptars is not installed.
+    Without any field it only walks over the fields of the root: it fails, at little cost, for what has no tags.
     """
     from ptars import HandlerPool, PtarsConfig  # noqa: PLC0415 - optional
 

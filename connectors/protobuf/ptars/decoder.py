@@ -1,14 +1,8 @@
-"""The fast codec: ptars, with a guard for each thing that it does in another way than Spark.
+"""Decoding by ptars, with a guard for each thing that it does in another way than Spark.
 
-ptars reads wire bytes into columns at the speed of memory. Around it:
-
-- a message that it cannot read is found by halves, and left to the reference codec, which says why;
-- a panic in Rust arrives as a BaseException that is no Exception; it is caught, and logged once;
-- a NULL row is masked, absent and zero differ, enums are named, unsigned numbers wrapped or upcast, as planned
-  (`columns`; the `declarations` leave ptars no rules of its own);
-- what it passes over in silence shows in the bytes that are left (`sizes`); such messages are checked by upb;
-- where only the reference knows the answer (a oneof with two members, an unknown value of a closed enum, a missing
-  required field, a time that does not fit), the row is decoded by it.
+A message that ptars cannot read is found by halves, and left to upb, which says why. What it passes over in silence
+shows in the bytes that are left (`columns`): such messages are checked by upb. A row that only upb can decode (a oneof
+with two members, an unknown value of a closed enum, a missing required field, a time that does not fit) is left to it.
 """
 
 from __future__ import annotations
@@ -23,14 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
-from connectors.protobuf.batch_result import Decoded
 from connectors.protobuf.columns import bitmap, offsets, struct_array, validity_of
 from connectors.protobuf.ptars.columns import doubtful, message_part
 from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.schema.plan import FieldPlan, Kind, MessagePlan
-from connectors.protobuf.upb.decoder import PlainDecoder
+from connectors.protobuf.upb.decoder import Decoded, UpbDecoder
 
-__all__ = ["FastDecoder", "PtarsError", "guarded", "unsupported"]
+__all__ = ["PtarsDecoder", "PtarsError", "guarded", "unsupported"]
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +36,7 @@ _START_GROUP: Final = 3
 
 
 class PtarsError(Exception):
-    """Raised for whatever ptars raises, including panics."""
+    """Raised for whatever ptars raises, including panics, and for what must not reach it."""
 
 
 def guarded(call: Any, argument: Any) -> Any:
@@ -61,7 +54,6 @@ def guarded(call: Any, argument: Any) -> Any:
 
 @lru_cache(maxsize=64)
 def _warn_of_panic(text: str) -> None:
-    """Log a panic once."""
     _log.warning("ptars panicked (%s): the batch is taken to pieces, and protobuf reads what is left", text)
 
 
@@ -88,20 +80,16 @@ def unsupported(plan: MessagePlan) -> str:
     return "" if count <= _MOST_MESSAGES else f"it has {count} nested messages"
 
 
-class FastDecoder:
-    """Decodes by ptars, and by the reference decoder of the same plan where ptars cannot.
+class PtarsDecoder:
+    """Decodes by ptars, and by upb where ptars cannot; with `upcast`, uint32 and uint64 are upcast.
 
-    `unsupported` must be empty for the plan; `upcast` says whether uint32 and uint64 are upcast.
-
-    Raises:
-        ImportError: ptars is not installed.
-        PtarsError: ptars cannot take the declarations.
+    `unsupported` must be empty for the plan. Raises PtarsError if ptars cannot take the declarations.
     """
 
-    def __init__(self, plan: MessagePlan, plain: PlainDecoder, *, upcast: bool) -> None:
+    def __init__(self, plan: MessagePlan, upb: UpbDecoder, *, upcast: bool) -> None:
         self._plan = plan
         self._type = plan.arrow_type
-        self._plain = plain
+        self._upb = upb
         handler_of = partial(ptars_handler, upcast=upcast)
         self._read = guarded(handler_of, (*plan.fields, *plan.dropped)).array_to_record_batch
         self._skim = guarded(handler_of, ()).array_to_record_batch
@@ -109,14 +97,14 @@ class FastDecoder:
     def decode(self, messages: pa.Array) -> Decoded:
         """See `Decoder.decode`."""
         if len(messages) == 0 or messages.null_count == len(messages):
-            return self._plain.decode(messages)
+            return self._upb.decode(messages)
         if messages.offset:
             messages = pa.concat_arrays([messages])
             if messages.offset:
                 messages = messages.take(pa.array(np.arange(len(messages))))
         batch, unread = self._read_all(messages)
         if batch is None:
-            return self._plain.decode(messages)
+            return self._upb.decode(messages)
         part = message_part(self._plan, batch.columns, self._type, len(messages))
         valid = validity_of(messages)
         lengths = np.diff(offsets(messages)) * valid
@@ -126,14 +114,13 @@ class FastDecoder:
         columns = [part.array.field(index) for index in range(self._type.num_fields)]
         values = struct_array(self._type, columns, len(messages), bitmap(valid))
         rows = np.flatnonzero(unread)
-        return Decoded(values) if len(rows) == 0 else self._patched(values, messages, rows)
+        return Decoded(values, {}) if len(rows) == 0 else self._patched(values, messages, rows)
 
     def _rejected(self, messages: pa.Array, doubts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """Return the doubtful messages that upb does not accept."""
         rejected = np.zeros(len(messages), dtype=np.bool_)
         rows = np.flatnonzero(doubts)
         if len(rows):
-            check = partial(self._plain.check, groups=not self._plan.complete)  # ptars checks those that it reads
+            check = partial(self._upb.check, groups=not self._plan.complete)  # ptars checks those that it reads
             doubtful_messages = messages.take(pa.array(rows)) if len(rows) < len(messages) else messages
             rejected[rows] = [not check(data) for data in doubtful_messages.to_pylist()]
         return rejected
@@ -146,12 +133,13 @@ class FastDecoder:
             try:
                 return guarded(self._read, rest), unread
             except PtarsError:
-                bad = self._find_bad(rest)
+                bad = _first_bad(self._skim, rest)  # most damage shows at the root, where a look costs a tenth
+                bad = bad if bad < len(messages) else _first_bad(self._read, rest)
             if bad == len(messages):
                 break  # it fails for none alone
             unread[bad] = True
             rest = _without(messages, unread)
-        check = self._plain.check
+        check = self._upb.check
         unread |= np.array([data is not None and not check(data) for data in messages.to_pylist()])
         try:
             return guarded(self._read, _without(messages, unread)), unread
@@ -165,31 +153,22 @@ class FastDecoder:
         for row in np.flatnonzero(np.diff(bounds) > _MOST_GROUPS).tolist():
             data = np.frombuffer(messages.buffers()[2], np.uint8)[bounds[row] : bounds[row + 1]]
             if np.count_nonzero(data & 7 == _START_GROUP) > _MOST_GROUPS:
-                too_deep[row] = messages[row].is_valid and not self._plain.check(data.tobytes())
+                too_deep[row] = messages[row].is_valid and not self._upb.check(data.tobytes())
         return too_deep
 
-    def _find_bad(self, messages: pa.Array) -> int:
-        """Return the first message that ptars cannot read at its root, else below; the length if there is none.
-
-        Most damage shows at the root, where looking costs a tenth of reading.
-        """
-        bad = _first_bad(self._skim, messages)
-        return bad if bad < len(messages) else _first_bad(self._read, messages)
-
     def _patched(self, values: pa.StructArray, messages: pa.Array, rows: np.ndarray[Any, Any]) -> Decoded:
-        """Return the values with some rows decoded by the reference."""
-        by_plain = self._plain.decode(messages.take(pa.array(rows)))
-        errors = {int(rows[index]): reason for index, reason in by_plain.errors.items()}
+        by_upb = self._upb.decode(messages.take(pa.array(rows)))
+        errors = {int(rows[index]): reason for index, reason in by_upb.errors.items()}
         if len(rows) <= _SPLICED:
             pieces = []
             start = 0
             for index, row in enumerate(rows.tolist()):
-                pieces += [values.slice(start, row - start), by_plain.values.slice(index, 1)]
+                pieces += [values.slice(start, row - start), by_upb.values.slice(index, 1)]
                 start = row + 1
             return Decoded(pa.concat_arrays([*pieces, values.slice(start)]), errors)
         places = np.arange(len(values))
         places[rows] = len(values) + np.arange(len(rows))
-        return Decoded(pa.concat_arrays([values, by_plain.values]).take(pa.array(places)), errors)
+        return Decoded(pa.concat_arrays([values, by_upb.values]).take(pa.array(places)), errors)
 
 
 def _first_bad(read: Any, messages: pa.Array) -> int:
@@ -208,5 +187,5 @@ def _first_bad(read: Any, messages: pa.Array) -> int:
 
 
 def _without(messages: pa.Array, unread: np.ndarray[Any, Any]) -> pa.Array:
-    """Return the messages with NULL, which ptars reads as empty, for those that it cannot read."""
+    # ptars reads NULL as an empty message.
     return pc.if_else(pa.array(unread), pa.scalar(None, pa.binary()), messages) if unread.any() else messages

@@ -1,9 +1,8 @@
-"""The fast encoder: ptars, given columns of exactly the types that it declares.
+"""Encoding by ptars, given columns of exactly the types that it declares.
 
 Left to itself ptars drops what it does not expect, in silence: a column of another type becomes zeros, an unknown enum
-name becomes the first value. So every column is converted here by the plan, and the types of the batch are compared
-with those of ptars before it is called. Where a batch holds something that has no place in protobuf (an unknown enum
-value, a NULL in an array, a number out of range), the reference encoder gets it, which raises the right error.
+name becomes the first value. So every column is converted here by the plan. A batch that holds something without a
+place in protobuf (an unknown enum value, a NULL in an array, a number out of range) is left to upb, which raises.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from connectors.protobuf.ptars.declarations import ptars_handler
 from connectors.protobuf.ptars.decoder import PtarsError, guarded
 from connectors.protobuf.schema.descriptors import EnumPlan
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shape, as_signed
-from connectors.protobuf.upb.encoder import TYPES, PlainEncoder
+from connectors.protobuf.upb.encoder import TYPES, UpbEncoder
 
-__all__ = ["FastEncoder"]
+__all__ = ["PtarsEncoder"]
 
 F: Final = FieldDescriptor
 _MICROS: Final = 1_000_000
@@ -37,13 +36,7 @@ _NEVER_PACKED: Final = {F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE}
 _FLOATS: Final[dict[int, npt.DTypeLike]] = {F.TYPE_FLOAT: np.uint32, F.TYPE_DOUBLE: np.uint64}
 
 
-class _NotFastError(Exception):
-    """Raised for a batch that the reference encoder must see."""
-
-
 class _Writer:
-    """Encodes struct arrays of one type; raises `_NotFastError` for what the reference encoder must see."""
-
     def __init__(self, fields: Sequence[FieldPlan]) -> None:
         self._fields = tuple(sorted(map(_form, _used(fields)), key=lambda field: field.number))
         handler = guarded(partial(ptars_handler, upcast=True), self._fields)
@@ -54,7 +47,7 @@ class _Writer:
         valid = validity_of(structs)
         columns = _message(self._fields, structs, valid, list(self._schema))
         if [column.type for column in columns] != self._schema.types:
-            raise _NotFastError("types differ")  # none that ptars would not expect may reach it
+            raise PtarsError("types differ")  # none that ptars would not expect may reach it
         batch = pa.RecordBatch.from_arrays(columns, names=self._schema.names)
         array = guarded(self._write, batch)
         if valid.all():
@@ -62,32 +55,31 @@ class _Writer:
         return pa.Array.from_buffers(pa.binary(), len(array), [bitmap(valid), *array.buffers()[1:]])
 
 
-class FastEncoder:
-    """Encodes by ptars, and by the reference encoder of the same call where ptars cannot."""
+class PtarsEncoder:
+    """Encodes by ptars, and by upb where ptars cannot."""
 
-    def __init__(self, plain: PlainEncoder) -> None:
-        self._plain = plain
+    def __init__(self, upb: UpbEncoder) -> None:
+        self._upb = upb
         self._writers = Cache(TYPES)
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
         """See `Encoder.encode`."""
         kind = structs.type
-        writer = self._writers.get(kind, lambda: _writer(self._plain.plan(kind)))
+
+        def make() -> _Writer | None:
+            fields = self._upb.plan(kind)
+            try:
+                return _Writer(fields) if _supported(fields) else None
+            except PtarsError:
+                return None
+
+        writer = self._writers.get(kind, make)
         if writer is None or len(structs) == 0:
-            return self._plain.encode(structs)
+            return self._upb.encode(structs)
         try:
             return writer.write(_compact(structs))
-        except (_NotFastError, PtarsError):
-            return self._plain.encode(structs)
-
-
-def _writer(fields: Sequence[FieldPlan]) -> _Writer | None:
-    if not _supported(fields):
-        return None
-    try:
-        return _Writer(fields)
-    except PtarsError:
-        return None
+        except PtarsError:
+            return self._upb.encode(structs)
 
 
 def _compact(structs: pa.StructArray) -> pa.StructArray:
@@ -148,7 +140,6 @@ def _form(field: FieldPlan) -> FieldPlan:
 def _message(
     fields: Sequence[FieldPlan], structs: pa.StructArray, valid: np.ndarray[Any, Any], forms: Sequence[pa.Field]
 ) -> list[pa.Array]:
-    """Return the columns of a message, in the order of `fields`."""
     # What stands below a NULL struct is anything; flattened, it is NULL too.
     parts = structs.flatten() if structs.null_count else [structs.field(i) for i in range(structs.type.num_fields)]
     columns = [_column(field, parts[field.index], valid, form.type) for field, form in zip(fields, forms, strict=True)]
@@ -175,11 +166,11 @@ def _column(field: FieldPlan, column: pa.Array, valid: np.ndarray[Any, Any], for
     present = validity_of(column)
     if not field.is_scalar:
         if field.required and not (present | ~valid).all():
-            raise _NotFastError("a required message is NULL")
+            raise PtarsError("a required message is NULL")
         return _values(field, column, form, present)
     array = _scalars(field, column, form)
     if field.required and not present.all():
-        default = field.zero if field.default is None else field.upb_default
+        default = field.null
         if field.proto_type in UNSIGNED_BITS and not kinds.is_unsigned_integer(form):
             default = as_signed(default, UNSIGNED_BITS[field.proto_type])
         return pc.fill_null(array, pa.scalar(default, form))
@@ -217,7 +208,7 @@ def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
         column = column.cast(pa.list_(column.type.value_field))
     values = column.values
     if values.null_count:
-        raise _NotFastError("a NULL in an array")
+        raise PtarsError("a NULL in an array")
     present = validity_of(column)
     if field.is_scalar:
         inner = _scalars(field, values, form.value_type)
@@ -227,26 +218,24 @@ def _list(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
 
 
 def _map(field: FieldPlan, column: pa.MapArray, form: pa.ListType) -> pa.Array:
-    """Return a map as a list of entries."""
     parts = [form.value_type.field(index).type for index in range(2)]
     sides = []
     for part, values, kind in zip(field.children, (column.keys, column.items), parts, strict=True):
         if part.kind is Kind.EMPTY:
-            raise _NotFastError("a map of NULL")
+            raise PtarsError("a map of NULL")
         if part.is_scalar:
             array = _scalars(part, values, kind)
             sides.append(pc.fill_null(array, pa.scalar(part.zero, kind)) if array.null_count else array)
         else:
             present = validity_of(values)
             if not present.all():
-                raise _NotFastError("a NULL message in a map")
+                raise PtarsError("a NULL message in a map")
             sides.append(_values(part, values, kind, present))
     entries = struct_array(form.value_type, sides, len(column.keys))
     return list_array(form, offsets(column), entries, bitmap(validity_of(column)))
 
 
 def _scalars(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
-    """Return scalars in the type that ptars declares; NULL stays NULL."""
     array = _signed(field, column, form)
     return array.view(form) if kinds.is_unsigned_integer(form) else array
 
@@ -261,13 +250,13 @@ def _signed(field: FieldPlan, column: pa.Array, form: pa.DataType) -> pa.Array:
         wide = numbers(column, np.int64)
         present = validity_of(column)
         if ((wide < -(_UINT32_LIMIT >> 1)) | (wide >= _UINT32_LIMIT))[present].any():
-            raise _NotFastError("out of the range of uint32")
+            raise PtarsError("out of the range of uint32")
         return masked(pa.array(wide.astype(np.uint32).view(np.int32)), present)
     if kinds.is_decimal128(kind):
         halves = np.frombuffer(column.buffers()[1], dtype=np.int64, count=2 * len(column)).reshape(-1, 2)
         present = validity_of(column)
         if halves[present, 1].any():
-            raise _NotFastError("out of the range of uint64")
+            raise PtarsError("out of the range of uint64")
         return masked(pa.array(np.ascontiguousarray(halves[:, 0])), present)
     if kinds.is_unsigned_integer(form):
         form = {32: pa.int32(), 64: pa.int64()}[form.bit_width]
@@ -279,10 +268,10 @@ def _enum(enum: EnumPlan, column: pa.Array) -> pa.Array:
     if kinds.is_int32(column.type):
         listed = pa.array(list(enum.names), pa.int32())
         if not pc.all(pc.or_(pc.is_in(column, value_set=listed), pa.array(~present))).as_py():
-            raise _NotFastError("an unknown number of an enum")
+            raise PtarsError("an unknown number of an enum")
         return column
     names = pa.array(list(enum.numbers), pa.string())
     place = pc.index_in(column.cast(pa.string()), value_set=names)
     if place.null_count != column.null_count:
-        raise _NotFastError("an unknown name of an enum")
+        raise PtarsError("an unknown name of an enum")
     return pa.array(list(enum.numbers.values()), pa.int32()).take(place)

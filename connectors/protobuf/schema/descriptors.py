@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from google.protobuf import descriptor_pool
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
 
 from connectors.protobuf.errors import analysis_error
 
@@ -29,34 +29,30 @@ __all__ = [
     "FieldType",
     "MessageType",
     "Schema",
+    "add_with_imports",
     "class_descriptor_set",
-    "full_name",
     "parse_set",
     "pool_of",
     "read_descriptor_file",
-    "well_known_class",
+    "serialized",
+    "well_known_message",
 ]
 
 # Where Java has the messages that come with protobuf: Spark's own shaded copy, and the original.
 _JAVA_PREFIXES: Final = ("org.sparkproject.spark_protobuf.protobuf.", "com.google.protobuf.")
-_WELL_KNOWN_FILES: Final = ("any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp")
-_WELL_KNOWN: Final = [import_module(f"google.protobuf.{name}_pb2") for name in (*_WELL_KNOWN_FILES, "type", "wrappers")]
+_FILES: Final = ("any", "api", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type")
+_WELL_KNOWN: Final = {
+    name: message
+    for module in (*_FILES, "wrappers")
+    for name, message in import_module(f"google.protobuf.{module}_pb2").DESCRIPTOR.message_types_by_name.items()
+}
 _MOST_LISTED: Final = 20
 _NO_VALIDATION: Final = 3  # FeatureSet.Utf8Validation.NONE
 _INCLUDE_IMPORTS: Final = "Build it with protoc --include_imports --descriptor_set_out=FILE."
 
 
-def full_name(scope: str, name: str) -> str:
-    """Return a name within a package or message; at the top there may be none."""
-    return f"{scope}.{name}" if scope else name
-
-
 def read_descriptor_file(path: str | Path) -> bytes:
-    """Read a descriptor set file on the driver, because executors may not have the file.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_DESCRIPTOR_FILE_NOT_FOUND, with the OSError as its cause.
-    """
+    """Read a descriptor set file on the driver, because executors may not have the file."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -68,41 +64,35 @@ def read_descriptor_file(path: str | Path) -> bytes:
         ) from error
 
 
+def add_with_imports(file: Any, files: dict[str, FileDescriptorProto]) -> None:
+    """Add the file of a pool, and all that it imports, to files by name; imports first."""
+    if file.name not in files:
+        for imported in file.dependencies:
+            add_with_imports(imported, files)
+        files[file.name] = FileDescriptorProto()
+        file.CopyToProto(files[file.name])
+
+
+def serialized(files: Mapping[str, FileDescriptorProto]) -> bytes:
+    """Return the bytes of a descriptor set; equal for equal files."""
+    return FileDescriptorSet(file=files.values()).SerializeToString(deterministic=True)
+
+
 def class_descriptor_set(descriptor: MessageType) -> bytes:
-    """Return the descriptor set of a generated class: its file and all that it imports, imports first."""
-    files: dict[str, Any] = {}
-
-    def visit(file: Any) -> None:
-        if file.name not in files:
-            for imported in file.dependencies:
-                visit(imported)
-            files[file.name] = file
-
-    visit(descriptor.file)
-    descriptor_set = FileDescriptorSet()
-    for file in files.values():
-        file.CopyToProto(descriptor_set.file.add())
-    return descriptor_set.SerializeToString(deterministic=True)
+    """Return the descriptor set of a message: its file and all that it imports."""
+    files: dict[str, FileDescriptorProto] = {}
+    add_with_imports(descriptor.file, files)
+    return serialized(files)
 
 
-def well_known_class(name: str) -> type[Message] | None:
-    """Return the class of a message that comes with protobuf, by its name in Java; None for another name."""
+def well_known_message(name: str) -> MessageType | None:
+    """Return the message that comes with protobuf and has this name in Java; None for another name."""
     prefix = next((prefix for prefix in _JAVA_PREFIXES if name.startswith(prefix)), None)
-    if prefix is None:
-        return None
-    for module in _WELL_KNOWN:
-        candidate = getattr(module, name.removeprefix(prefix), None)
-        if isinstance(candidate, type) and issubclass(candidate, Message):
-            return candidate
-    return None
+    return None if prefix is None else _WELL_KNOWN.get(name.removeprefix(prefix))
 
 
 def parse_set(data: bytes) -> FileDescriptorSet:
-    """Parse a descriptor set.
-
-    Raises:
-        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR; it says what the bytes are instead, if it can tell.
-    """
+    """Parse a descriptor set; raises CANNOT_PARSE_PROTOBUF_DESCRIPTOR, which says what the bytes are instead."""
     try:
         descriptor_set, reason = FileDescriptorSet.FromString(bytes(data)), "it holds no file"
     except DecodeError as error:
@@ -130,8 +120,9 @@ def _other_content(data: bytes) -> str:
     return name and f"it is one FileDescriptorProto, {name}, and not a set of them"
 
 
-def _imports_first(files: Iterable[FileDescriptorProto]) -> list[FileDescriptorProto]:
-    by_name = {file.name: file for file in files}
+def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
+    """Return a private pool of the files of a descriptor set."""
+    by_name = {file.name: file for file in files.file}
     for file in by_name.values():
         for dependency in file.dependency:
             if dependency not in by_name:
@@ -141,24 +132,17 @@ def _imports_first(files: Iterable[FileDescriptorProto]) -> list[FileDescriptorP
                     where=f"imported by {file.name}",
                     action=_INCLUDE_IMPORTS,
                 )
+    pool = descriptor_pool.DescriptorPool()
+    name = ""
     try:
-        order = TopologicalSorter({name: file.dependency for name, file in by_name.items()}).static_order()
-        return [by_name[name] for name in order]
+        for name in TopologicalSorter({name: file.dependency for name, file in by_name.items()}).static_order():
+            pool.Add(by_name[name])
     except CycleError as error:
         where = f"{error.args[1][0]} imports itself, or in a circle"
         raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
-
-
-def pool_of(files: FileDescriptorSet) -> descriptor_pool.DescriptorPool:
-    """Return a private pool of the files of a descriptor set."""
-    pool = descriptor_pool.DescriptorPool()
-    for file in _imports_first(files.file):
-        try:
-            pool.Add(file)
-        except TypeError as error:
-            raise analysis_error(
-                "CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=f"{file.name}: {' '.join(str(error).split())}"
-            ) from error
+    except TypeError as error:
+        where = f"{name}: {' '.join(str(error).split())}"
+        raise analysis_error("CANNOT_PARSE_PROTOBUF_DESCRIPTOR", where=where) from error
     return pool
 
 
@@ -169,8 +153,7 @@ class EnumPlan:
     name: str
     names: Mapping[int, str]
     numbers: Mapping[str, int]
-    closed: bool
-    """Whether a number that it does not declare counts as an unknown field."""
+    closed: bool  # whether a number that it does not declare counts as an unknown field
 
     def text(self, number: int) -> str:
         """Return the name of a value; of an unknown one the name that Java makes up."""
@@ -178,33 +161,27 @@ class EnumPlan:
 
 
 class Schema:
-    """A serialized descriptor set in a private pool, with what a pool does not say.
-
-    Raises:
-        ProtobufAnalysisError: CANNOT_PARSE_PROTOBUF_DESCRIPTOR, or PROTOBUF_DEPENDENCY_NOT_FOUND without its imports.
-    """
+    """A serialized descriptor set in a private pool, with what a pool does not say."""
 
     def __init__(self, data: bytes) -> None:
         self.files = parse_set(data)
         self.pool = pool_of(self.files)
         self._lenient = {file.name: _is_lenient(file) for file in self.files.file}
         self._proto2 = {file.name for file in self.files.file if file.syntax in {"", "proto2"}}
-        self._extensions: dict[str, list[FieldType]] | None = None
+        self._extensions: dict[str, list[FieldType]] | None = None  # by message, when they are first asked for
         self._enums: dict[tuple[str, bool], EnumPlan] = {}
 
     def find(self, name: str) -> MessageType:
         """Return the first top-level message, in the order of the files, with this short or full name.
 
-        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``).
-
-        Raises:
-            ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND.
+        Nested messages are not found, as in Spark (``utils/ProtobufUtils.scala``). Raises PROTOBUF_MESSAGE_NOT_FOUND.
         """
-        messages = [(file.package, message.name) for file in self.files.file for message in file.message_type]
-        for package, short in messages:
-            if name in {short, full_name(package, short)}:
-                return self.pool.FindMessageTypeByName(full_name(package, short))
-        names = [short for _, short in messages]
+        files = [self.pool.FindFileByName(file.name) for file in self.files.file]
+        messages = [message for file in files for message in file.message_types_by_name.values()]
+        for message in messages:
+            if name in {message.name, message.full_name}:
+                return message
+        names = [message.name for message in messages]
         listed = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise analysis_error(
             "PROTOBUF_MESSAGE_NOT_FOUND",
@@ -212,19 +189,6 @@ class Schema:
             action=f"The descriptor set has, at top level: {listed or 'no message'}. Nested messages are not found by "
             "name.",
         )
-
-    def files_of(self, message: str) -> bytes:
-        """Return the descriptor set of a message's file and of all that it imports, in the order of this set."""
-        by_name = {file.name: file for file in self.files.file}
-        needed: set[str] = set()
-        pending = [str(self.pool.FindMessageTypeByName(message).file.name)]
-        while pending:
-            name = pending.pop()
-            if name not in needed:
-                needed.add(name)
-                pending += by_name[name].dependency
-        selected = [file for name, file in by_name.items() if name in needed]
-        return FileDescriptorSet(file=selected).SerializeToString(deterministic=True)
 
     def lenient(self, field: FieldType) -> bool:
         """Return whether a string may hold bytes that are not UTF-8: in proto2, and where an edition says so.
@@ -256,26 +220,24 @@ class Schema:
             self._enums[key] = EnumPlan(enum.name, names, numbers, closed)
         return self._enums[key]
 
-    def extensions(self, message: str) -> list[FieldType]:
-        """Return the extensions of a message that any file of the set declares, in the order of the files."""
+    def fields(self, message: MessageType, *, extensions: bool) -> list[FieldType]:
+        """Return the fields of a message, and its extensions, in the order of the files that declare them."""
+        if not extensions:
+            return list(message.fields)
         if self._extensions is None:
             self._extensions = {}
-            for name in self._extension_names():
-                extension: FieldType = self.pool.FindExtensionByName(name)
-                self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
-        return self._extensions.get(message, [])
+            for name in dict.fromkeys(file.name for file in self.files.file):
+                file = self.pool.FindFileByName(name)
+                for extension in _extensions_in(file, file.message_types_by_name.values()):
+                    self._extensions.setdefault(extension.containing_type.full_name, []).append(extension)
+        return [*message.fields, *self._extensions.get(message.full_name, ())]
 
-    def _extension_names(self) -> Iterator[str]:
-        def within(message: DescriptorProto, scope: str) -> Iterator[str]:
-            inner = full_name(scope, message.name)
-            yield from (f"{inner}.{extension.name}" for extension in message.extension)
-            for nested in message.nested_type:
-                yield from within(nested, inner)
 
-        for file in {file.name: file for file in self.files.file}.values():
-            yield from (full_name(file.package, extension.name) for extension in file.extension)
-            for message in file.message_type:
-                yield from within(message, file.package)
+def _extensions_in(scope: Any, messages: Iterable[MessageType]) -> Iterator[FieldType]:
+    """Yield the extensions that a file or message declares, with those of the messages in it."""
+    yield from scope.extensions_by_name.values()
+    for message in messages:
+        yield from _extensions_in(message, message.nested_types)
 
 
 def _is_lenient(file: FileDescriptorProto) -> bool:

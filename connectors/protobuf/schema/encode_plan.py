@@ -1,7 +1,7 @@
 """The plan of `to_protobuf`: the columns of a struct matched with the fields of a message, and their types checked.
 
-The rules are those of Spark's ``ProtobufSerializer.scala`` and ``utils/ProtobufUtils.scala``. A column's type is
-known only when its first batch is there, so all of this happens on the executor, once for each type.
+The rules are those of Spark's ``ProtobufSerializer.scala`` and ``utils/ProtobufUtils.scala``. It is made on the
+executor, once for each type of a column, since that is known only when its first batch is there.
 """
 
 from __future__ import annotations
@@ -46,11 +46,7 @@ Path = tuple[str, ...]
 def compile_encode_plan(
     struct: pa.DataType, root: MessageType, schema: Schema, options: ProtobufOptions
 ) -> tuple[FieldPlan, ...]:
-    """Match the Arrow type of a column with a message.
-
-    Raises:
-        ProtobufAnalysisError: UNABLE_TO_CONVERT_TO_PROTOBUF_MESSAGE_TYPE, whose cause says which column or field.
-    """
+    """Match the Arrow type of a column with a message; the cause of an error says which column or field."""
     is_struct = kinds.is_struct(struct)
     try:
         if not is_struct:
@@ -107,9 +103,7 @@ class _Matcher:
         self._options = options
 
     def struct(self, struct: pa.StructType, message: MessageType, columns: Path, fields: Path) -> tuple[FieldPlan, ...]:
-        declared: list[FieldType] = list(message.fields)
-        if self._options.extensions:
-            declared += self._schema.extensions(message.full_name)
+        declared = self._schema.fields(message, extensions=self._options.extensions)
         by_name: dict[str, list[FieldType]] = {}
         for field in declared:
             by_name.setdefault(self._options.key(field.name), []).append(field)
@@ -159,7 +153,6 @@ class _Matcher:
     def _value(
         self, kind: pa.DataType, field: FieldType, columns: Path, fields: Path
     ) -> tuple[Kind, tuple[FieldPlan, ...]]:
-        """Return what one value is, and its parts."""
         message = field.message_type
         if kinds.is_null(kind):
             return Kind.EMPTY, ()

@@ -1,8 +1,8 @@
 """The plan: the fields of a message as a tree, with the column of each, which all codecs follow.
 
-`compile_plan` makes it for `from_protobuf`, from a descriptor and the options; `encode_plan.compile_encode_plan` for
-`to_protobuf`, from the type of a struct too. The rules are those of Spark's ``utils/SchemaConverters.scala`` (types,
-recursion, what is dropped) and ``ProtobufDeserializer.scala`` (the value of an absent field).
+`compile_plan` makes it for `from_protobuf`; `encode_plan` for `to_protobuf`, by the type of a struct too. The rules are
+those of Spark's ``utils/SchemaConverters.scala`` (types, recursion, what is dropped) and
+``ProtobufDeserializer.scala`` (the value of an absent field).
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.types as kinds
 from google.protobuf.descriptor import FieldDescriptor
 from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import DataType
 
 from connectors.protobuf.errors import ProtobufAnalysisError, analysis_error
 from connectors.protobuf.options import MAX_DEPTH, ProtobufOptions
@@ -36,7 +35,6 @@ __all__ = [
     "compile_plan",
     "plan_field",
     "select_fields",
-    "spark_type",
 ]
 
 
@@ -62,8 +60,7 @@ class Shape(StrEnum):
     MAP = "map"
 
 
-DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"
-"""The column that stands for a message without fields."""
+DUMMY_FIELD: Final = "__dummy_field_in_empty_struct"  # the column that stands for a message without fields
 MAX_COLUMNS: Final = 50_000
 """Of a message with those in it. Spark needs more than half a minute for the first batch of so many."""
 
@@ -96,44 +93,27 @@ _WRAPPERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class FieldPlan:
-    """A field and its column.
+    """A field and its column; the last three attributes are for encoding only."""
 
-    Attributes:
-        name: of the column.
-        proto_type: ``FieldDescriptor.TYPE_...``.
-        presence: whether absent and zero differ.
-        required: whether a message without it is refused.
-        default: the value of an absent field where proto2 declares one; else None.
-        lenient: whether a string may be other than UTF-8.
-        oneof: the number of the oneof it is a member of; None for none.
-        value_arrow: the Arrow type of one value.
-        children: the fields of a message; key and value of a map; the value of a wrapper; seconds and nanos.
-        dropped: of a message, the fields that `MessagePlan.dropped` describes; decoding only.
-        emit_zero: whether an absent field is zero, not NULL; decoding only.
-        index: of the column in its struct; encoding only, as what follows.
-        path: the SQL path and the protobuf path, for errors.
-        zero_is_absent: whether the ptars encoder declares a presence that the field has not.
-    """
-
-    name: str
+    name: str  # of the column
     number: int
-    proto_type: int
+    proto_type: int  # FieldDescriptor.TYPE_...
     kind: Kind
     shape: Shape
-    presence: bool
+    presence: bool  # whether absent and zero differ
     required: bool
-    default: Any
+    default: Any  # the value of an absent field where proto2 declares one; else None
     packed: bool
-    lenient: bool
-    oneof: int | None
+    lenient: bool  # whether a string may be other than UTF-8
+    oneof: int | None  # the number of the oneof it is a member of
     enum: EnumPlan | None
-    value_arrow: pa.DataType
-    children: tuple[FieldPlan, ...] = ()
-    dropped: tuple[FieldPlan, ...] = ()
-    emit_zero: bool = False
-    index: int = 0
-    path: tuple[str, str] = ("", "")
-    zero_is_absent: bool = False
+    value_arrow: pa.DataType  # of one value
+    children: tuple[FieldPlan, ...] = ()  # of a message; key and value; the value of a wrapper; seconds and nanos
+    dropped: tuple[FieldPlan, ...] = ()  # of a message, as in MessagePlan; decoding only
+    emit_zero: bool = False  # whether an absent field is zero, not NULL; decoding only
+    index: int = 0  # of the column in its struct
+    path: tuple[str, str] = ("", "")  # in SQL and in protobuf, for errors
+    zero_is_absent: bool = False  # whether the ptars encoder declares a presence that the field has not
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -170,24 +150,25 @@ class FieldPlan:
         """The declared default as upb has it; None for none."""
         return self.default.encode() if self.lenient and isinstance(self.default, str) else self.default
 
+    @property
+    def null(self) -> Any:
+        """What NULL is written as in a required scalar."""
+        return self.zero if self.default is None else self.upb_default
+
 
 @dataclass(frozen=True, slots=True)
 class MessagePlan:
     """The whole tree, by which a message is decoded.
 
-    Attributes:
-        fields: its columns; none for an empty message that is retained as a dummy column.
-        dropped: fields without a column that still decide about others or about the row: members of a oneof, and
-            required messages.
-        complete: whether each field of each message in it is a column.
-        dummy: whether it is an empty message with a dummy column.
+    Fields are dropped that have no column and still decide about others or about the row: members of a oneof, and
+    required messages.
     """
 
     name: str
     fields: tuple[FieldPlan, ...]
     dropped: tuple[FieldPlan, ...]
-    complete: bool
-    dummy: bool
+    complete: bool  # whether each field of each message in it is a column
+    dummy: bool  # whether it is an empty message, retained with a dummy column
 
     @property
     def arrow_type(self) -> pa.StructType:
@@ -197,18 +178,7 @@ class MessagePlan:
     @property
     def spark_type(self) -> DataType:
         """The same in Spark."""
-        return spark_type(self.arrow_type)
-
-
-def spark_type(kind: pa.DataType) -> DataType:
-    """Return the Spark type of an Arrow type, with what may be NULL in it."""
-    if kinds.is_struct(kind):
-        return StructType([StructField(field.name, spark_type(field.type), field.nullable) for field in kind])
-    if kinds.is_map(kind):
-        return MapType(spark_type(kind.key_type), spark_type(kind.item_type), kind.item_field.nullable)
-    if kinds.is_list(kind):
-        return ArrayType(spark_type(kind.value_type), kind.value_field.nullable)
-    return from_arrow_type(kind)
+        return from_arrow_type(self.arrow_type)
 
 
 def as_signed(value: int, bits: int) -> int:
@@ -216,56 +186,30 @@ def as_signed(value: int, bits: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) == 1 else value
 
 
-def plan_field(
-    field: FieldType,
-    schema: Schema,
-    kind: Kind,
-    arrow: pa.DataType,
-    *,
-    name: str | None = None,
-    shape: Shape | None = None,
-    **more: Any,
-) -> FieldPlan:
-    """Return the plan of a field: what its descriptor says, and what its column is.
-
-    Args:
-        field: its descriptor.
-        schema: the descriptor set.
-        kind: what each value is.
-        arrow: the Arrow type of one value.
-        name: of the column; None for the name of the field.
-        shape: None for what the descriptor says.
-        **more: other attributes of `FieldPlan`.
-    """
+def plan_field(field: FieldType, schema: Schema, kind: Kind, arrow: pa.DataType, **more: Any) -> FieldPlan:
+    """Return the plan of a field whose values have this kind and Arrow type; `more` are other attributes."""
     repeated = bool(field.is_repeated)
     presence = bool(field.has_presence)
     has_default = presence and not repeated and field.message_type is None and field.has_default_value
     oneof = field.containing_oneof
-    return FieldPlan(
-        name=field.name if name is None else name,
-        number=field.number,
-        proto_type=field.type,
-        kind=kind,
-        shape=shape or (Shape.REPEATED if repeated else Shape.SINGULAR),
-        presence=presence,
-        required=bool(field.is_required),
-        default=field.default_value if has_default else None,
-        packed=repeated and bool(field.is_packed),
-        lenient=field.type == F.TYPE_STRING and schema.lenient(field),
-        oneof=oneof.index if oneof is not None and len(oneof.fields) > 1 else None,
-        enum=schema.enum(field),
-        value_arrow=arrow,
-        **more,
-    )
+    described: dict[str, Any] = {
+        "name": field.name,
+        "number": field.number,
+        "proto_type": field.type,
+        "shape": Shape.REPEATED if repeated else Shape.SINGULAR,
+        "presence": presence,
+        "required": bool(field.is_required),
+        "default": field.default_value if has_default else None,
+        "packed": repeated and bool(field.is_packed),
+        "lenient": field.type == F.TYPE_STRING and schema.lenient(field),
+        "oneof": oneof.index if oneof is not None and len(oneof.fields) > 1 else None,
+        "enum": schema.enum(field),
+    }
+    return FieldPlan(kind=kind, value_arrow=arrow, **{**described, **more})
 
 
 def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) -> MessagePlan:
-    """Compile the plan by which a message is decoded.
-
-    Raises:
-        ProtobufAnalysisError: RECURSIVE_PROTOBUF_SCHEMA, PROTOBUF_FIELD_MISSING for names that differ in case only,
-            PROTOBUF_TYPE_NOT_SUPPORT, or PROTOBUF_TOO_MANY_COLUMNS.
-    """
+    """Compile the plan by which a message is decoded; raises ProtobufAnalysisError for what cannot be a column."""
     compiler = _Compiler(schema, options)
     fields, dropped = compiler.fields(root, {root.full_name: 1}, "top-level record")
     return MessagePlan(
@@ -274,11 +218,7 @@ def compile_plan(root: MessageType, schema: Schema, options: ProtobufOptions) ->
 
 
 def select_fields(plan: MessagePlan, names: Iterable[str]) -> MessagePlan:
-    """Return the plan with only these top-level columns, in this order.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_FIELD_MISSING for a name that the message has not.
-    """
+    """Return the plan with only these top-level columns, in this order; raises PROTOBUF_FIELD_MISSING for others."""
     by_name = {field.name: field for field in plan.fields}
     names = list(dict.fromkeys(names))
     for name in names:
@@ -319,9 +259,7 @@ class _Compiler:
         self, message: MessageType, depths: dict[str, int], path: str
     ) -> tuple[tuple[FieldPlan, ...], tuple[FieldPlan, ...]]:
         """Return the columns of a message, and what it drops; `depths` counts the messages from the root down to it."""
-        declared: list[FieldType] = list(message.fields)
-        if self._options.extensions:
-            declared += self._schema.extensions(message.full_name)
+        declared = self._schema.fields(message, extensions=self._options.extensions)
         self._columns += len(declared)
         if self._columns > MAX_COLUMNS:
             root, depth = next(iter(depths)), self._options.recursive_fields_max_depth

@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.schema.descriptors import Schema, pool_of
 from connectors.protobuf.upb.declarations import WireForm, check_field_numbers, messages_in, wire_name
 
@@ -47,10 +47,7 @@ class AnyPrinter:
 
     @cached_property
     def _pool(self) -> DescriptorPool:
-        """Return the pool by which json_format prints: JSON names are proto names, as Java prints them here.
-
-        A field with the name of something that json_format calls on a message would hide it, and has another name.
-        """
+        """Return the pool by which json_format prints: JSON names are proto names, as Java prints them here."""
         files = FileDescriptorSet.FromString(self._schema.files.SerializeToString())
         pending = [message for file in files.file for message in file.message_type]
         while pending:
@@ -58,16 +55,12 @@ class AnyPrinter:
             pending += message.nested_type
             for field in message.field:
                 field.json_name = field.name
-                if field.name in _CALLED:
+                if field.name in _CALLED:  # a field of this name would hide what json_format calls
                     field.name = f"{field.name}_{field.number}"
         return pool_of(files)
 
     def text(self, message: Message) -> str:
-        """Return the JSON of an Any in its wire form.
-
-        Raises:
-            BadRowError: its type is not in the descriptor set, or its bytes are not of that type.
-        """
+        """Return the JSON of an Any in its wire form; BadRowError if its type is unknown or its bytes are not of it."""
         value = any_pb2.Any()
         try:
             value.ParseFromString(message.SerializeToString())

@@ -1,15 +1,10 @@
 """The wire form of a message: the declarations by which upb parses it.
 
-They mean the same bytes as what the user declared, and make upb retain what Spark retains:
-
-- maps are lists of entries: upb would merge duplicate keys, Spark hands all of them on;
-- a ``string`` that may hold anything is ``bytes``: upb cannot give one that is not UTF-8, Spark replaces bad bytes;
-- extensions are fields of the message they extend, or left out: they are parsed only when asked for;
-- every singular field has presence; the plan decides what zero means without presence;
-- an open enum is an ``int32``;
-- fields are named ``f<number>``, so that none has the name of a method of a message.
-
-All messages that the root reaches are in one file of edition 2023, where each of these is a feature of a field.
+They mean the same bytes as what the user declared, in one file of edition 2023, and make upb retain what Spark retains.
+Maps are lists of entries: upb would merge duplicate keys. A ``string`` that may hold anything is ``bytes``: upb cannot
+give one that is not UTF-8, Spark replaces bad bytes. Extensions are fields of the message they extend, or left out.
+Every singular field has presence; the plan decides what zero means without. An open enum is an ``int32``. Fields are
+named ``f<number>``, so that none has the name of a method of a message.
 """
 
 from __future__ import annotations
@@ -29,13 +24,12 @@ from google.protobuf.descriptor_pb2 import (
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.schema.descriptors import EnumType, FieldType, MessageType, Schema
 
 __all__ = ["WIRE_GROUP", "WireForm", "check_field_numbers", "messages_in", "wire_name"]
 
-WIRE_GROUP: Final = 3
-"""The wire type that begins a group."""
+WIRE_GROUP: Final = 3  # the wire type that begins a group
 _FILE: Final = "connectors/wire_form.proto"
 _LAST_NUMBER: Final = (1 << 29) - 1
 F: Final = FieldDescriptor
@@ -67,14 +61,7 @@ def messages_in(message: Message) -> Iterator[Message]:
 
 
 class WireForm:
-    """The class by which a message is parsed and built, and those of the messages in it.
-
-    Attributes:
-        root: the class of the message itself.
-        numbers: those of its own fields, as Spark compares them with unknown fields (no extensions).
-        nested: whether messages can stand in it.
-        has_required: whether any message that can stand in it has a required field.
-    """
+    """The class by which a message is parsed and built, `root`, and those of the messages in it."""
 
     def __init__(self, root: MessageType, schema: Schema, *, extensions: bool) -> None:
         self._schema = schema
@@ -84,7 +71,7 @@ class WireForm:
         self._enums: dict[str, str] = {}
         self._pending: list[tuple[MessageType, DescriptorProto]] = []
         self._names: dict[str, dict[str, str]] = {}
-        self.has_required = False
+        self.has_required = False  # of any message that can stand in it
         name = self._message(root)
         while self._pending:
             descriptor, proto = self._pending.pop()
@@ -95,15 +82,20 @@ class WireForm:
         pool.Add(self._file)
         self.root: type[Message] = message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
         self.nested = len(self._messages) > 1
-        self.numbers = frozenset(field.number for field in root.fields)
+        self.numbers = frozenset(field.number for field in root.fields)  # no extensions: Spark looks at these
         self._pool = pool
 
     def is_any(self, message: Message) -> bool:
         """Return whether a message of this form is a google.protobuf.Any."""
         return message.DESCRIPTOR.name == self._messages.get("google.protobuf.Any")
 
-    def readable(self, path: str) -> str:
-        """Return a path of this form, such as ``f1.f3[0].f2``, in the names that the user declared."""
+    def missing_fields(self, message: Message) -> str:
+        """Return the required fields that a message lacks, in the names that the user declared."""
+        paths = message.FindInitializationErrors()  # type: ignore[attr-defined]
+        return ", ".join(map(self._readable, paths))
+
+    def _readable(self, path: str) -> str:
+        """Return a path such as ``f1.f3[0].f2`` in declared names."""
         message, names = self.root.DESCRIPTOR, []
         for part in path.split("."):
             name, bracket, index = part.partition("[")
@@ -130,18 +122,16 @@ class WireForm:
 
     def _fill(self, descriptor: MessageType, proto: DescriptorProto) -> None:
         oneofs: dict[str, int] = {}
-        extensions = self._schema.extensions(descriptor.full_name) if self._extensions else []
-        for field in (*descriptor.fields, *extensions):
+        for field in self._schema.fields(descriptor, extensions=self._extensions):
             made = proto.field.add(name=wire_name(field.number), number=field.number)
             self._declare(field, made)
             self._names.setdefault(proto.name, {})[made.name] = field.name
             # Spark refuses a oneof member twice as upb does: the last one on the wire stands. Not for `optional`.
             oneof = field.containing_oneof
             if oneof is not None and len(oneof.fields) > 1:
-                if oneof.name not in oneofs:
-                    oneofs[oneof.name] = len(proto.oneof_decl)
+                made.oneof_index = oneofs.setdefault(oneof.name, len(oneofs))
+                if len(oneofs) > len(proto.oneof_decl):
                     proto.oneof_decl.add(name=f"o{len(oneofs)}")
-                made.oneof_index = oneofs[oneof.name]
 
     def _declare(self, field: FieldType, made: FieldDescriptorProto) -> None:
         repeated = field.is_repeated

@@ -1,9 +1,8 @@
 """The reference decoder: messages parsed by protobuf's own parser (upb).
 
-It says what is right; `connectors.protobuf.ptars.decoder` is compared with it. The rules are those of Spark's
-``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `PlainDecoder` builds columns, field by field;
-`RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500 columns the other makes 500
-arrays. `AdaptiveDecoder` chooses for each batch.
+The rules are those of Spark's ``ProtobufDeserializer.scala`` and ``ProtobufDataToCatalyst.scala``. `UpbDecoder` builds
+columns, field by field; `RowDecoder` a dictionary for each message, which pays for a few rows: for one row of 500
+columns the other makes 500 arrays. `AdaptiveDecoder` chooses for each batch.
 """
 
 from __future__ import annotations
@@ -11,23 +10,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
 from connectors.protobuf.columns import bitmap, list_array, map_array, offsets_of, struct_array
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.options import ProtobufOptions
 from connectors.protobuf.schema.descriptors import Schema
 from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, MessagePlan, Shape, as_signed
 from connectors.protobuf.upb.any_json import AnyPrinter
 from connectors.protobuf.upb.declarations import WIRE_GROUP, WireForm, check_field_numbers, messages_in, wire_name
 
-__all__ = ["AdaptiveDecoder", "PlainDecoder", "RowDecoder", "is_zero", "lenient_text"]
+__all__ = ["AdaptiveDecoder", "Decoded", "Decoder", "RowDecoder", "UpbDecoder", "is_zero", "lenient_text"]
 
 Convert = Callable[[Any], Any]
 
@@ -37,15 +38,26 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 # Measured, with 5 to 2,000 columns: the number of columns does not move where the three decoders meet.
 _MOST_BY_ROW: Final = 8
 _MOST_BY_UPB: Final = 64
-_MOST_BYTES: Final = 256
-"""Of a column, where fields are repeated: there, many bytes may be many values, also in one row."""
+_MOST_BYTES: Final = 256  # of a column, where fields are repeated: one row may hold very many values
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded batch: a struct a row, NULL where the input is or could not be read, and the reasons by row."""
+
+    values: pa.StructArray
+    errors: dict[int, str]
+
+
+class Decoder(Protocol):
+    """Turns messages into structs."""
+
+    def decode(self, messages: pa.Array) -> Decoded:
+        """Decode a binary array; never raises for what is in a row."""
 
 
 def _micros_of(field: FieldPlan) -> Convert:
-    """Return the function from a time to microseconds, with the rest of the nanoseconds cut off towards zero.
-
-    It raises BadRowError where they do not fit in 64 bits.
-    """
+    """Return the function from a time to microseconds, with the rest of the nanoseconds cut off towards zero."""
     kind = field.kind.value
     first, second = (wire_name(part.number) for part in field.children)
 
@@ -77,7 +89,7 @@ def _absent(field: FieldPlan) -> Any:
     return field.zero if field.emit_zero else field.upb_default
 
 
-class PlainDecoder:
+class UpbDecoder:
     """Decodes column by column; the plan and the wire form are those of one message."""
 
     def __init__(self, plan: MessagePlan, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
@@ -88,13 +100,10 @@ class PlainDecoder:
         self.any_text = AnyPrinter(schema, enums_as_ints=options.enums_as_ints).text
 
     def parse(self, data: bytes, *, groups: bool = True) -> Message:
-        """Parse a message, with the checks that Spark makes.
+        """Parse a message, with the checks that Spark makes; BadRowError if they fail.
 
-        `groups` says whether to look into unknown groups for the field number 0, which upb does not.
-
-        Raises:
-            BadRowError: the bytes are malformed, a required field is missing, or an unknown field has the number of a
-                known one (another wire type, or an unknown value of a closed enum); only the root is checked for that.
+        Only in the root may no unknown field have the number of a declared one (another wire type, or an unknown value
+        of a closed enum). With `groups`, unknown groups hold no field number 0, for which upb does not look there.
         """
         try:
             message = self._wire.root.FromString(data)
@@ -102,8 +111,7 @@ class PlainDecoder:
             reason = str(error).rpartition(": ")[2]
             raise BadRowError(f"cannot be parsed: {reason}") from error
         if self._wire.has_required and not message.IsInitialized():
-            missing = ", ".join(self._wire.readable(path) for path in message.FindInitializationErrors())  # type: ignore[attr-defined]
-            raise BadRowError(f"Message missing required fields: {missing}")
+            raise BadRowError(f"Message missing required fields: {self._wire.missing_fields(message)}")
         for unknown in UnknownFieldSet(message):  # type: ignore[attr-defined]
             if unknown.field_number in self._wire.numbers:
                 name = self._names.get(unknown.field_number, f"number {unknown.field_number}")
@@ -231,10 +239,10 @@ def _scalar_conversion(field: FieldPlan) -> Convert | None:
 class RowDecoder:
     """Decodes row by row: Arrow makes all columns of the dictionaries in one call. Not for an empty message."""
 
-    def __init__(self, plan: MessagePlan, plain: PlainDecoder) -> None:
+    def __init__(self, plan: MessagePlan, upb: UpbDecoder) -> None:
         self._type = plan.arrow_type
-        self._parse = plain.parse
-        self._any_text = plain.any_text
+        self._parse = upb.parse
+        self._any_text = upb.any_text
         self._row = self._message(plan.fields)
 
     def decode(self, messages: pa.Array) -> Decoded:
@@ -311,11 +319,10 @@ class RowDecoder:
 class AdaptiveDecoder:
     """Decodes each batch by the decoder that is the fastest for its size; `columns` builds that for many rows."""
 
-    def __init__(self, plan: MessagePlan, plain: PlainDecoder, columns: Callable[[], Decoder]) -> None:
-        self._few = RowDecoder(plan, plain)
-        self._plain = plain
-        self._make = columns
-        self._many: Decoder | None = None
+    def __init__(self, plan: MessagePlan, upb: UpbDecoder, columns: Callable[[], Decoder]) -> None:
+        self._few = RowDecoder(plan, upb)
+        self._upb = upb
+        self._many = cache(columns)
         count, repeats = _measure(plan.fields)
         self._most_bytes = count * _MOST_BYTES if repeats else None
 
@@ -326,10 +333,8 @@ class AdaptiveDecoder:
     def chosen(self, messages: pa.Array) -> Decoder:
         """Return the decoder for a batch."""
         if len(messages) <= _MOST_BY_UPB and (self._most_bytes is None or messages.nbytes <= self._most_bytes):
-            return self._few if len(messages) <= _MOST_BY_ROW else self._plain
-        if self._many is None:
-            self._many = self._make()
-        return self._many
+            return self._few if len(messages) <= _MOST_BY_ROW else self._upb
+        return self._many()
 
 
 def _measure(fields: Sequence[FieldPlan]) -> tuple[int, bool]:

@@ -1,7 +1,7 @@
 """The reference encoder: messages built by protobuf's own classes (upb).
 
 The rules are those of Spark's ``ProtobufSerializer.scala``, with one difference: timestamps and intervals keep their
-microseconds, where Spark cuts them to milliseconds. `PlainEncoder` sets field by field, for all rows; `RowEncoder` row
+microseconds, where Spark cuts them to milliseconds. `UpbEncoder` sets field by field, for all rows; `RowEncoder` row
 by row, from one dictionary each, which pays for a few rows. `AdaptiveEncoder` chooses for each batch.
 """
 
@@ -23,34 +23,26 @@ from connectors.protobuf.schema.plan import UNSIGNED_BITS, FieldPlan, Kind, Shap
 from connectors.protobuf.upb.declarations import WireForm, wire_name
 from connectors.protobuf.upb.decoder import is_zero
 
-__all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "PlainEncoder", "RowEncoder"]
+__all__ = ["TYPES", "AdaptiveEncoder", "Encoder", "RowEncoder", "UpbEncoder"]
 
 Write = Callable[[Message, Any], None]
 
-TYPES: Final = 16
-"""Types of a column whose plans an encoder keeps."""
+TYPES: Final = 16  # types of a column whose plans an encoder keeps
 _MICROS: Final = 1_000_000
 # Measured, with 5 to 2,000 columns: the number of columns does not move where the three encoders meet.
 _MOST_BY_ROW: Final = 8
 _MOST_BY_UPB: Final = 32
-_MOST_BYTES: Final = 1024
-"""Of a column: one row may hold very many values."""
+_MOST_BYTES: Final = 1024  # of a column: one row may hold very many values
 
 
 class Encoder(Protocol):
     """Turns structs into messages."""
 
     def encode(self, structs: pa.StructArray) -> pa.BinaryArray:
-        """Encode a struct array; NULL stays NULL.
-
-        Raises:
-            ProtobufAnalysisError: the type does not fit the message.
-            ProtobufDataError: a value does not fit its field.
-        """
-        ...
+        """Encode a struct array, NULL as NULL; raises ProtobufError for a type or a value that does not fit."""
 
 
-class PlainEncoder:
+class UpbEncoder:
     """Encodes column by column."""
 
     def __init__(self, root: MessageType, wire: WireForm, schema: Schema, options: ProtobufOptions) -> None:
@@ -74,8 +66,7 @@ class PlainEncoder:
         try:
             return message.SerializeToString(deterministic=True)
         except EncodeError as error:
-            paths = message.FindInitializationErrors()  # type: ignore[attr-defined]
-            missing = ", ".join(self._wire.readable(path) for path in paths)
+            missing = self._wire.missing_fields(message)
             raise ProtobufDataError(
                 "PROTOBUF_REQUIRED_FIELD_NULL",
                 f"Message missing required fields: {missing}",
@@ -105,7 +96,7 @@ def _set_column(field: FieldPlan, column: pa.Array, messages: Sequence[Message |
             if message is None:
                 continue
             if value is None and field.required:
-                setattr(message, name, _null_of(field))
+                setattr(message, name, field.null)
             elif value is not None and (field.presence or not is_zero(value)):
                 setattr(message, name, value)
     elif field.kind is not Kind.EMPTY:
@@ -187,7 +178,6 @@ def _fill_values(field: FieldPlan, values: pa.Array, messages: Sequence[Message 
 
 
 def _scalars(field: FieldPlan, column: pa.Array) -> list[Any]:
-    """Return values as upb takes them."""
     if kinds.is_date32(column.type):
         column = column.view(pa.int32())
     values: list[Any] = column.to_pylist()
@@ -242,16 +232,11 @@ def _null_element(field: FieldPlan) -> ProtobufDataError:
     )
 
 
-def _null_of(field: FieldPlan) -> Any:
-    """Return what NULL is written as in a required scalar."""
-    return field.zero if field.default is None else field.upb_default
-
-
 class RowEncoder:
-    """Encodes row by row; `plain` gets the batches that raise, so that errors are its own."""
+    """Encodes row by row; `upb` gets the batches that raise, so that errors are its own."""
 
-    def __init__(self, plain: PlainEncoder) -> None:
-        self._plain = plain
+    def __init__(self, upb: UpbEncoder) -> None:
+        self._upb = upb
         self._writers = Cache(TYPES)
         self._latest: tuple[pa.DataType, pa.DataType | None, Write] | None = None
 
@@ -260,7 +245,7 @@ class RowEncoder:
         kind = structs.type
 
         def make() -> tuple[pa.DataType | None, Write]:
-            plan = self._plain.plan(kind)
+            plan = self._upb.plan(kind)
             row_type = _row_type(kind)
             return None if row_type is kind else row_type, _message(plan)
 
@@ -272,12 +257,12 @@ class RowEncoder:
             rows = (structs if row_type is None else structs.view(row_type)).to_pylist()
             return pa.array([None if row is None else self._bytes(write, row) for row in rows], pa.binary())
         except (ProtobufDataError, ValueError, pa.ArrowNotImplementedError):  # ValueError: two columns of one name
-            return self._plain.encode(structs)
+            return self._upb.encode(structs)
 
     def _bytes(self, write: Write, row: dict[str, Any]) -> bytes:
-        message = self._plain.message()
+        message = self._upb.message()
         write(message, row)
-        return self._plain.bytes_of(message)
+        return self._upb.bytes_of(message)
 
 
 def _row_type(kind: pa.DataType) -> pa.DataType:
@@ -328,7 +313,7 @@ def _field(field: FieldPlan) -> Write:
 
 def _scalar(field: FieldPlan) -> Write:
     name, convert = wire_name(field.number), _scalar_conversion(field)
-    absent = _null_of(field) if field.required else None
+    absent = field.null if field.required else None
     zero_is_absent = not field.presence
 
     def write(message: Message, value: Any) -> None:
@@ -415,10 +400,7 @@ def _filling(field: FieldPlan) -> Write:
 
 
 def _time(field: FieldPlan) -> Write:
-    """Return the function that sets seconds and nanos from microseconds.
-
-    Nanos of a Timestamp count forward, also before 1970; both parts of a Duration have its sign.
-    """
+    """Return the function that sets seconds and nanos: those of a Timestamp count forward, also before 1970."""
     first, second = (wire_name(part.number) for part in field.children)
     is_duration = field.kind is Kind.DURATION
 
@@ -436,9 +418,9 @@ def _time(field: FieldPlan) -> Write:
 class AdaptiveEncoder:
     """Encodes each batch by the encoder that is the fastest for its size; `columns` is that for many rows."""
 
-    def __init__(self, plain: PlainEncoder, columns: Encoder) -> None:
-        self._few = RowEncoder(plain)
-        self._plain = plain
+    def __init__(self, upb: UpbEncoder, columns: Encoder) -> None:
+        self._few = RowEncoder(upb)
+        self._upb = upb
         self._many = columns
         self._planned = False
 
@@ -452,5 +434,5 @@ class AdaptiveEncoder:
             if len(structs) <= _MOST_BY_ROW and self._planned:
                 return self._few
             self._planned = True  # the first batch waits for the plan; what writes rows is made for the next one
-            return self._plain
+            return self._upb
         return self._many

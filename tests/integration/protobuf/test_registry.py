@@ -19,14 +19,12 @@ from connectors.core.errors import (
     ServiceUnavailableError,
     SourceGoneError,
 )
-from connectors.protobuf.batch_result import present
-from connectors.protobuf.confluent.framed_codec import indexes_of, message_at
+from connectors.protobuf.confluent.frames import frame_prefix, indexes_of, message_at
 from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.options import WireFormat, parse_protobuf_options, parse_registry_options
-from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, present
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.support.protobuf_rig import Rig, compiled
+from tests.support.protobuf_rig import Rig, compiled, schema_by_id
 from tools.protos import compile_set
 
 ADDRESS = 'syntax = "proto3"; package common; message Address { string city = 1; }'
@@ -202,7 +200,7 @@ def test_what_the_registry_has_not_and_what_is_no_protobuf(server: SchemaRegistr
     with pytest.raises(SourceGoneError, match=r"SCHEMA_NOT_FOUND.*subject none"):
         registry(server).latest("none")
     with pytest.raises(ConnectorError, match=r"SCHEMA_UNUSABLE.*type 'AVRO'"):
-        registry(server).by_id(1)
+        schema_by_id(registry(server), 1)
 
 
 def test_options_of_the_registry_are_checked() -> None:

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from connectors.protobuf.ptars.decoder import FastDecoder
+from connectors.protobuf.ptars.decoder import PtarsDecoder
 from connectors.protobuf.worker import Engine
 from tests.support.protobuf_generated import descriptor_sets, fill, mixed_rows
 from tests.support.protobuf_rig import Rig, sound
@@ -83,7 +83,7 @@ def test_all_codecs_agree_on_messages_and_on_garbage(options: dict[str, str], da
     rows = data.draw(mixed_rows(plain.schema.find("M0")))
     expected = plain.raw("M0", rows, options)
     seen = fast.raw("M0", rows, options)
-    assert isinstance(fast.call("M0", options).decoder, FastDecoder)
+    assert isinstance(fast.call("M0", options).decoder, PtarsDecoder)
     adaptive = Rig(Engine.AUTO, found).call("M0", options).decoder
     by_row = adaptive._few.decode(pa.array(rows, pa.binary()))
     sound(by_row.values)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.protobuf.batch_result import BadRowError
-from connectors.protobuf.confluent.framed_codec import difference
-from connectors.protobuf.confluent.wire_format import SchemaKey, frame_prefix, read_frames, read_prefix
+from connectors.protobuf.confluent.frames import SchemaKey, difference, frame_prefix, read_frames, read_prefix
+from connectors.protobuf.errors import BadRowError
 from connectors.protobuf.schema.descriptors import Schema
 from tests.support.protobuf_rig import compiled
 

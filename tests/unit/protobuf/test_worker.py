@@ -1,13 +1,121 @@
-"""Arrays as Spark may hand them over: slices, chunks, large types, nothing at all; and batches of mixed quality."""
+"""Calls on a worker: what is made once, what a small batch costs, and arrays as Spark may hand them over."""
 
 from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from connectors.protobuf.worker import EncodeCall
+from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, binary_column
 from tests.support.protobuf_generated import varint
-from tests.support.protobuf_rig import Rig
+from tests.support.protobuf_rig import Rig, compiled
+
+COLUMNS = 400
+
+
+def fields(package: str) -> str:
+    """A message of strings, numbers and lists, of a package that no other test uses."""
+    kinds = ("string", "int64", "double", "repeated int32")
+    lines = [f"{kinds[number % 4]} Field_{number} = {number};" for number in range(1, COLUMNS + 1)]
+    return f'syntax = "proto3"; package {package}; message Wide {{ {" ".join(lines)} }}'
+
+
+def message(rig: Rig) -> bytes:
+    made = rig.type("Wide")()
+    for number in range(1, COLUMNS + 1):
+        name = f"Field_{number}"
+        if number % 4 == 3:
+            getattr(made, name).append(number)
+        else:
+            setattr(made, name, str(number) if number % 4 == 0 else number)
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """Count the calls of the functions of connectors.protobuf, and of the built-in ones."""
+    found: Counter[str] = Counter()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "call" and "connectors/protobuf/" in frame.f_code.co_filename:
+            module = "/".join(frame.f_code.co_filename.split("/")[-2:])
+            found[f"{module}:{frame.f_code.co_name}"] += 1
+            found["ours"] += 1
+        elif event == "c_call":
+            found[argument.__name__] += 1
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.parametrize("engine", [Engine.AUTO, Engine.FAST, Engine.PYTHON])
+def test_a_worker_compiles_a_schema_once(engine: Engine) -> None:
+    rig = Rig(engine, compiled(fields(f"once_{engine}")))
+    decode = DecodeCall(rig.data, f"once_{engine}.Wide", ProtobufOptions(), None, engine)
+    encode = EncodeCall(rig.data, decode.message, decode.options, engine)
+    data = message(rig)
+    with counted() as calls:
+        for rows in (1, 100, 1, 100, 1):
+            column = pa.array([data] * rows, pa.binary())
+            # Each task has calls of its own, as Spark sends them.
+            structs = pickle.loads(pickle.dumps(decode))(column)
+            assert pickle.loads(pickle.dumps(encode))(structs).equals(column)
+    expected = {
+        "schema/plan.py:compile_plan": 1,
+        "upb/declarations.py:_fill": 2,  # one message; for decoding, and for encoding
+        "schema/encode_plan.py:compile_encode_plan": 1,
+        "ptars/declarations.py:ptars_handler": 0 if engine is Engine.PYTHON else 3,  # to read, to walk, to write
+    }
+    assert {name: calls[name] for name in expected} == expected
+
+
+def test_a_batch_of_one_row_makes_few_calls_for_its_columns() -> None:
+    rig = Rig(Engine.AUTO, compiled(fields("one_row")))
+    decode = rig.call("Wide")
+    encode = EncodeCall(rig.data, decode.message, decode.options, Engine.AUTO)
+    column = pa.array([message(rig)], pa.binary())
+    for _ in range(2):
+        assert encode(decode(column)).equals(column)
+    with counted() as calls:
+        structs = decode(column)
+    assert calls["ours"] < COLUMNS / 10
+    with counted() as calls:
+        assert encode(structs).equals(column)
+    assert COLUMNS <= calls["ours"] < 1.2 * COLUMNS
+
+
+def test_the_first_batch_of_to_protobuf_looks_at_each_field_once() -> None:
+    """It compared each column with each field: 2,000 columns took seconds."""
+    rig = Rig(Engine.AUTO, compiled(fields("first")))
+    structs = rig.call("Wide")(pa.array([message(rig)], pa.binary()))
+    call = EncodeCall(rig.data, "first.Wide", ProtobufOptions(), Engine.AUTO)
+    with counted() as calls:
+        call(structs)
+    assert calls["lower"] < 4 * COLUMNS
+
+
+def test_a_worker_keeps_what_it_compiled_for_some_types_of_a_column_only() -> None:
+    """Such as those of a query whose struct grows a column with each micro-batch."""
+    rig = Rig(Engine.FAST, compiled(fields("types")))
+    call = EncodeCall(rig.data, "types.Wide", ProtobufOptions(), Engine.FAST)
+    for number in range(1, 60):
+        call(pa.array([{f"field_{4 * number}": "text"}]))
+    encoder: Any = call.encoder
+    assert len(encoder._writers) <= 16
+    assert len(encoder._upb._plans) <= 16
 
 
 def people(rig: Rig, count: int) -> list[bytes | None]:
@@ -141,3 +249,35 @@ def test_a_record_of_the_kinesis_producer_library(rig: Rig) -> None:
     ]
     assert list(kpl.raw("AggregatedRecord", [b"\x1a\x02\x08\x01", b""]).errors) == [0]
     kpl.again("AggregatedRecord", [record])
+
+
+def test_a_column_that_is_not_binary_is_refused() -> None:
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[DATATYPE_MISMATCH\].*requires the BINARY type"):
+        binary_column(pa.array(["text"]), "from_protobuf")
+    assert binary_column(pa.chunked_array([pa.array([b"a"])]), "from_protobuf").to_pylist() == [b"a"]
+
+
+def test_a_raw_confluent_frame_gives_an_error_that_says_so() -> None:
+    rig = Rig(Engine.AUTO)
+    by_guid = b"\x01" + bytes(range(16)) + b"\x00"
+    assert "Confluent" in rig.rows("Basic", [by_guid], {"mode": "PERMISSIVE", "on.error": "column"})[0]["error"]
+    frame = b"\x00\x00\x00\x00\x07\x00" + rig.type("Basic")(id=1).SerializeToString()
+    with pytest.raises(Exception, match="It starts with a Confluent frame") as caught:
+        rig.rows("Basic", [frame])
+    assert "pass schemaRegistry=..." in str(caught.value)
+    [row] = rig.rows("Basic", [frame], {"mode": "PERMISSIVE", "on.error": "column"})
+    assert "It starts with a Confluent frame" in row["error"]
+
+
+def test_a_call_travels_as_a_pickle_of_bytes_and_options() -> None:
+    rig = Rig(Engine.AUTO)
+    call = rig.call("Basic")
+    again = pickle.loads(pickle.dumps(call))
+    assert again == call
+    assert again(pa.array([b"\x08\x01"])).to_pylist()[0]["id"] == 1
+
+
+def test_workers_load_no_pydantic() -> None:
+    code = "import sys, connectors.protobuf.worker; print(sorted(set(sys.modules) & {'pydantic', 'typer', 'rich'}))"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"

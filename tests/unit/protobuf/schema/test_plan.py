@@ -1,10 +1,60 @@
-"""Fields that are no columns (empty messages, recursion cut off by depth) and still decide what the columns hold."""
+"""Types of columns, how many there may be, and fields without a column that still decide what the columns hold."""
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_type
 
+from connectors.protobuf.errors import ProtobufAnalysisError
+from connectors.protobuf.schema.plan import compile_plan
+from connectors.protobuf.worker import Engine
 from tests.support.protobuf_rig import Rig, compiled
+
+
+@pytest.mark.parametrize("options", [{}, {"upcast.unsigned.ints": "true"}, {"unwrap.primitive.wrapper.types": "true"}])
+@pytest.mark.parametrize("message", ["Scalars", "Lists", "Maps", "Times", "Unsigned", "Wrappers", "NestedEnums"])
+def test_arrow_types_are_the_ones_that_spark_translates_to(message: str, options: dict[str, str]) -> None:
+    rig = Rig(Engine.AUTO)
+    plan = compile_plan(rig.schema.find(message), rig.schema, rig.call(message, options).options)
+    assert plan.arrow_type == to_arrow_type(plan.spark_type, timezone="UTC")
+    assert rig.raw(message, [b""], options).values.type == plan.arrow_type
+
+
+def test_names_of_fields_that_are_methods_or_keywords() -> None:
+    for engine in (Engine.PYTHON, Engine.FAST):
+        rig = Rig(engine)
+        data = bytes.fromhex("0a0161 1005 1a0162")
+        row = {"Clear": "a", "class": 5, "SerializeToString": "b"}
+        assert rig.row("Names", data) == row
+        kind = pa.struct([(name, pa.int32() if name == "class" else pa.string()) for name in row])
+        assert rig.encode("Names", [row], kind) == [data]
+
+
+SELF = (
+    'syntax = "proto3"; message M {{ {0} M a = 2; repeated M b = 3; map<int32, M> c = 4; M d = 5; M e = 6; M f = 7; }}'
+)
+
+
+@pytest.mark.parametrize("scalar", ["int32 x = 1;", ""], ids=["columns", "nothing"])
+def test_recursion_that_would_make_millions_of_columns_is_an_error_that_names_the_option(scalar: str, rig: Rig) -> None:
+    rig = rig.of(compiled(SELF.format(scalar)))
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[PROTOBUF_TOO_MANY_COLUMNS\] .* M .* 50,?000") as caught:
+        rig.ddl("M", {"recursive.fields.max.depth": "10"})
+    assert "Lower recursive.fields.max.depth, which is 10." in str(caught.value)
+    if scalar:
+        assert rig.ddl("M", {"recursive.fields.max.depth": "3"}).count("x:int") == 1 + 6 + 36
+
+
+def test_messages_that_would_make_millions_of_columns_without_recursion_are_an_error(rig: Rig) -> None:
+    ten = " ".join(f"M{{1}} f{number} = {number};" for number in range(2, 12))
+    levels = " ".join(f"message M{{0}} {{{{ int32 x = 1; {ten} }}}}".format(level, level + 1) for level in range(8))
+    rig = rig.of(compiled(f'syntax = "proto3"; {levels} message M8 {{ int32 x = 1; }}'))
+    with pytest.raises(ProtobufAnalysisError, match=r"^\[PROTOBUF_TOO_MANY_COLUMNS\].* bytes") as caught:
+        rig.ddl("M0")
+    assert "recursive" not in str(caught.value)
+    assert rig.ddl("M5").count("x:int") == 1 + 10 + 100 + 1000
+
 
 ONEOF = """syntax = "proto3"; message Nothing {}
 message O { oneof c { int32 n = 1; Nothing nothing = 2; string s = 3; } }

@@ -1,8 +1,12 @@
-"""Decoding and encoding in Confluent's frames, with the schemas of a registry.
+"""Confluent's frames around messages: read and written, with the schemas of a registry.
 
-A message is decoded by the reader's schema, field by field number, as any protobuf consumer does it. Before the first
-message of each writer's schema, that schema is fetched and compared: a field that has the same number and means
-something else on the wire makes all messages of that schema bad rows, instead of giving wrong values.
+    00  schema id (4 bytes, big endian)  message indexes  message
+    01  schema GUID (16 bytes)           message indexes  message
+
+The message indexes lead from the schema's file to the message: a count, then one index for each level of nesting, as
+zig-zag varints; the most usual one, the first message of the file, is the single byte 00. Old clients wrote plain
+varints. Newer ones can put all before the message into a Kafka header, and the message stands alone.
+(confluent-kafka-python, ``schema_registry/common/serde.py``.)
 """
 
 from __future__ import annotations
@@ -10,27 +14,33 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.descriptor_pb2 import DescriptorProto
 
 from connectors.core.errors import SourceGoneError
-from connectors.protobuf.batch_result import BadRowError, Decoded, Decoder
+from connectors.protobuf.columns import offsets
 from connectors.protobuf.confluent.registry import RegisteredSchema, Registry
-from connectors.protobuf.confluent.wire_format import SchemaKey, frame_prefix, read_frames
-from connectors.protobuf.errors import ProtobufError, analysis_error
-from connectors.protobuf.schema.descriptors import FieldType, MessageType, Schema, full_name, parse_set
+from connectors.protobuf.errors import BadRowError, ProtobufError, analysis_error
+from connectors.protobuf.schema.descriptors import FieldType, MessageType, parse_set, pool_of
+from connectors.protobuf.upb.decoder import Decoded, Decoder
 from connectors.protobuf.upb.encoder import Encoder
 
-__all__ = ["FramedDecoder", "FramedEncoder", "difference", "indexes_of", "message_at"]
+__all__ = ["FramedDecoder", "FramedEncoder", "frame_prefix", "indexes_of", "message_at"]
 
-K = TypeVar("K")
-V = TypeVar("V")
 F: Final = FieldDescriptor
+# The Kafka headers that can hold an id.
+_HEADERS: Final = ("__value_schema_id", "__key_schema_id")
+_ID_END: Final = 5
+_GUID_END: Final = 17
+_FIRST_MESSAGE: Final = (0,)
+_MOST_INDEXES: Final = 100
+_VARINT_BYTES: Final = 5
+_MORE: Final = 128  # the bit of a byte that another one follows
 # Types of one group can stand for each other: https://protobuf.dev/programming-guides/proto3/#updating
 _GROUPS: Final = (
     {F.TYPE_INT32, F.TYPE_UINT32, F.TYPE_INT64, F.TYPE_UINT64, F.TYPE_BOOL, F.TYPE_ENUM},
@@ -41,54 +51,147 @@ _GROUPS: Final = (
 )
 _FAILED_SECONDS: Final = 30.0  # a registry that lags behind may have the schema then
 _MOST_REMEMBERED: Final = 10_000  # garbage may hold any id
-_MOST_FAILURES: Final = 32
-"""Requests for new schemas that may fail in one batch: garbage may cost no request for each row."""
+_MOST_FAILURES: Final = 32  # of requests in one batch: garbage may cost no request for each row
 _GROUP: Final = {kind: place for place, group in enumerate(_GROUPS) for kind in group}
 
 
-def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
-    """Return the message that the indexes of a frame lead to.
+@dataclass(frozen=True, slots=True)
+class SchemaKey:
+    """Which message of which schema a writer used; the schema by its id, or its GUID as 32 hexadecimal digits."""
 
-    Raises:
-        BadRowError: the schema has no such message.
-    """
-    schema = Schema(registered.files)
+    schema: int | str
+    indexes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """The frames of a batch: messages (NULL without one), their schemas, and why a row's frame cannot be read."""
+
+    messages: pa.BinaryArray
+    keys: list[SchemaKey | None]
+    errors: dict[int, str]
+
+
+def read_prefix(data: bytes, *, deprecated: bool = False) -> tuple[SchemaKey, int]:
+    """Return the schema of a frame, and where its message begins; BadRowError if it is no frame."""
+    if data[:1] == b"\x00" and len(data) >= _ID_END:
+        schema: int | str = int.from_bytes(data[1:_ID_END], "big")
+        place = _ID_END
+    elif data[:1] == b"\x01" and len(data) >= _GUID_END:
+        schema, place = data[1:_GUID_END].hex(), _GUID_END
+    else:
+        raise BadRowError(f"is no Confluent frame: it begins with {data[:6].hex(' ') or 'no byte'}")
+    count, place = _varint(data, place, deprecated=deprecated)
+    if not 0 <= count <= _MOST_INDEXES:
+        raise BadRowError(f"is no Confluent frame: it has {count} message indexes")
+    indexes = []
+    for _ in range(count):
+        index, place = _varint(data, place, deprecated=deprecated)
+        if index < 0:
+            raise BadRowError(f"is no Confluent frame: it has the message index {index}")
+        indexes.append(index)
+    return SchemaKey(schema, tuple(indexes) or _FIRST_MESSAGE), place
+
+
+def _varint(data: bytes, place: int, *, deprecated: bool) -> tuple[int, int]:
+    value = 0
+    for count, byte in enumerate(data[place : place + _VARINT_BYTES]):
+        value |= (byte & 127) << (7 * count)
+        if byte < _MORE:
+            return (value if deprecated else (value >> 1) ^ -(value & 1)), place + count + 1
+    raise BadRowError("is no Confluent frame: its message indexes are cut off")
+
+
+def frame_prefix(schema: int, indexes: Iterable[int]) -> bytes:
+    """Return what stands before a message: magic byte, schema id and message indexes."""
+    path = tuple(indexes)
+    encoded = b"\0" if path == _FIRST_MESSAGE else b"".join(_zig_zag(value) for value in (len(path), *path))
+    return b"\0" + schema.to_bytes(4, "big") + encoded
+
+
+def _zig_zag(value: int) -> bytes:
+    rest = value << 1
+    out = bytearray()
+    while rest >= _MORE:
+        out.append(rest & 127 | _MORE)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+def read_frames(
+    column: pa.BinaryArray, headers: list[Mapping[str, Any] | None] | None = None, *, deprecated: bool = False
+) -> Frames:
+    """Take frames apart; a row with an id in its headers is the message alone."""
+    if headers is None and not deprecated:
+        frames = _usual_frames(column)
+        if frames is not None:
+            return frames
+    messages: list[bytes | None] = []
+    keys: list[SchemaKey | None] = []
+    errors: dict[int, str] = {}
+    for row, data in enumerate(column.to_pylist()):
+        message, key = None, None
+        try:
+            if data is not None:
+                message, key = _take_apart(data, headers[row] if headers else None, deprecated=deprecated)
+        except BadRowError as error:
+            errors[row] = str(error)
+        messages.append(message)
+        keys.append(key)
+    return Frames(pa.array(messages, pa.binary()), keys, errors)
+
+
+def _take_apart(data: bytes, headers: Mapping[str, Any] | None, *, deprecated: bool) -> tuple[bytes, SchemaKey]:
+    for name in _HEADERS:
+        value = (headers or {}).get(name)
+        if value is not None:
+            return data, read_prefix(bytes(value) if len(value) > _GUID_END else bytes(value) + b"\0")[0]
+    key, place = read_prefix(data, deprecated=deprecated)
+    return data[place:], key
+
+
+def _usual_frames(column: pa.BinaryArray) -> Frames | None:
+    """Read a batch in which each row is a frame with an id and the first message; None for another batch."""
+    if column.null_count or column.offset or not len(column):
+        return None
+    bounds = offsets(column)
+    if int(np.diff(bounds).min()) <= _ID_END:
+        return None
+    data = np.frombuffer(column.buffers()[2], dtype=np.uint8)
+    starts = bounds[:-1]
+    if data[starts].any() or data[starts + _ID_END].any():
+        return None
+    ids = sum(data[starts + 1 + place].astype(np.int64) << (8 * (3 - place)) for place in range(4))
+    keys = {int(number): SchemaKey(int(number), _FIRST_MESSAGE) for number in np.unique(ids)}
+    messages = pc.binary_slice(column, _ID_END + 1, 2**31 - 1)
+    return Frames(messages, [keys[number] for number in np.asarray(ids).tolist()], {})
+
+
+def message_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> MessageType:
+    """Return the message that the indexes of a frame lead to; BadRowError if the schema has no such message."""
+    file = pool_of(parse_set(registered.files)).FindFileByName(registered.main)
     try:
-        proto = next(file for file in schema.files.file if file.name == registered.main)
-        message = proto.message_type[indexes[0]]
-        name = full_name(proto.package, message.name)
+        message: MessageType = [*file.message_types_by_name.values()][indexes[0]]
         for index in indexes[1:]:
-            message = message.nested_type[index]
-            name += f".{message.name}"
+            message = message.nested_types[index]
     except IndexError:
         raise BadRowError(f"has the message indexes {list(indexes)}, which its schema has not") from None
-    return schema.pool.FindMessageTypeByName(name)
+    return message
 
 
 def indexes_of(registered: RegisteredSchema, message: str) -> tuple[int, ...]:
-    """Return the message indexes that lead from the file of a schema to a message, by its full name.
-
-    Raises:
-        ProtobufAnalysisError: PROTOBUF_MESSAGE_NOT_FOUND, where the schema's own file has no such message.
-    """
+    """Return the message indexes that lead from the file of a schema to a message in it, by its full name."""
     file = next(file for file in parse_set(registered.files).file if file.name == registered.main)
-
-    def search(messages: Iterable[DescriptorProto], scope: str) -> tuple[int, ...]:
-        for place, proto in enumerate(messages):
-            name = full_name(scope, proto.name)
-            if name == message:
-                return (place,)
-            inner = search(proto.nested_type, name)
-            if inner:
-                return (place, *inner)
-        return ()
-
-    indexes = search(file.message_type, file.package)
-    if not indexes:
-        raise analysis_error(
-            "PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=f"the schema {registered.schema_id}"
-        )
-    return indexes
+    messages, indexes = file.message_type, []
+    for part in message.removeprefix(f"{file.package}.").split("."):
+        names = [proto.name for proto in messages]
+        if part not in names:
+            raise analysis_error(
+                "PROTOBUF_MESSAGE_NOT_FOUND", messageName=message, where=f"the schema {registered.schema_id}"
+            )
+        indexes.append(names.index(part))
+        messages = messages[indexes[-1]].nested_type
+    return tuple(indexes)
 
 
 def difference(writer: MessageType, reader: MessageType) -> str:
@@ -117,15 +220,13 @@ def _group(field: FieldType) -> int:
 
 
 class FramedDecoder:
-    """Takes messages out of their frames and decodes them.
+    """Takes messages out of their frames and decodes them by the reader's schema, field by field number.
 
-    Args:
-        decoder: decodes the messages.
-        reader: the reader's message.
-        registry: where the writers' schemas are; None to believe the frames.
-        deprecated: whether message indexes are plain varints.
-        permissive: whether messages whose schema the registry cannot give are bad rows, while it gives others.
-        clock: monotonic seconds.
+    Before the first message of each writer's schema, that schema is fetched and compared: a field that has the same
+    number and means something else on the wire makes all messages of that schema bad rows, instead of wrong values.
+
+    Without a registry the frames are believed. If `permissive`, messages whose schema the registry cannot give are bad
+    rows, while it gives others. With `deprecated`, message indexes are plain varints.
     """
 
     def __init__(
@@ -144,14 +245,7 @@ class FramedDecoder:
         self._failures: dict[int | str, tuple[str, float]] = {}
 
     def decode(self, messages: pa.Array, headers: pa.Array | None = None) -> Decoded:
-        """See `Decoder.decode`.
-
-        Raises:
-            ServiceUnavailableError: the registry does not answer: that is no fault of a row.
-            AccessDeniedError: it refuses access.
-            ConnectorError: it gives what is no schema, where the query is not permissive or no other schema is given
-                either.
-        """
+        """See `Decoder.decode`; raises ConnectorError for what is wrong with the registry and not with a row."""
         frames = read_frames(messages, None if headers is None else _by_name(headers), deprecated=self._deprecated)
         errors = dict(frames.errors)
         verdicts = {} if self.registry is None else self._judge(self.registry, frames.keys)
@@ -217,7 +311,7 @@ class FramedDecoder:
         return reason and f"cannot be read: {reason} (schema {key.schema})"
 
 
-def _remember(memory: dict[K, V], key: K, value: V) -> None:
+def _remember(memory: dict[Any, Any], key: Any, value: Any) -> None:
     if len(memory) >= _MOST_REMEMBERED:
         memory.clear()
     memory[key] = value

@@ -17,15 +17,14 @@ from connectors.core.errors import ConnectorError, ServiceUnavailableError
 from connectors.core.retry import retry
 from connectors.protobuf import to_protobuf
 from connectors.protobuf.confluent import registry as registry_module
-from connectors.protobuf.confluent.framed_codec import FramedDecoder
+from connectors.protobuf.confluent.frames import FramedDecoder, frame_prefix
 from connectors.protobuf.confluent.registry import Registry
-from connectors.protobuf.confluent.wire_format import frame_prefix
 from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.functions import _written
 from connectors.protobuf.options import parse_protobuf_options, parse_registry_options
 from connectors.protobuf.worker import DecodeCall, Engine, registry_of
 from connectors.testing.schema_registry import SchemaRegistryServer
-from tests.support.protobuf_rig import Rig, compiled, descriptors
+from tests.support.protobuf_rig import Rig, compiled, descriptors, schema_by_id
 
 BASIC = 'syntax = "proto3"; package shop; message Basic { int64 id = 1; }'
 
@@ -270,12 +269,12 @@ def test_what_is_kept_of_schemas_is_bounded(server: SchemaRegistryServer) -> Non
     sets = {f"m{number}.proto": FileDescriptorSet(file=[one_field(number)]) for number in range(300)}
     ids = [server.register(name, files.SerializeToString(), name) for name, files in sets.items()]
     for schema in ids:
-        registry.by_id(schema)
+        schema_by_id(registry, schema)
     assert 0 < len(registry._schemas) <= 256
     asked = len(server.requests)
-    registry.by_id(ids[-1])
+    schema_by_id(registry, ids[-1])
     assert len(server.requests) == asked
-    registry.by_id(ids[0])
+    schema_by_id(registry, ids[0])
     assert len(server.requests) == asked + 1
 
 
