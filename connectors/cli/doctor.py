@@ -15,7 +15,7 @@ from rich.text import Text
 
 from connectors.cli.errors import console, named_errors
 from connectors.cli.options import OPTIONS_FILE, read_options
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.errors import OptionError
 from connectors.core.extras import not_installed
 from connectors.core.formats import connector_of

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import connectors
-from connectors.core.diagnostics.steps import Finding
+from connectors.core.diagnostics import Finding
 from connectors.core.extras import not_installed
 from connectors.doctor.spark_workers import check_workers, dotted, numbers
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from connectors.core.diagnostics.steps import Finding, Steps, packages
+from connectors.core.diagnostics import Finding, Steps, packages
 from connectors.core.errors import OptionError
 from connectors.core.formats import CONNECTORS, Connector, connector_of
 from connectors.doctor.environment import check_environment

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import connectors
-from connectors.core.diagnostics.steps import Finding, Steps
+from connectors.core.diagnostics import Finding, Steps
 from connectors.core.extras import install_command
 
 __all__ = ["check_workers", "dotted", "numbers"]

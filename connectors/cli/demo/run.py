@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow.ipc
 
 from connectors.cli.demo.job import LOG_NAME, sink_files
-from connectors.core.diagnostics.network import connect, look_up
+from connectors.core.diagnostics import connect, look_up
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.spool.admin.stats import stats
 from connectors.testing.pubsub import start_server_process

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.formats import CONNECTORS
 from connectors.core.retry import RetryPolicy, retry
 from connectors.doctor.run import check_source

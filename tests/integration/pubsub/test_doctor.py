@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.formats import CONNECTORS
 from connectors.doctor.run import check_source
 from connectors.testing.kafka.certificates import make_certificates
