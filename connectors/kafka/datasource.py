@@ -80,7 +80,7 @@ class KafkaStreamReader(StreamReader["KafkaReadOptions", "KafkaStream"]):
 
     def open_stream(self) -> KafkaStream:
         """Connect to the brokers."""
-        from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - loads pydantic
+        from connectors.kafka.source.micro_batch import KafkaStream  # noqa: PLC0415 - not for tasks
 
         return KafkaStream(self.options)
 
@@ -115,7 +115,7 @@ class KafkaBatchReader(BatchReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan; tasks look up earliest and latest when they run, unless a split or a filter needs them here."""
-        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - loads pydantic
+        from connectors.kafka.source.batch import bounds_of, plan_batch  # noqa: PLC0415 - not for tasks
 
         options: KafkaReadOptions = _KAFKA.read_options(self._options, streaming=False)
         settings = read_settings(options, secrets.token_hex(8), streaming=False)

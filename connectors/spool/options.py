@@ -53,12 +53,11 @@ LOCATION: Final[Kind[Path | str]] = Kind(
     "location",
     "an absolute path, a file: URL, or s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, az://CONTAINER/FOLDER or "
     "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/FOLDER",
-    Path | str,
     _parse_location,
 )
 """A `Path`, or the URL of an object store in its normal form."""
 
-_ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", str, _parse_endpoint)
+_ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", _parse_endpoint)
 
 
 def location_text(location: str | Path) -> str:

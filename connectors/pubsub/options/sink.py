@@ -28,7 +28,7 @@ def _parse_attribute(text: str) -> str:
     return text
 
 
-_ATTRIBUTE: Final = Kind("string", "the name of an attribute, or none", str, _parse_attribute)
+_ATTRIBUTE: Final = Kind("string", "the name of an attribute, or none", _parse_attribute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

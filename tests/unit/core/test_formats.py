@@ -34,8 +34,8 @@ sys.meta_path.insert(0, Nothing())
 """
 """The modules that the first argument names are not installed."""
 SOURCES = """
-from connectors.core.formats import data_sources
-for source in data_sources():
+from connectors.core.formats import CONNECTORS, data_source
+for source in (data_source(each.package) for each in CONNECTORS):
     try:
         source({})
         print(source.name(), "is there")
