@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.extras import install_command
@@ -14,16 +14,17 @@ from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
 try:
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.openmetrics import parser
     from prometheus_client.registry import Collector
 except ImportError:
     raise ConnectorError(
         "OBSERVE_EXTRA_MISSING",
         "Metrics need the package prometheus-client",
-        "port",
-        f"Install the extra observe: {install_command('observe')}, or leave port out.",
+        "watch",
+        f"Install the extra observe: {install_command('observe')}, or use a file instead.",
     ) from None
 
-__all__ = ["Exporter"]
+__all__ = ["Exporter", "parse_metrics"]
 
 _PREFIX: Final = "connectors_"
 _LAST_PORT: Final = 65535
@@ -110,6 +111,19 @@ class Exporter(Collector):
             if source.spool is not None
         ]
         yield from _metrics(_OF_SPOOLS, ["query", "source", "spool"], spools)
+
+
+def parse_metrics(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield the name, without our prefix, the labels and the value of each of our metrics in an OpenMetrics text.
+
+    Raises:
+        ValueError: it is no OpenMetrics.
+    """
+    families: Any = parser.text_string_to_metric_families  # comes without types
+    for family in families(text):
+        for sample in family.samples:
+            if sample.name.startswith(_PREFIX):
+                yield sample.name.removeprefix(_PREFIX), sample.labels, sample.value
 
 
 @dataclass(frozen=True, slots=True)
