@@ -28,14 +28,11 @@ __all__ = ["Exporter", "parse_metrics"]
 
 _PREFIX: Final = "connectors_"
 _LAST_PORT: Final = 65535
+_CHOOSE: Final = "Choose another port, or 0 for a free one."
 
 
 class Exporter(Collector):
-    """Serves the newest measurement of each query.
-
-    Args:
-        port: to listen on; 0 for a free one.
-        address: to listen on.
+    """Serves the newest measurement of each query on a port, 0 for a free one.
 
     Raises:
         OptionError: the port is none.
@@ -44,12 +41,7 @@ class Exporter(Collector):
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         if not 0 <= port <= _LAST_PORT:
-            raise OptionError(
-                "OBSERVE_PORT",
-                f"A port is from 0 to {_LAST_PORT}",
-                str(port),
-                "Choose another port, or 0 for a free one.",
-            )
+            raise OptionError("OBSERVE_PORT", f"A port is from 0 to {_LAST_PORT}", str(port), _CHOOSE)
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         registry = CollectorRegistry()
@@ -61,7 +53,7 @@ class Exporter(Collector):
                 "OBSERVE_PORT",
                 f"Metrics cannot be served: {getattr(error, 'strerror', None) or error}",
                 f"{address}:{port}",
-                "Choose another port, or 0 for a free one.",
+                _CHOOSE,
             ) from None
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._server.server_port}/metrics"

@@ -355,9 +355,7 @@ def test_a_store_that_does_not_answer_holds_up_no_batch(tmp_path: Path, caplog: 
     assert watches.look() == {}
     assert spool.looks == 1, "the look that hangs is still under way"
     answer.set()
-    look = watches._looks[0]
-    assert look is not None
-    look.join(30)
+    watches._looks[spool].join(30)
     now += 31
     assert SpoolWatches([spool]).look() == {"s1": found}
     assert watches.look() == {"s1": found}
