@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, CredentialsError, OffsetError, ServiceUnavailableError
-from connectors.core.extras import not_installed, packages_missing
 from connectors.core.offsets import is_sentinel
 
 __all__ = [
@@ -27,7 +26,6 @@ __all__ = [
     "connect",
     "look_at_checkpoint",
     "look_up",
-    "packages",
     "split_address",
     "tls_handshake",
 ]
@@ -112,17 +110,6 @@ class Steps:
         if found.outcome is Outcome.FAILURE:
             self._failed = check
         return found
-
-
-def packages(steps: Steps, extra: str, names: tuple[str, ...]) -> Finding:
-    """Check whether the modules of an extra are installed; nothing is imported."""
-
-    def look() -> str:
-        if missing := not_installed(names):
-            raise packages_missing(missing, steps.area, extra)
-        return f"those of the extra {extra} are installed"
-
-    return steps.step("packages", look)
 
 
 def look_at_checkpoint(checkpoint: Path, look: Callable[[list[Mapping[str, Any]]], T]) -> T | str:
