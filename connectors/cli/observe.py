@@ -92,17 +92,10 @@ def report(
 
 
 def _fetch(url: str) -> str:
-    """Return the metrics of an observer.
-
-    Raises:
-        OptionError: the URL is malformed, or has a password.
-        ServiceUnavailableError: nothing answers, or something else does.
-    """
     if "@" in url:
         # Not shown: it may be a password.
-        raise OptionError(
-            "OBSERVE_URL", "A URL with a user or a password is not supported", "watch URL", "Leave it out."
-        )
+        what = "A URL with a user or a password is not supported"
+        raise OptionError("OBSERVE_URL", what, "watch URL", "Leave it out.")
     try:
         asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
@@ -110,12 +103,11 @@ def _fetch(url: str) -> str:
     except (ValueError, http.client.InvalidURL) as error:
         raise OptionError("OBSERVE_URL", f"This is no URL: {error}", url, "Give the URL of an observer.") from None
     except (OSError, http.client.HTTPException) as error:
-        raise ServiceUnavailableError(
-            "OBSERVE_URL",
+        what, action = (
             f"No metrics came: {str(error) or type(error).__name__}",
-            url,
             "Give the URL of an observer that runs.",
-        ) from None
+        )
+        raise ServiceUnavailableError("OBSERVE_URL", what, url, action) from None
 
 
 def _screen(views: list[QueryView], note: str = "") -> Group:
