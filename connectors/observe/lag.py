@@ -58,15 +58,12 @@ class SpoolMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class SourceMeasurement:
-    """A source of a query after a batch.
+    """A source of a query after a batch, with its spool where that is watched.
 
     Attributes:
         kind: the format, ``spool`` for one that reads a spool, or ``unknown``.
-        rows: input rows of the batch.
         records: the lag of all partitions together; None if it is not known of one.
         milliseconds: the largest lag in time.
-        partitions: the lag by partition.
-        spool: its spool, where that is watched.
     """
 
     kind: str

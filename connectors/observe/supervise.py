@@ -77,7 +77,7 @@ def supervise(
     Args:
         query_factory: loads and starts the query, each time with the same checkpoint.
         max_restarts: so many restarts in a row without a single row end it. Rows, or a batch further than those of the
-            run before, begin the count anew.
+            run before, restart the count.
         policy: how long to wait before each; its deadline is not looked at.
         sleep: waits.
 
