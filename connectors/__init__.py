@@ -27,16 +27,13 @@ def register(spark: SparkSession) -> None:
     ``spark.sql.redaction.options.regex``, so that Spark shows them in no plan and no error. With a master ``local`` and
     no PYSPARK_PYTHON, tasks run on the Python of this program.
 
-    Args:
-        spark: a session of Spark 4.2 or newer.
-
     Raises:
         ConnectorError: with the code ``SPARK_TOO_OLD``, when the session's Spark has no admission control for
             Python stream readers, which came with 4.2.
     """
-    from connectors.core.formats import data_sources  # noqa: PLC0415 - so that an import alone stays cheap
+    from connectors.core.formats import CONNECTORS, data_source  # noqa: PLC0415 - so that an import alone stays cheap
     from connectors.session import prepare_session  # noqa: PLC0415 - as above
 
     prepare_session(spark)
-    for source in data_sources():
-        spark.dataSource.register(source)
+    for connector in CONNECTORS:
+        spark.dataSource.register(data_source(connector.package))

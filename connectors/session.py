@@ -41,7 +41,14 @@ def prepare_session(spark: SparkSession) -> None:
     Raises:
         ConnectorError: with the code ``SPARK_TOO_OLD``.
     """
-    _require_spark(spark.version)
+    major, minor = (int(part) for part in spark.version.split(".")[:2])
+    if (major, minor) < (4, 2):
+        raise ConnectorError(
+            "SPARK_TOO_OLD",
+            f"Spark {spark.version} is too old",
+            "register",
+            "Use Spark 4.2 or newer: older ones cannot limit what a Python stream reader takes in a batch.",
+        )
     _hide_secrets(spark)
     _check_python(spark)
     if (spark.conf.get("spark.speculation", None) or "false").lower() == "true":
@@ -52,22 +59,10 @@ def prepare_session(spark: SparkSession) -> None:
         )
 
 
-def _require_spark(version: str) -> None:
-    """Refuse a Spark older than 4.2, before its missing names fail as an ImportError."""
-    major, minor = (int(part) for part in version.split(".")[:2])
-    if (major, minor) < (4, 2):
-        raise ConnectorError(
-            "SPARK_TOO_OLD",
-            f"Spark {version} is too old",
-            "register",
-            "Use Spark 4.2 or newer: older ones cannot limit what a Python stream reader takes in a batch.",
-        )
-
-
 def secrets_pattern() -> str:
     """Return the pattern, of Java, that matches the names of all secret options and nothing else."""
-    installed = [each for each in CONNECTORS if not not_installed(each.needs)]
-    secret = secret_options(*(cls for each in installed for cls in each.option_classes().values()))
+    installed = [connector for connector in CONNECTORS if not not_installed(connector.needs)]
+    secret = secret_options(*(cls for connector in installed for cls in connector.option_classes().values()))
     return f"(?i:^(?:{'|'.join(re.escape(name) for name in sorted(secret))})$)"
 
 

@@ -1,7 +1,7 @@
-"""The rules of the house as functions over a tree: each gives back its violations, one line for each.
+"""The house rules as functions over a tree: each returns its violations as lines of text.
 
 Most read the syntax trees of a folder that holds `connectors/`; the last three import modules of that folder in a
-fresh interpreter and look at what came with them.
+fresh interpreter and check what was loaded with them.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ LAYERS: dict[str, set[str] | None] = {
     "testing": None,
     "cli": None,
 }
-# The rooms of a connector, from those that know most of the others to those that know none; a room may import its own
-# modules and those of rooms further down. Rooms on one line do not know each other.
-CONNECTOR_ROOMS = (
+# The parts of a connector: the modules and folders at its top level, from the highest layer to the lowest. A part may
+# import its own modules and those of lower layers; parts of one layer do not import each other.
+CONNECTOR_PARTS = (
     ("datasource", "doctor", "fast_path_check"),
     ("fan_out",),
     ("source", "sink"),
@@ -46,10 +46,10 @@ CONNECTOR_ROOMS = (
     ("cached_ranges",),
     ("offsets", "schema"),
 )
-# librdkafka itself says which settings it knows, so that one error names all that are refused.
+# Only librdkafka knows its settings; asked at once, it lets one error name all that are refused.
 EXCEPTED_ARROWS = {("connectors/kafka/options/client.py", "connectors.kafka.client.librdkafka")}
-SPOOL_ROOMS = tuple(
-    (room,) for room in ("admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
+SPOOL_PARTS = tuple(
+    (part,) for part in ("admin", "stream", "fetching", "ledger", "segments", "options", "store", "errors")
 )
 FOLDER_ENTRIES = 12
 MODULE_LINES = 400
@@ -58,12 +58,11 @@ FUNCTION_LINES = 50
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module or name, in dotted form, and where."""
+    """An imported module or name, in dotted form, and its line; a lazy import stands inside a function."""
 
     name: str
     line: int
     lazy: bool
-    """Inside of a function."""
 
 
 def is_within(name: str, packages: tuple[str, ...]) -> bool:
@@ -86,14 +85,14 @@ def module_name(tree: Path, path: Path) -> str:
 
 
 def module_path(tree: Path, name: str) -> Path | None:
-    """The file of a module of this tree, or nothing if the name is no module (a function, say)."""
+    """Return the file of a module of this tree; None if the name is not a module (a function, say)."""
     stem = tree.joinpath(*name.split("."))
     candidates = (stem.with_suffix(".py"), stem / "__init__.py")
     return next((path for path in candidates if path.is_file()), None)
 
 
 def imported_names(node: ast.AST, package: str) -> list[str]:
-    """What one node imports: `from a import b` gives `a` and `a.b`, since b may be a module."""
+    """Return what a node imports: for `from a import b` both `a` and `a.b`, since b may be a module."""
     match node:
         case ast.Import():
             return [alias.name for alias in node.names]
@@ -109,7 +108,7 @@ def imported_names(node: ast.AST, package: str) -> list[str]:
 
 
 def imports(tree: Path, path: Path) -> list[Import]:
-    """All imports of a module, also those inside of functions and by `importlib.import_module("...")`."""
+    """Return all imports of a module, including those inside functions and by `importlib.import_module("...")`."""
     name = module_name(tree, path)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     found = []
@@ -125,13 +124,13 @@ def imports(tree: Path, path: Path) -> list[Import]:
 
 
 def connectors_of(tree: Path) -> list[str]:
-    """The packages under `connectors/` that are connectors."""
+    """Return the packages under `connectors/` that are connectors."""
     folders = (path.parent.name for path in (tree / "connectors").glob("*/__init__.py"))
     return sorted(folder for folder in folders if folder not in LAYERS)
 
 
 def layers(tree: Path) -> list[str]:
-    """Core imports core, the spool core and spool, a connector these and itself; never another connector."""
+    """Core imports only core, the spool core and spool, a connector these and itself; never another connector."""
     connectors = connectors_of(tree)
     packages = {*LAYERS, *connectors}
     bad = []
@@ -148,22 +147,22 @@ def layers(tree: Path) -> list[str]:
     return bad
 
 
-def _height(rooms: tuple[tuple[str, ...], ...], room: str) -> int | None:
-    return next((len(rooms) - number for number, names in enumerate(rooms) if room in names), None)
+def _height(parts: tuple[tuple[str, ...], ...], part: str) -> int | None:
+    return next((len(parts) - number for number, names in enumerate(parts) if part in names), None)
 
 
 def arrows(tree: Path) -> list[str]:
-    """Imports between the rooms of a connector, and of the spool, point one way; source and sink are strangers."""
+    """Imports between the parts of a connector, and of the spool, point one way; source and sink stay apart."""
     bad = []
     for package in ("spool", *connectors_of(tree)):
-        rooms = SPOOL_ROOMS if package == "spool" else CONNECTOR_ROOMS
+        parts = SPOOL_PARTS if package == "spool" else CONNECTOR_PARTS
         for path in sources(tree, f"connectors/{package}"):
             own = path.relative_to(tree / "connectors" / package).with_suffix("").parts[0]
             for imported in imports(tree, path):
-                first, second, room, *_ = *imported.name.split("."), "", "", ""
-                if (first, second) != ("connectors", package) or room == own:
+                first, second, part, *_ = *imported.name.split("."), "", "", ""
+                if (first, second) != ("connectors", package) or part == own:
                     continue
-                mine, other = _height(rooms, own), _height(rooms, room)
+                mine, other = _height(parts, own), _height(parts, part)
                 inside = str(path.relative_to(tree))
                 excepted = any(
                     inside == file and is_within(imported.name, (module,)) for file, module in EXCEPTED_ARROWS
@@ -174,18 +173,18 @@ def arrows(tree: Path) -> list[str]:
 
 
 def _import_graph(tree: Path) -> dict[str, set[str]]:
-    """The modules of the pack, and which others each imports, anywhere in it, also for types only."""
+    """Return the modules of the pack, and the others that each imports, also inside functions and for types only."""
     paths = {module_name(tree, path): path for path in sources(tree, "connectors")}
     graph: dict[str, set[str]] = {}
     for name, path in paths.items():
         found = {imported.name for imported in imports(tree, path)} & set(paths)
-        # `from package import module` names both; the package itself is meant only where nothing else is.
+        # `from package import module` names both; the package itself counts only where no module of it is named.
         graph[name] = {each for each in found if not any(other.startswith(f"{each}.") for other in found)} - {name}
     return graph
 
 
 def no_circles(tree: Path) -> list[str]:
-    """No module imports itself through others, not even inside of functions or for types."""
+    """No module imports itself through others, not even inside functions or for types."""
     graph, done, bad = _import_graph(tree), set[str](), []
 
     def visit(name: str, path: tuple[str, ...]) -> None:
@@ -212,7 +211,7 @@ def small_folders(tree: Path) -> list[str]:
 
 
 def code_lines(path: Path) -> set[int]:
-    """The numbers of the lines that hold code: no blank lines, docstrings or comments."""
+    """Return the numbers of the lines that hold code: no blank lines, docstrings or comments."""
     no_code = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
@@ -319,7 +318,7 @@ def no_mocks(tree: Path) -> list[str]:
 
 
 def text_files(tree: Path) -> Iterator[tuple[Path, str]]:
-    """All files that are, or would be, under version control, as text; others are passed over."""
+    """Yield the text files that are, or would be, under version control, with their text."""
     if (tree / ".git").exists():
         command = ("git", "-C", str(tree), "ls-files", "-z", "--cached", "--others", "--exclude-standard")
         listed = subprocess.run(command, check=True, capture_output=True).stdout.decode().split("\0")
@@ -331,7 +330,7 @@ def text_files(tree: Path) -> Iterator[tuple[Path, str]]:
             yield path, content.decode("utf-8", errors="replace")
 
 
-# Put together from pieces, so that this file keeps the rules too.
+# Built from pieces, so that this file obeys the rules too.
 MACHINE_PATH = re.compile(r"(?<![\w.$}~])/(?:" + "work|ro" + "ot|home|Users" + ")/")
 REGISTRY_HOSTS = (r"pypi\." + "org", "python" + "hosted", "npm" + "js", r"crates\." + "io", r"proxy\.golang\." + "org")
 REGISTRY_HOSTS += (r"maven\.(?:apache\.)?" + "org", r"deb\.debian\." + "org", "--(?:extra-)?index-" + "url")
@@ -342,7 +341,7 @@ def _hits(pattern: re.Pattern[str], tree: Path) -> list[str]:
     return [f"{path.relative_to(tree)}: {hit[0]}" for path, text in text_files(tree) for hit in pattern.finditer(text)]
 
 
-# Words of earlier drafts for which the field has its own: duplicates are dropped, messages are nacked, streams are
+# Words of earlier drafts that the field does not use: duplicates are dropped, messages are nacked, streams are
 # recreated, clients authenticate, problems are fixed.
 NOT_OUR_WORDS = re.compile(
     r"struck[ _]out|\bstr(?:ike|ikes|iking)[ _]out|\b(?:made|comes?|begins?|began|starts?|created|opened) anew"
@@ -353,7 +352,7 @@ NOT_OUR_WORDS = re.compile(
 
 
 def plain_words(tree: Path) -> list[str]:
-    """The code, the docs, the README and the changelog use the field's words, also across the end of a line."""
+    """The code, the docs, the README and the changelog use the field's words; a phrase may span two lines."""
     violations: list[str] = []
     for path, text in text_files(tree):
         name = path.relative_to(tree)
@@ -365,12 +364,12 @@ def plain_words(tree: Path) -> list[str]:
 
 
 def no_machine_paths(tree: Path) -> list[str]:
-    """No path of one machine in any file."""
+    """No file holds a path of one machine."""
     return _hits(MACHINE_PATH, tree)
 
 
 def no_registry_hosts(tree: Path) -> list[str]:
-    """No host of a package registry in any file: each machine has its own."""
+    """No file names the host of a package registry: each machine has its own."""
     return _hits(REGISTRY, tree)
 
 
@@ -392,7 +391,7 @@ STATIC_RULES: tuple[Callable[[Path], list[str]], ...] = (
 
 
 def loaded_by(tree: Path, modules: list[str]) -> set[str]:
-    """All modules that a fresh interpreter has loaded after it imported these from this tree."""
+    """Return all modules that a fresh interpreter has loaded after it imported these from this tree."""
     code = "import importlib, json, sys\nfor name in sys.argv[1:]: importlib.import_module(name)\n"
     code += "print(json.dumps(sorted(sys.modules)))"
     environment = os.environ | {"PYTHONPATH": str(tree)}
@@ -405,13 +404,13 @@ def loaded_by(tree: Path, modules: list[str]) -> set[str]:
 
 
 def referenced_names(node: ast.AST) -> set[str]:
-    """Every name and attribute that a piece of code mentions."""
+    """Return every name and attribute that a piece of code mentions."""
     names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     return names | {each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)}
 
 
 def _reached_functions(module: ast.Module, names: set[str]) -> Iterator[ast.AST]:
-    """Functions and methods that have one of these names, and the special methods of classes that have."""
+    """Yield functions and methods with one of these names, and the special methods of classes with one."""
     for node in ast.walk(module):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name in names:
             yield node
@@ -420,11 +419,11 @@ def _reached_functions(module: ast.Module, names: set[str]) -> Iterator[ast.AST]
 
 
 def executor_modules(tree: Path, connector: str) -> list[str]:
-    """The modules of the pack that `read()` and `write()` of a connector load in a Spark worker.
+    """Return the modules of the pack that `read()` and `write()` of a connector load in a Spark worker.
 
-    A worker imports the module of readers and writers to unpickle its task, with all that it imports at the top.
-    Then come the imports inside of `read` and `write` and of every function that these mention, by name, in any
-    module reached so far: rather a function too many than one too few.
+    To unpickle its task, a worker imports the module of readers and writers, with all imports at its top. The imports
+    inside `read` and `write` follow, and those of every function whose name these mention, in any module reached so
+    far: this may count a function too many, but misses none.
     """
     names = {"read", "write"}
     reached = {name for name in [f"connectors.{connector}.datasource"] if module_path(tree, name)}

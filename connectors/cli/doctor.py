@@ -15,7 +15,7 @@ from rich.text import Text
 
 from connectors.cli.errors import console, named_errors
 from connectors.cli.options import OPTIONS_FILE, read_options
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.errors import OptionError
 from connectors.core.extras import not_installed
 from connectors.core.formats import connector_of
@@ -24,13 +24,7 @@ from connectors.doctor import diagnose
 
 __all__ = ["doctor"]
 
-_FAILED = 1
-_STYLES = {
-    Outcome.OK: "green",
-    Outcome.WARNING: "yellow",
-    Outcome.FAILURE: "bold red",
-    Outcome.SKIPPED: "dim",
-}
+_STYLES = {Outcome.OK: "green", Outcome.WARNING: "yellow", Outcome.FAILURE: "bold red", Outcome.SKIPPED: "dim"}
 
 
 def doctor(
@@ -76,7 +70,7 @@ def doctor(
         sys.stdout.write(json_text.dumps(result, indent=2) + "\n")
     else:
         screen.print(_sum(counts))
-    raise typer.Exit(_FAILED if counts[Outcome.FAILURE] else 0)
+    raise typer.Exit(1 if counts[Outcome.FAILURE] else 0)
 
 
 def _secrets(source: str | None) -> dict[str, Option]:

@@ -25,10 +25,9 @@ _BIDIRECTIONAL = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u20
 
 
 def printable(text: str) -> str:
-    """Return a text without what controls a terminal, or turns the order of what it shows.
+    """Return a text without what controls a terminal, or reverses what it shows; line feeds and tabs stay.
 
-    Names, errors and records come from files and services: an escape sequence in them could rename the window, hide
-    lines, or show others than are there. Line feeds and tabs stay.
+    Names, errors and records come from files and services: an escape sequence in them could hide or forge lines.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -87,12 +86,9 @@ def fail(error: ConnectorError, *, json: bool = False) -> NoReturn:
 
 @contextlib.contextmanager
 def named_errors(*, json: bool = False, extra: str = "") -> Iterator[None]:
-    """End the command by `fail` if what is done within raises a `ConnectorError`.
+    """End the command by `fail` if what is done within raises a `ConnectorError`, or an import needs the extra.
 
-    Args:
-        json: see `fail`.
-        extra: the one that brings what is imported within. A command imports that here and not at the top of its
-            module, so that its help needs no extra.
+    A command imports within what needs an extra, so that its help needs none.
     """
     try:
         yield

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json as json_text
 import os
 import shutil
 import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -70,16 +73,11 @@ def demo(
         result = _demonstrate(screen, messages, endpoint, plant_loss=plant_loss, keep=keep)
     screen.print(_result(result))
     if json:
-        sys.stdout.write(result.to_json() + "\n")
+        sys.stdout.write(json_text.dumps(asdict(result), separators=(",", ":")) + "\n")
     raise typer.Exit(1 if result.lost or result.doubled else 0)
 
 
 def _demonstrate(screen: Console, messages: int, endpoint: str | None, *, plant_loss: bool, keep: bool) -> DemoResult:
-    """Run the demonstration in a temporary folder, and show how far it is.
-
-    Raises:
-        ConnectorError: it could not be carried out.
-    """
     from connectors.cli.demo.run import DemoPlan, run_demo  # noqa: PLC0415 - needs the extra pubsub
 
     folder: Path | None = None
@@ -105,12 +103,8 @@ def _demonstrate(screen: Console, messages: int, endpoint: str | None, *, plant_
 def _progress(progress: Progress, messages: int) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_row(Text(progress.stage, style="bold"))
-    for label, value in (
-        ("published", progress.published),
-        ("in the sink", progress.rows),
-    ):
-        filled = 30 * min(value, messages) // messages
-        table.add_row(label, Text("━" * filled, style="green") + Text("━" * (30 - filled), style="dim"), f"{value:,}")
+    for label, value in {"published": progress.published, "in the sink": progress.rows}.items():
+        table.add_row(label, ProgressBar(messages, value, width=30), f"{value:,}")
     table.add_row("duplicates", "", f"{progress.duplicates:,}")
     return table
 
@@ -119,16 +113,10 @@ def _result(result: DemoResult) -> Table:
     table = Table(title="pubsub, killed in the middle", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
-    good = "green" if not result.lost and not result.doubled else "red"
-    for label, value, style in (
-        ("published", result.published, ""),
-        ("delivered", result.delivered, ""),
-        ("duplicates dropped", result.duplicates, ""),
-        ("lost", result.lost, good),
-        ("doubled", result.doubled, good),
-        ("rows per second", result.rows_per_second, ""),
-    ):
-        table.add_row(label, Text(f"{value:,}", style=style))
+    styles = dict.fromkeys(("lost", "doubled"), "red" if result.lost or result.doubled else "green")
+    for name, value in asdict(result).items():
+        label = "duplicates dropped" if name == "duplicates" else name.replace("_", " ")
+        table.add_row(label, Text(f"{value:,}", style=styles.get(name, "")))
     return table
 
 

@@ -21,8 +21,9 @@ from connectors.cli.errors import console, named_errors, printable
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 
 if TYPE_CHECKING:
-    from connectors.observe.console import QueryView, SourceView
+    from connectors.observe.console import QueryView
     from connectors.observe.history import History
+    from connectors.observe.lag import SourceMeasurement
 
 __all__ = ["report", "sparkline", "watch"]
 
@@ -82,30 +83,19 @@ def report(
         from connectors.observe import report as charts  # noqa: PLC0415 - needs the extra
 
         events, _ = views.read_lines(file)
-        if not any("query" in event for event in events):
-            raise ConnectorError(
-                "OBSERVE_FILE_EMPTY",
-                "No query is in this file",
-                str(file),
-                "Give the file that watch(spark, file=...) writes, once a query has started.",
-            )
+        if not events:
+            action = "Give the file that watch(spark, file=...) writes, once a query has started."
+            raise ConnectorError("OBSERVE_FILE_EMPTY", "No query is in this file", str(file), action)
         target = output or file.with_suffix(".html")
         charts.write_page(target, printable(charts.page(events, f"Streams in {file.name}")), file)
     console(soft_wrap=True).print(Text(str(target)))
 
 
 def _fetch(url: str) -> str:
-    """Return the metrics of an observer.
-
-    Raises:
-        OptionError: the URL is malformed, or has a password.
-        ServiceUnavailableError: nothing answers, or something else does.
-    """
     if "@" in url:
         # Not shown: it may be a password.
-        raise OptionError(
-            "OBSERVE_URL", "A URL with a user or a password is not supported", "watch URL", "Leave it out."
-        )
+        what = "A URL with a user or a password is not supported"
+        raise OptionError("OBSERVE_URL", what, "watch URL", "Leave it out.")
     try:
         asked = urllib.request.Request(url, headers={"Accept": "application/openmetrics-text; version=1.0.0"})  # noqa: S310 - http only
         with urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310 - as above
@@ -113,12 +103,11 @@ def _fetch(url: str) -> str:
     except (ValueError, http.client.InvalidURL) as error:
         raise OptionError("OBSERVE_URL", f"This is no URL: {error}", url, "Give the URL of an observer.") from None
     except (OSError, http.client.HTTPException) as error:
-        raise ServiceUnavailableError(
-            "OBSERVE_URL",
+        what, action = (
             f"No metrics came: {str(error) or type(error).__name__}",
-            url,
             "Give the URL of an observer that runs.",
-        ) from None
+        )
+        raise ServiceUnavailableError("OBSERVE_URL", what, url, action) from None
 
 
 def _screen(views: list[QueryView], note: str = "") -> Group:
@@ -128,8 +117,8 @@ def _screen(views: list[QueryView], note: str = "") -> Group:
         if view.error:
             parts.append(Text(f"  {_one_line(view.error)}", style="red"))
         parts += _past(view)
-        if view.sources:
-            parts.append(_table(view.sources))
+        if view.newest.sources:
+            parts.append(_table(view.newest.sources))
     if note:
         parts.append(Text(note, style="yellow"))
     elif not views:
@@ -138,13 +127,14 @@ def _screen(views: list[QueryView], note: str = "") -> Group:
 
 
 def _head(view: QueryView) -> Text:
-    head = Text(_one_line(view.name), style="bold")
-    since = f" for {_age(view.batch_ms)}" if view.state == "idle" else ""
+    newest = view.newest
+    head = Text(_one_line(newest.name or newest.query), style="bold")
+    since = f" for {_age(view.batch_ended_ms)}" if view.state == "idle" else ""
     head.append(f"  {view.state}{since}", style=_STYLES[view.state])
-    done = f"batch {view.batch:,}  {view.batch_seconds:.2f} s" if view.batch >= 0 else "no batch yet"
-    head.append(f"  {done}  {view.rows_per_second:,.0f} rows/s", style="not bold")
-    is_silent = view.state in {"running", "idle"} and time.time() - view.reported_ms / 1000 > _SILENT_SECONDS
-    head.append(f"  reported {_age(view.reported_ms)} ago", style="bold yellow" if is_silent else "not bold dim")
+    done = f"batch {newest.batch:,}  {newest.batch_ms / 1000:.2f} s" if newest.batch >= 0 else "no batch yet"
+    head.append(f"  {done}  {newest.rows_per_second:,.0f} rows/s", style="not bold")
+    is_silent = view.state in {"running", "idle"} and time.time() - newest.time_ms / 1000 > _SILENT_SECONDS
+    head.append(f"  reported {_age(newest.time_ms)} ago", style="bold yellow" if is_silent else "not bold dim")
     return head
 
 
@@ -201,29 +191,30 @@ def _one_line(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def _table(sources: Sequence[SourceView]) -> Table:
+def _table(sources: Sequence[SourceMeasurement]) -> Table:
     """Return the sources, without columns that have no value."""
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     table.add_column("  source", no_wrap=True)
-    figures: dict[str, list[str | None]] = {
-        "partitions": [f"{each.partitions:,}" if each.partitions > 1 else None for each in sources],
-        "behind": ["not counted" if each.records is None else f"{each.records:,}" for each in sources],
-        "behind s": [f"{each.seconds:,.1f}" for each in sources],
-        "furthest": [_furthest(each) for each in sources],
-        "unread bytes": [None if each.unread_bytes is None else f"{each.unread_bytes:,}" for each in sources],
-        "oldest s": [None if each.oldest_seconds is None else f"{each.oldest_seconds:,.1f}" for each in sources],
-        "duplicates": [None if each.duplicates is None else f"{each.duplicates:,}" for each in sources],
-    }
-    shown = {name: cells for name, cells in figures.items() if any(cell is not None for cell in cells)}
+    rows = [_figures(source) for source in sources]
+    shown = [name for name in rows[0] if any(row[name] for row in rows)]
     for name in shown:
         table.add_column(name, justify="right", no_wrap=True)
-    for number, source in enumerate(sources):
-        cells = [Text(cells[number] or "") for cells in shown.values()]
-        table.add_row(Text(_one_line(f"  {source.source} {source.kind}")), *cells)
+    for number, (source, row) in enumerate(zip(sources, rows, strict=True)):
+        table.add_row(Text(_one_line(f"  {number} {source.kind}")), *(Text(row[name]) for name in shown))
     return table
 
 
-def _furthest(source: SourceView) -> str | None:
-    if source.partitions <= 1 or source.records is None:
-        return None
-    return "none" if source.furthest is None else _one_line(f"{source.furthest[0]} by {source.furthest[1]:,}")
+def _figures(source: SourceMeasurement) -> dict[str, str]:
+    """Return the cells of a source by column; empty where there is no value."""
+    spool, several = source.spool, len(source.partitions) > 1
+    records, name = max(((lag.records or 0, name) for name, lag in source.partitions.items()), default=(0, ""))
+    furthest = _one_line(f"{name} by {records:,}") if records else "none"
+    return {
+        "partitions": f"{len(source.partitions):,}" if several else "",
+        "behind": "not counted" if source.records is None else f"{source.records:,}",
+        "behind s": f"{source.milliseconds / 1000:,.1f}",
+        "furthest": furthest if several and source.records is not None else "",
+        "unread bytes": f"{spool.bytes:,}" if spool else "",
+        "oldest s": f"{spool.oldest_unread_ms / 1000:,.1f}" if spool else "",
+        "duplicates": f"{spool.duplicates:,}" if spool else "",
+    }

@@ -25,13 +25,7 @@ _SECRET_SOURCES = ("env:", "file:")
 
 
 def read_options(secrets: Mapping[str, Option], source: str, file: str | None, pairs: Iterable[str]) -> dict[str, str]:
-    """Return the options of file and arguments.
-
-    Args:
-        secrets: the declarations of options that are secret, by name in lower case.
-        source: the format, for errors.
-        file: with a JSON object; ``-`` is standard input.
-        pairs: the arguments, ``NAME=VALUE``.
+    """Return the options of a JSON file, ``-`` for standard input, and of arguments, ``NAME=VALUE``.
 
     Raises:
         OptionError: the file cannot be read, an argument is not NAME=VALUE, or would show a secret to every process.
@@ -49,9 +43,8 @@ def read_options(secrets: Mapping[str, Option], source: str, file: str | None, p
             )
         if not separator or not name:
             # Not shown: it may be a secret that was typed in a wrong way.
-            raise OptionError(
-                "OPTION_ILLEGAL", "A --option is not NAME=VALUE", source, "Write -o subscriptionId=orders."
-            )
+            what = "A --option is not NAME=VALUE"
+            raise OptionError("OPTION_ILLEGAL", what, source, "Write -o subscriptionId=orders.")
         options[name.strip()] = value
     return options
 
@@ -62,9 +55,8 @@ def _from_file(source: str, file: str) -> dict[str, str]:
         found = json.loads(sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         # Not chained: the error of a parser shows what it read.
-        raise OptionError(
-            "OPTION_FILE_UNREADABLE", f"The options cannot be read from {where}", source, "Give a JSON object."
-        ) from None
+        what = f"The options cannot be read from {where}"
+        raise OptionError("OPTION_FILE_UNREADABLE", what, source, "Give a JSON object.") from None
     if not isinstance(found, dict):
         raise OptionError("OPTION_FILE_UNREADABLE", f"There is no JSON object in {where}", source, "Give one.")
     return option_texts(found)

@@ -1,8 +1,7 @@
 """Arrow as Spark takes it: the schema of a StructType, and batches cut to a size.
 
-Spark compares the schema of what a reader yields with its own translation of the declared StructType and refuses
-anything else. That translation (``pyspark.sql.pandas.types``) is internal to PySpark and has changed its arguments
-between 4.2 and 4.3, so the types that connectors use are translated here; a test holds the two against each other.
+Spark refuses any schema but its own translation of the declared StructType. That is internal to PySpark and changed its
+arguments between 4.2 and 4.3, so the types that connectors use are translated here; a test compares the two.
 """
 
 from __future__ import annotations
@@ -68,29 +67,15 @@ def _arrow_type(spark_type: DataType) -> pa.DataType:
         raise TypeError(f"no connector has columns of the type {spark_type.simpleString()}") from None
 
 
-def cut_batches(
-    batches: Iterable[pa.RecordBatch], max_rows: int | None = None, max_bytes: int | None = None
-) -> Iterator[pa.RecordBatch]:
+def cut_batches(batches: Iterable[pa.RecordBatch], max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
     """Yield batches in order and without copies, none larger than the limits; drop empty ones.
 
-    Args:
-        batches: record batches.
-        max_rows: the most rows a batch may have; None for any.
-        max_bytes: the most bytes, as ``RecordBatch.nbytes`` counts them; None for any. A larger row passes alone.
-
-    Raises:
-        ValueError: a limit is less than 1.
+    Bytes are those of ``RecordBatch.nbytes``; a row that has more passes alone.
     """
-    if (max_rows is not None and max_rows < 1) or (max_bytes is not None and max_bytes < 1):
-        raise ValueError(f"limits are at least 1, not max_rows={max_rows}, max_bytes={max_bytes}")
     for batch in batches:
         start = 0
         while start < batch.num_rows:
-            rows = batch.num_rows - start
-            if max_rows is not None:
-                rows = min(rows, max_rows)
-            if max_bytes is not None:
-                rows = _rows_within(batch, start, rows, max_bytes)
+            rows = _rows_within(batch, start, min(batch.num_rows - start, max_rows), max_bytes)
             yield batch.slice(start, rows)
             start += rows
 

@@ -83,22 +83,14 @@ class ConnectorSource(DataSource, ABC):
         return self.batch_reader(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's interface
-        """Return the writer of a batch.
-
-        Raises:
-            ConnectorError: an option, the mode or a column is not legal.
-        """
+        """Return the writer of a batch; raise a `ConnectorError` if an option, the mode or a column is not legal."""
         if overwrite:
             raise self.overwrite_error()
         settle_worker()
         return self.batch_writer(schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: ARG002, FBT001 - as above
-        """Return the writer of a stream. Every row is appended, whatever the output mode.
-
-        Raises:
-            ConnectorError: an option or a column is not legal.
-        """
+        """Return the writer of a stream, which appends every row, whatever the output mode."""
         settle_worker()
         return self.stream_writer(schema)
 
@@ -272,13 +264,7 @@ class StreamWriter(TaskWriter, DataSourceStreamArrowWriter):
 
 @dataclass(frozen=True, slots=True)
 class StreamTask:
-    """A task of a stream's sink.
-
-    Attributes:
-        query: the id of the query; it stays with the checkpoint.
-        batch: the number of the batch, the same when it is repeated.
-        partition: the number of the partition.
-    """
+    """A task of a stream's sink: its query's id, which stays with the checkpoint, its batch and its partition."""
 
     query: str
     batch: int
@@ -286,15 +272,10 @@ class StreamTask:
 
 
 def stream_task(code: str, needed_by: str, action: str) -> StreamTask:
-    """Return the task that runs now; Spark describes it in the task's local properties only.
-
-    Args:
-        code: of the error.
-        needed_by: the options that need this.
-        action: what the user can do without it.
+    """Return the task that runs now, which Spark describes in the task's local properties only.
 
     Raises:
-        ConnectorError: this is no task of a stream, or this Spark does not set the properties.
+        ConnectorError: with this code, the options that need the task and what to do, if there is none.
     """
     context = TaskContext.get()
     query = context.getLocalProperty("sql.streaming.queryId") if context is not None else None
@@ -314,12 +295,7 @@ def current_partition() -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a query lags in one partition.
-
-    Attributes:
-        records: records that it has not read; None where the source does not count them.
-        milliseconds: the lag in time, at least; 0 without lag.
-    """
+    """How far a query lags in a partition: in records, None where the source counts none, and in time, at least."""
 
     records: int | None
     milliseconds: int

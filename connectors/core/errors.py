@@ -1,20 +1,5 @@
 """Every error this pack raises on purpose.
 
-    ConnectorError                    has a stable code, says what, where and what to do
-    ├── OptionError                   an option is unknown, missing or has an illegal value
-    ├── CredentialsError              credentials cannot be read, or are refused
-    ├── AccessDeniedError             the service says that a role is missing
-    ├── SourceGoneError               a subscription, topic, stream or shard no longer exists
-    ├── ServiceUnavailableError       the service cannot be reached now (transient)
-    ├── OffsetError                   an offset of the checkpoint does not fit the source
-    ├── DataLossError                 rows the query needs no longer exist
-    └── SpoolError                    the spool cannot be used as it is
-        ├── SpoolInUseError           another query holds it (transient: that query may end)
-        ├── SpoolFencedError          another writer took it over; this one must stop
-        ├── SpoolDamagedError         a file is missing, damaged or foreign
-        ├── SpoolFullError            no room on the disk, or a limit is reached (transient)
-        └── SpoolVersionError         written by another version of this pack
-
 Errors travel from Spark's Python workers as text, and between our own processes as pickles or JSON: so the
 code stands first in the message, and every error survives pickle.
 """
@@ -45,13 +30,8 @@ __all__ = [
 class ConnectorError(Exception):
     """The base of all errors of this pack.
 
-    The text of the error is ``[CODE] what (where). action``.
-
-    Args:
-        code: stable name in capitals, documented and never reused.
-        what: one sentence that says what is wrong.
-        where: an option, a subscription, a file; may be empty.
-        action: what the user can do, as an instruction.
+    Its text is ``[CODE] what (where). action``: a stable code that is documented and never reused, one sentence that
+    says what is wrong, an option, subscription or file, and an instruction; the last two may be empty.
     """
 
     transient: ClassVar[bool] = False

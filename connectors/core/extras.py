@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import json
 import logging
 import shlex
 from collections.abc import Iterable, Iterator
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -43,9 +42,7 @@ def install_advice(extra: str) -> str:
 def install_command(extra: str = "", version: str = "") -> str:
     """Return the command that installs this pack from where it was installed: a folder, a wheel, a URL, or an index.
 
-    Args:
-        extra: what to install with it.
-        version: what to ask an index for.
+    Only an index is asked for the version.
     """
     extras = f"[{extra}]" if extra else ""
     editable, origin = _origin()
@@ -59,40 +56,26 @@ def install_command(extra: str = "", version: str = "") -> str:
 def _origin() -> tuple[bool, str]:
     """Return whether the pack was installed as editable, and from which path or URL (PEP 610); empty for an index."""
     try:
-        told: Any = json.loads(distribution(_DISTRIBUTION).read_text("direct_url.json") or "{}")
-        url, vcs = str(told.get("url", "")), told.get("vcs_info", {})
+        direct_url: Any = json.loads(distribution(_DISTRIBUTION).read_text("direct_url.json") or "{}")
+        url, vcs = str(direct_url.get("url", "")), direct_url.get("vcs_info", {})
         if vcs:
             return False, f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
         if not url.startswith("file:"):
             return False, url
         path = unquote(urlsplit(url).path)
-        return bool(told.get("dir_info", {}).get("editable")), path if Path(path).exists() else ""
+        return bool(direct_url.get("dir_info", {}).get("editable")), path if Path(path).exists() else ""
     except (PackageNotFoundError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
         return False, ""  # copied without its metadata, or by a tool that does not write them as PEP 610 says
 
 
 def packages_missing(missing: Iterable[str], where: str, extra: str) -> ConnectorError:
-    """Return the error for modules that are not installed.
-
-    Args:
-        missing: their names.
-        where: what needs them.
-        extra: the extra that brings them.
-    """
+    """Return the error for modules that are not installed, which an extra brings; ``where`` says what needs them."""
     return ConnectorError("PACKAGES_MISSING", f"not installed: {', '.join(missing)}", where, install_advice(extra))
 
 
 @contextlib.contextmanager
 def extra_imports(extra: str, where: str) -> Iterator[None]:
-    """Return a context for imports that need an extra.
-
-    Args:
-        extra: its name.
-        where: what needs it.
-
-    Raises:
-        ModuleNotFoundError: a module is not installed; with the text of `packages_missing`.
-    """
+    """Return a context in which a `ModuleNotFoundError` has the text of `packages_missing`."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -119,8 +102,8 @@ def ptars_obstacle() -> str:
     if not_installed(["ptars"]):
         return "ptars is not installed"
     try:
-        found = importlib.metadata.version("ptars")
-    except importlib.metadata.PackageNotFoundError:
+        found = version("ptars")
+    except PackageNotFoundError:
         found = "of an unknown version"
     return "" if found in TESTED_PTARS else f"ptars {found} is installed, not the tested {' or '.join(TESTED_PTARS)}"
 

@@ -1,9 +1,6 @@
-"""Named points at which a test can end or stall a process.
+"""Named points at which a test can end or stall a process; every durable step has one just before and just after it.
 
-Every durable step has one just before and one just after it. Without the environment variable
-``CONNECTORS_FAILPOINTS`` a failpoint only tests whether a dictionary is empty.
-
-The variable holds ``name=action`` pairs, separated by commas. The actions:
+``CONNECTORS_FAILPOINTS`` holds ``name=action`` pairs, separated by commas. The actions:
 
 * ``kill`` or ``kill:N``: SIGKILL of this process, at the N-th pass (default the first);
 * ``kill_once:FILE`` or ``kill_once:FILE:N``: the same, by the first process that gets there, which creates FILE;
@@ -26,7 +23,6 @@ from pathlib import Path
 
 __all__ = ["ROLE_VARIABLE", "failpoint", "set_failpoints"]
 
-_VARIABLE = "CONNECTORS_FAILPOINTS"
 ROLE_VARIABLE = "CONNECTORS_ROLE"
 
 
@@ -34,11 +30,8 @@ def _kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _raise(number: str) -> Callable[[], None]:
-    def act() -> None:
-        raise OSError(int(number), os.strerror(int(number)))
-
-    return act
+def _raise(number: int) -> None:
+    raise OSError(number, os.strerror(number))
 
 
 def _at(passes: int, act: Callable[[], None], once: str = "") -> Callable[[], None]:
@@ -74,10 +67,10 @@ def _action(kind: str, argument: str) -> Callable[[], None]:
         case "kill_once":
             return _at(int(rest or 1), _kill, first)
         case "raise":
-            return _at(int(rest or 0), _raise(first))
+            return _at(int(rest or 0), lambda: _raise(int(first)))
         case "raise_once":
             number, _, passes = rest.partition(":")
-            return _at(int(passes), _raise(number), first)
+            return _at(int(passes), lambda: _raise(int(number)), first)
         case "pause":
             return lambda: _pause(argument)
         case "sleep":
@@ -97,7 +90,7 @@ def _parse(text: str) -> dict[str, Callable[[], None]]:
     return points
 
 
-_points = _parse(os.environ.get(_VARIABLE, ""))
+_points = _parse(os.environ.get("CONNECTORS_FAILPOINTS", ""))
 
 
 def failpoint(name: str) -> None:

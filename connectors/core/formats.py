@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,23 +21,15 @@ __all__ = [
     "connector_named",
     "connector_of",
     "data_source",
-    "data_sources",
     "missing_source",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """A connector; none of its modules is imported before it is asked for.
+    """A connector: its package and extra, the modules that the extra brings, and its parts as ``MODULE:NAME``.
 
-    Attributes:
-        package: its package below ``connectors``, and the name of its extra.
-        needs: the modules that this extra brings.
-        source: its data source, as ``MODULE:NAME`` below its package, as all parts.
-        options: the declarations of its options, by owner: ``the source`` and ``the sink``.
-        lag: its function ``source_lag(start, end, latest)``; empty without one.
-        deletion: its function ``delete_subscription(name, options)``; empty without one.
-        external_fetch: its function ``external_plans``; empty without one.
+    No part is imported before it is asked for; a function that a connector does not have is empty.
     """
 
     package: str
@@ -64,15 +56,11 @@ class Connector:
         return getattr(self.module(module), name)
 
     def option_classes(self) -> dict[str, type]:
-        """Import where its options are declared, by what has them; needs its extra."""
+        """Import the declarations of its options, by their owner, ``the source`` or ``the sink``; needs its extra."""
         return {owner: self.load(part) for owner, part in self.options.items()}
 
     def read_options(self, raw: Mapping[str, str], *, streaming: bool | None) -> Any:
-        """Parse the options of its source, which loads pydantic: not for tasks.
-
-        Args:
-            raw: the options as Spark passes them.
-            streaming: whether it is a stream; None while that is not known.
+        """Parse the options of its source as Spark passes them; ``streaming`` is None while that is not known.
 
         Raises:
             OptionError: an option is unknown, missing, illegal, or in conflict with another.
@@ -115,18 +103,13 @@ CONNECTORS: Final = (
 
 
 def connector_of(source_format: str) -> Connector | None:
-    """Return the connector of a format; None if there is none."""
+    """Return the connector of a format."""
     return next((each for each in CONNECTORS if each.format == source_format), None)
 
 
 def connector_named(package: str) -> Connector:
     """Return the connector in this package below ``connectors``."""
     return next(each for each in CONNECTORS if each.package == package)
-
-
-def data_sources() -> Iterator[type[DataSource]]:
-    """Return the source of each connector; whoever uses one format installs what that one needs, and no more."""
-    return (data_source(each.package) for each in CONNECTORS)
 
 
 def data_source(package: str) -> type[DataSource]:

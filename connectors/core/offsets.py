@@ -1,8 +1,7 @@
 """Offsets as Spark's checkpoint keeps them: JSON objects, compared as text.
 
-Spark decides whether there is something new by comparing the JSON text of two offsets, so the same offset must
-always give the same text: `dump_offset` is the one function that makes it, and `ordered` gives a dictionary whose
-keys already stand in that order, because Spark dumps what a reader returns once more.
+Spark decides whether there is something new by comparing the JSON text of two offsets, and dumps what a reader returns:
+so equal offsets must have their keys in the same order.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 from connectors.core.errors import OffsetError
 
-__all__ = ["SENTINEL", "START_KEY", "VERSION", "Offset", "dump_offset", "is_sentinel", "load_offset", "ordered"]
+__all__ = ["SENTINEL", "START_KEY", "VERSION", "Offset", "is_sentinel", "load_offset", "ordered"]
 
 Offset = dict[str, Any]
 """An offset: a JSON object with string keys."""
@@ -36,22 +35,13 @@ def ordered(offset: Mapping[str, Any]) -> Offset:
     }
 
 
-def dump_offset(offset: Mapping[str, Any]) -> str:
-    """Return the JSON text of an offset; equal offsets give equal text."""
-    return json.dumps(ordered(offset))
-
-
 def is_sentinel(offset: Mapping[str, Any]) -> bool:
     """Return whether an offset is the constant that `initialOffset()` returns."""
     return dict(offset) == SENTINEL
 
 
 def load_offset(offset: Mapping[str, Any] | str | None, connector: str) -> Offset:
-    """Check the version of an offset from Spark, and return it with sorted keys.
-
-    Args:
-        offset: an object or JSON text.
-        connector: name of the connector, for the error.
+    """Check the version of an offset from Spark, an object or JSON text, and return it with sorted keys.
 
     Raises:
         OffsetError: it is not a JSON object, or was written by a newer version of this pack.

@@ -21,12 +21,8 @@ _IDLE_SECONDS: Final = 30.0
 class Pool(Generic[K, T]):
     """Idle clients by their settings: a new connection costs more than a small task.
 
-    Of too many, the least recently used is closed, and so is one that nobody acquires for a while.
-
-    Args:
-        close: closes a client; called from a thread of its own too.
-        max_idle: how many clients stay open.
-        idle_seconds: how long a client stays open.
+    Of too many, the least recently used is closed, and so is one that nobody acquires for a while; ``close`` is called
+    from a thread of the pool too.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """The one retry policy: exponential backoff with full jitter, a cap and a deadline. Long retries are logged.
 
 Full jitter (a delay drawn evenly from zero to the exponential ceiling) spreads many clients that failed together best:
-see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015. Clock, sleep and randomness are arguments, so
-that tests need no waiting.
+see "Exponential Backoff And Jitter" in the AWS Architecture Blog, 2015.
 """
 
 from __future__ import annotations
@@ -32,44 +31,32 @@ _LOG_EVERY_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long to try again; all in seconds.
+    """How often and how long to try again: the ceiling of the delay doubles with each failure, up to a cap.
 
-    Attributes:
-        initial_seconds: the ceiling of the first delay.
-        multiplier: what the ceiling grows by with each failure.
-        cap_seconds: the largest ceiling.
-        deadline_seconds: no attempt begins later than this after the first; None for no deadline.
+    No attempt begins later than the deadline after the first one; None for no deadline.
+
+    Raises:
+        ValueError: the first ceiling is not in (0, cap].
     """
 
     initial_seconds: float = 0.1
-    multiplier: float = 2.0
     cap_seconds: float = 10.0
     deadline_seconds: float | None = 60.0
 
     def __post_init__(self) -> None:
-        """Refuse values that would make delays negative or shrinking.
-
-        Raises:
-            ValueError: a value is out of its range.
-        """
         if not 0 < self.initial_seconds <= self.cap_seconds:
             raise ValueError(f"initial_seconds {self.initial_seconds} is not in (0, cap_seconds {self.cap_seconds}]")
-        if self.multiplier < 1:
-            raise ValueError(f"multiplier {self.multiplier} is less than 1")
 
     def ceiling_seconds(self, failures: int) -> float:
         """Return the largest delay after so many failures in a row, counted from 1."""
         exponent = min(failures - 1, _LARGEST_EXPONENT)
-        return float(min(self.cap_seconds, self.initial_seconds * self.multiplier**exponent))
+        return float(min(self.cap_seconds, self.initial_seconds * 2.0**exponent))
 
 
 class Backoff:
-    """Counts failures in a row and computes delays, for loops that never end.
+    """Counts failures in a row and computes delays, for loops that never end; the policy's deadline is ignored.
 
-    Args:
-        policy: its deadline is ignored.
-        uniform: returns a number in [0, 1).
-        clock: monotonic time in seconds.
+    ``uniform`` returns a number in [0, 1).
     """
 
     def __init__(
@@ -87,8 +74,7 @@ class Backoff:
     def next_delay_seconds(self, error: BaseException | None = None) -> float:
         """Count one more failure and return the time to wait before the next attempt.
 
-        Args:
-            error: logged when failures have lasted some seconds, and every half minute from then on.
+        The error is logged when failures have lasted some seconds, and every half minute from then on.
         """
         self.failures += 1
         delay = self._uniform() * self._policy.ceiling_seconds(self.failures)
@@ -97,12 +83,8 @@ class Backoff:
             self._since, self._log_at = now, now + _LOG_AFTER_SECONDS
         if error is not None and now + delay >= self._log_at:
             self._log_at = now + _LOG_EVERY_SECONDS
-            _log.warning(
-                "[RETRYING] A call has failed %d times in %.0f s: %s",
-                self.failures,
-                now - self._since,
-                error,
-            )
+            lasted = now - self._since
+            _log.warning("[RETRYING] A call has failed %d times in %.0f s: %s", self.failures, lasted, error)
         return delay
 
     def reset(self) -> None:
@@ -135,18 +117,9 @@ def retry(
     sleep: Callable[[float], object] = time.sleep,
     uniform: Callable[[], float] = random.random,
 ) -> T:
-    """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed. Long retries are logged.
+    """Call ``attempt`` until it succeeds, fails permanently, or the deadline has passed; raise its last error.
 
-    Args:
-        attempt: what to try.
-        policy: how often and how long.
-        retryable: whether an error may be tried again.
-        clock: monotonic time in seconds.
-        sleep: waits for seconds; if it returns True, as the ``wait`` of a set `threading.Event`, retries end.
-        uniform: returns a number in [0, 1).
-
-    Raises:
-        Exception: the last error of ``attempt``, as it was raised.
+    If ``sleep`` returns True, as the ``wait`` of a set `threading.Event` does, retries end.
     """
     backoff = Backoff(policy, uniform, clock)
     started = clock()

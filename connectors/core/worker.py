@@ -41,10 +41,7 @@ def fast_path_is_off() -> bool:
 
 @cache
 def settle_worker() -> None:
-    """Exclude what is loaded now from later garbage collections; the second call in a process does nothing.
-
-    Garbage is collected first, so that none stays. See `gc.freeze`.
-    """
+    """Exclude what is loaded now from later garbage collections; the second call in a process does nothing."""
     gc.collect()
     gc.freeze()
 

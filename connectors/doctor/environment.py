@@ -1,9 +1,6 @@
-"""Checks of this machine: its Pythons, Java, and how Spark is set up.
+"""Checks of this machine: its Pythons, Java, how Spark is set up, the machine's name, disk and proxies.
 
-Each is a failure that was met in the first half hour of use, or seen in the issues of other connectors; what Spark
-says of it is in the docstrings.
-
-Checks of the machine below Spark: its name, the disk for what Spark puts aside, proxies; and of a Connect client.
+Each is a failure that was met in the first half hour of use, or seen in the issues of other connectors.
 """
 
 from __future__ import annotations
@@ -11,7 +8,6 @@ from __future__ import annotations
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,17 +16,18 @@ from pathlib import Path
 from typing import Final
 
 import connectors
-from connectors.core.diagnostics.steps import Finding
+from connectors.core.diagnostics import Finding
 from connectors.core.extras import not_installed
-from connectors.doctor.spark_workers import check_workers, dotted, numbers
+from connectors.doctor.spark_workers import check_workers, dotted, numbers, run_command
 
 __all__ = ["check_connect", "check_environment", "check_java", "check_machine", "check_spark", "spark_settings"]
 
-
-_SECONDS: Final = 60
 _OLDEST_PYTHON: Final = (3, 11)
 _OLDEST_SPARK: Final = (4, 2)
 _OLDEST_JAVA: Final = 17
+_ROOM: Final = 1 << 30
+_LOCAL: Final = ("127.0.0.1", "localhost")
+_CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "pandas", "pyarrow", "zstandard")
 
 
 def check_environment(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -50,9 +47,6 @@ def _driver() -> Finding:
     return Finding.ok("python", "driver", found)
 
 
-# --- Spark ---------------------------------------------------------------------------------------------------------
-
-
 def check_spark(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check which Spark this Python starts, and its settings in files and the shell."""
     yield from _spark_home(environ)
@@ -60,27 +54,18 @@ def check_spark(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
+    fix = "pip install 'pyspark>=4.2'"
     try:
         installed = version("pyspark")
     except PackageNotFoundError:
         installed = _version_in(Path(environ.get("SPARK_HOME", "")))
         if not installed:
-            yield Finding.failure(
-                "spark",
-                "version",
-                "pyspark is not installed for this Python",
-                "pip install 'pyspark>=4.2'",
-                "SPARK_MISSING",
-            )
+            found = "pyspark is not installed for this Python"
+            yield Finding.failure("spark", "version", found, fix, "SPARK_MISSING")
             return
     if numbers(installed)[:2] < _OLDEST_SPARK:
-        yield Finding.failure(
-            "spark",
-            "version",
-            f"pyspark {installed} has no admission control for Python readers",
-            "pip install 'pyspark>=4.2'",
-            "SPARK_TOO_OLD",
-        )
+        found = f"pyspark {installed} has no admission control for Python readers"
+        yield Finding.failure("spark", "version", found, fix, "SPARK_TOO_OLD")
     else:
         yield Finding.ok("spark", "version", f"pyspark {installed}")
     home = environ.get("SPARK_HOME")
@@ -88,14 +73,9 @@ def _spark_home(environ: Mapping[str, str]) -> Iterator[Finding]:
         return
     other = _version_in(Path(home))
     if other != installed:
-        what = f"another Spark ({other})" if other else "no Spark"
-        yield Finding.failure(
-            "spark",
-            "SPARK_HOME",
-            f"it names {what}: {home}",
-            f"Unset SPARK_HOME, or install that Spark's pyspark; this Python has {installed}.",
-            "SPARK_HOME_DIFFERS",
-        )
+        found = f"it names {f'another Spark ({other})' if other else 'no Spark'}: {home}"
+        fix = f"Unset SPARK_HOME, or install that Spark's pyspark; this Python has {installed}."
+        yield Finding.failure("spark", "SPARK_HOME", found, fix, "SPARK_HOME_DIFFERS")
     else:
         yield Finding.ok("spark", "SPARK_HOME", f"the same version: {home}")
 
@@ -136,33 +116,18 @@ def spark_settings(environ: Mapping[str, str]) -> dict[str, str]:
 def _spark_settings(environ: Mapping[str, str]) -> Iterator[Finding]:
     settings = spark_settings(environ)
     if settings.get("spark.python.worker.reuse", "true").lower() == "false":
-        yield Finding.warning(
-            "spark",
-            "worker reuse",
-            "spark.python.worker.reuse is false: each task starts a Python, about a second for each batch",
-            "Take spark.python.worker.reuse out of spark-defaults.conf.",
-            "SPARK_WORKER_REUSE",
-        )
+        found = "spark.python.worker.reuse is false: each task starts a Python, about a second for each batch"
+        fix = "Take spark.python.worker.reuse out of spark-defaults.conf."
+        yield Finding.warning("spark", "worker reuse", found, fix, "SPARK_WORKER_REUSE")
     other = settings.get("spark.pyspark.python")
     if other and other != (environ.get("PYSPARK_PYTHON") or "python3"):
-        yield Finding.warning(
-            "spark",
-            "workers' Python",
-            f"spark.pyspark.python is {other}: spark-submit takes it for the workers, and not PYSPARK_PYTHON",
-            f"Take spark.pyspark.python out of spark-defaults.conf, or: export PYSPARK_PYTHON={other}",
-            "SPARK_PYTHON_SETTING",
-        )
+        found = f"spark.pyspark.python is {other}: spark-submit takes it for the workers, and not PYSPARK_PYTHON"
+        fix = f"Take spark.pyspark.python out of spark-defaults.conf, or: export PYSPARK_PYTHON={other}"
+        yield Finding.warning("spark", "workers' Python", found, fix, "SPARK_PYTHON_SETTING")
     if settings.get("spark.speculation", "false").lower() == "true":
-        yield Finding.warning(
-            "spark",
-            "speculation",
-            "spark.speculation is on: attempts of one task of an exactly-once sink fence each other",
-            "Take spark.speculation out of spark-defaults.conf.",
-            "SPARK_SPECULATION",
-        )
-
-
-# --- Java ----------------------------------------------------------------------------------------------------------
+        found = "spark.speculation is on: attempts of one task of an exactly-once sink fence each other"
+        fix = "Take spark.speculation out of spark-defaults.conf."
+        yield Finding.warning("spark", "speculation", found, fix, "SPARK_SPECULATION")
 
 
 def check_java(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -175,50 +140,22 @@ def check_java(environ: Mapping[str, str]) -> Iterator[Finding]:
         where = f"JAVA_HOME names {home}" if home else "there is none on the PATH, and JAVA_HOME is not set"
         yield Finding.failure("java", "runtime", f"no Java: {where}", fix, "JAVA_MISSING")
         return
-    code, said = _run([path, "-XshowSettings:properties", "-version"], environ)
-    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", said)
-    if code or match is None:
-        found = f"{path} does not run: {said.strip().partition(chr(10))[0][:200]}"
+    done = run_command([path, "-XshowSettings:properties", "-version"], environ)
+    output = done.stdout + done.stderr
+    match = re.search(r"java\.specification\.version = (?:1\.)?(\d+)", output)
+    if done.returncode or match is None:
+        found = f"{path} does not run: {output.strip().partition(chr(10))[0][:200]}"
         yield Finding.failure("java", "runtime", found, fix, "JAVA_BROKEN")
         return
     if int(match[1]) < _OLDEST_JAVA:
         yield Finding.failure("java", "runtime", f"Java {match[1]} at {path} is too old", fix, "JAVA_TOO_OLD")
         return
     yield Finding.ok("java", "runtime", f"Java {match[1]} at {path}")
-    code, said = _run([path, "--add-modules=jdk.incubator.vector", "-version"], environ)
-    if code:
-        yield Finding.failure(
-            "java",
-            "modules",
-            "this Java is a trimmed one: Spark will not boot, with 'Module jdk.incubator.vector not found'",
-            fix,
-            "JAVA_TRIMMED",
-        )
+    if run_command([path, "--add-modules=jdk.incubator.vector", "-version"], environ).returncode:
+        found = "this Java is a trimmed one: Spark will not boot, with 'Module jdk.incubator.vector not found'"
+        yield Finding.failure("java", "modules", found, fix, "JAVA_TRIMMED")
     else:
         yield Finding.ok("java", "modules", "it has the modules that Spark asks for")
-
-
-def _run(command: list[str], environ: Mapping[str, str]) -> tuple[int, str]:
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return 1, f"{type(error).__name__}: {error}"
-    return done.returncode, done.stdout
-
-
-_ROOM: Final = 1 << 30
-_LOCAL: Final = ("127.0.0.1", "localhost")
-_CONNECT_MODULES: Final = ("grpc", "grpc_status", "google.rpc", "pandas", "pyarrow", "zstandard")
 
 
 def check_machine(
@@ -228,14 +165,7 @@ def check_machine(
     host: Callable[[], str] = socket.gethostname,
     room: int = _ROOM,
 ) -> Iterator[Finding]:
-    """Check what Spark needs of the machine itself.
-
-    Args:
-        environ: the environment of the driver.
-        settings: of Spark, in files and the shell.
-        host: returns the name of this machine.
-        room: bytes that must be free for local folders.
-    """
+    """Check what Spark needs of the machine itself: its name, and ``room`` bytes for local folders."""
     yield _host_name(environ, host())
     for folder in _local_folders(environ, settings):
         yield _local_folder(folder, room)
@@ -250,13 +180,9 @@ def _host_name(environ: Mapping[str, str], name: str) -> Finding:
     try:
         found = socket.gethostbyname(name)
     except (OSError, UnicodeError):
-        return Finding.failure(
-            "spark",
-            "host name",
-            f"the name of this machine, {name}, cannot be looked up: Spark ends with an UnknownHostException",
-            f"export SPARK_LOCAL_IP=127.0.0.1, or add {name} to /etc/hosts.",
-            "HOST_NAME_UNKNOWN",
-        )
+        what = f"the name of this machine, {name}, cannot be looked up: Spark ends with an UnknownHostException"
+        fix = f"export SPARK_LOCAL_IP=127.0.0.1, or add {name} to /etc/hosts."
+        return Finding.failure("spark", "host name", what, fix, "HOST_NAME_UNKNOWN")
     return Finding.ok("spark", "host name", f"{name} is {found}")
 
 
@@ -266,13 +192,11 @@ def _own_address(address: str) -> Finding:
         with socket.socket(family, kind, protocol) as probe:
             probe.bind(place)
     except (OSError, UnicodeError) as error:
-        return Finding.failure(
-            "spark",
-            "host name",
-            f"SPARK_LOCAL_IP is {address}, which this machine does not have: {error.args[-1]}; Spark cannot bind to it",
-            "export SPARK_LOCAL_IP=127.0.0.1, or unset it.",
-            "LOCAL_ADDRESS_NOT_OURS",
+        found = (
+            f"SPARK_LOCAL_IP is {address}, which this machine does not have ({error.args[-1]}): Spark cannot bind to it"
         )
+        fix = "export SPARK_LOCAL_IP=127.0.0.1, or unset it."
+        return Finding.failure("spark", "host name", found, fix, "LOCAL_ADDRESS_NOT_OURS")
     return Finding.ok("spark", "host name", f"SPARK_LOCAL_IP is {address}")
 
 
@@ -306,13 +230,9 @@ def _proxy(environ: Mapping[str, str]) -> Iterator[Finding]:
     if all(name in left_out for name in _LOCAL):
         yield Finding.ok("spark", "proxy", f"{used} is set, and leaves out what is on this machine")
         return
-    yield Finding.warning(
-        "spark",
-        "proxy",
-        f"{used} is set: emulators and other servers on this machine are looked for behind the proxy",
-        f"export no_proxy={','.join(filter(None, dict.fromkeys([*left_out, *_LOCAL])))}",
-        "PROXY_FOR_LOCAL",
-    )
+    found = f"{used} is set: emulators and other servers on this machine are looked for behind the proxy"
+    fix = f"export no_proxy={','.join(filter(None, dict.fromkeys([*left_out, *_LOCAL])))}"
+    yield Finding.warning("spark", "proxy", found, fix, "PROXY_FOR_LOCAL")
 
 
 def check_connect(environ: Mapping[str, str]) -> Iterator[Finding]:

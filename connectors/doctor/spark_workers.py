@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import connectors
-from connectors.core.diagnostics.steps import Finding, Steps
+from connectors.core.diagnostics import Finding, Steps
 from connectors.core.extras import install_command
 
-__all__ = ["check_workers", "dotted", "numbers"]
+__all__ = ["check_workers", "dotted", "numbers", "run_command"]
 
 _SECONDS: Final = 60
 _OLDEST_ARROW: Final = (18, 0)
@@ -33,6 +33,24 @@ def dotted(parts: tuple[int, ...]) -> str:
     return ".".join(str(part) for part in parts[:3])
 
 
+def run_command(command: list[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a command without input; one that does not start or end fails, and says so on its standard error."""
+    try:
+        return subprocess.run(
+            command,
+            env=dict(environ),
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        why = f"{type(error).__name__}: {error if isinstance(error, OSError) else f'after {_SECONDS} s'}"
+        return subprocess.CompletedProcess(command, 1, "", why)
+
+
 def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check the Python that Spark starts for tasks and readers: ``PYSPARK_PYTHON``, else ``python3`` of the PATH."""
     steps = Steps("python")
@@ -47,9 +65,8 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
             return Finding.failure("python", "worker", f"{name} is not there ({said})", fix, "PYTHON_WORKER_MISSING")
         probed = _probe(path, environ)
         if isinstance(probed, str):
-            return Finding.failure(
-                "python", "worker", f"{path} does not run ({said}): {probed}", fix, "PYTHON_WORKER_BROKEN"
-            )
+            found = f"{path} does not run ({said}): {probed}"
+            return Finding.failure("python", "worker", found, fix, "PYTHON_WORKER_BROKEN")
         seen.update(probed)
         return f"{path} ({said})"
 
@@ -74,19 +91,7 @@ def check_workers(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def _probe(python: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
     """Return what that Python sees in the working folder, or one line that says why it does not run."""
-    try:
-        done = subprocess.run(
-            [python, "-c", _PROBE.read_text(encoding="utf-8")],
-            env=dict(environ),
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{type(error).__name__}: {error}"[:300]
+    done = run_command([python, "-c", _PROBE.read_text(encoding="utf-8")], environ)
     try:
         seen = json.loads(done.stdout.strip().rpartition("\n")[2])
     except ValueError:
@@ -97,66 +102,46 @@ def _probe(python: str, environ: Mapping[str, str]) -> dict[str, Any] | str:
 def _arrow(package: Mapping[str, Any], fix: str, environ: Mapping[str, str]) -> Finding:
     """Without it a worker dies; Spark says only that it crashed or did not connect back."""
     if "error" in package:
+        found = f"the workers' Python cannot import pyarrow ({package['error']}); Spark says only that a worker crashed"
         return Finding.failure(
-            "python",
-            "pyarrow",
-            f"the workers' Python cannot import pyarrow ({package['error']}); Spark will say that a worker crashed or "
-            "did not connect back",
-            f"{fix}, or install pyarrow>=18 for that one.",
-            "ARROW_MISSING",
+            "python", "pyarrow", found, f"{fix}, or install pyarrow>=18 for that one.", "ARROW_MISSING"
         )
-    found = str(package["version"])
+    found = f"pyarrow {package['version']}"
     if numbers(found)[:2] < _OLDEST_ARROW:
-        return Finding.failure(
-            "python", "pyarrow", f"pyarrow {found} is too old", "pip install 'pyarrow>=18'", "ARROW_TOO_OLD"
-        )
+        return Finding.failure("python", "pyarrow", f"{found} is too old", "pip install 'pyarrow>=18'", "ARROW_TOO_OLD")
     if environ.get("ARROW_PRE_0_15_IPC_FORMAT", "0") == "1":
-        return Finding.failure(
-            "python",
-            "pyarrow",
-            "ARROW_PRE_0_15_IPC_FORMAT is 1, which Spark refuses",
-            "unset ARROW_PRE_0_15_IPC_FORMAT",
-            "ARROW_OLD_FORMAT",
-        )
-    return Finding.ok("python", "pyarrow", f"pyarrow {found}")
+        refused = "ARROW_PRE_0_15_IPC_FORMAT is 1, which Spark refuses"
+        return Finding.failure("python", "pyarrow", refused, "unset ARROW_PRE_0_15_IPC_FORMAT", "ARROW_OLD_FORMAT")
+    return Finding.ok("python", "pyarrow", found)
 
 
 def _pandas(package: Mapping[str, Any]) -> Finding:
     """This pack does not use it; foreachBatch with toPandas() and pandas functions do."""
     if "error" in package:
-        missing = str(package["error"]).startswith("ModuleNotFoundError: No module named 'pandas'")
-        if missing:
+        error = str(package["error"])
+        if error.startswith("ModuleNotFoundError: No module named 'pandas'"):
             return Finding.ok("python", "pandas", "not installed; only toPandas() and pandas functions need it")
-        return Finding.warning(
-            "python",
-            "pandas",
-            f"it cannot be imported: {package['error']}",
-            "pip install --force-reinstall 'pandas>=2.2,<3'",
-            "PANDAS_BROKEN",
-        )
-    found, (oldest, too_new) = str(package["version"]), _PANDAS
+        fix = "pip install --force-reinstall 'pandas>=2.2,<3'"
+        return Finding.warning("python", "pandas", f"it cannot be imported: {error}", fix, "PANDAS_BROKEN")
+    found, (oldest, too_new) = f"pandas {package['version']}", _PANDAS
     if not oldest <= numbers(found)[:2] < too_new:
         return Finding.warning(
             "python",
             "pandas",
-            f"pandas {found}: this Spark is made for 2.2 up to 3",
+            f"{found}: this Spark is made for 2.2 up to 3",
             "pip install 'pandas>=2.2,<3'",
             "PANDAS_VERSION",
         )
-    return Finding.ok("python", "pandas", f"pandas {found}")
+    return Finding.ok("python", "pandas", found)
 
 
 def _pack(package: Mapping[str, Any], python: str) -> Finding:
     """A folder of the user's by the same name is found first in the working folder, or through PYTHONPATH."""
     own = Path(connectors.__path__[0])
     if "error" in package:
-        return Finding.failure(
-            "python",
-            "pack",
-            f"the workers' Python cannot import connectors: {package['error']}",
-            f"Install this pack there: {python} -m {install_command()}; also on every executor.",
-            "PACK_MISSING",
-        )
+        found = f"the workers' Python cannot import connectors: {package['error']}"
+        fix = f"Install this pack there: {python} -m {install_command()}; also on every executor."
+        return Finding.failure("python", "pack", found, fix, "PACK_MISSING")
     file = package.get("file")
     there = Path(file).parent if file else None
     if there is not None and there.resolve() == own.resolve():
@@ -164,32 +149,20 @@ def _pack(package: Mapping[str, Any], python: str) -> Finding:
     if there is not None and package.get("version") == connectors.__version__:
         return Finding.ok("python", "pack", f"connectors is {there}, the same version")
     if there is not None and package.get("version") is not None and (there / "core" / "errors.py").is_file():
-        return Finding.failure(
-            "python",
-            "pack",
-            f"the workers' pack has the version {package['version']}, the driver's {connectors.__version__}",
-            f"Install this version there: {python} -m {install_command(version=connectors.__version__)}",
-            "PACK_VERSIONS_DIFFER",
-        )
-    return Finding.failure(
-        "python",
-        "pack",
-        f"another module named connectors shadows the pack: {file or 'a folder'}",
-        "Rename that module, or take its folder out of PYTHONPATH and do not start from there.",
-        "PACK_SHADOWED",
-    )
+        found = f"the workers' pack has the version {package['version']}, the driver's {connectors.__version__}"
+        fix = f"Install this version there: {python} -m {install_command(version=connectors.__version__)}"
+        return Finding.failure("python", "pack", found, fix, "PACK_VERSIONS_DIFFER")
+    found = f"another module named connectors shadows the pack: {file or 'a folder'}"
+    fix = "Rename that module, or take its folder out of PYTHONPATH and do not start from there."
+    return Finding.failure("python", "pack", found, fix, "PACK_SHADOWED")
 
 
-def _shadows(found: Mapping[str, str]) -> Iterator[Finding]:
+def _shadows(files: Mapping[str, str]) -> Iterator[Finding]:
     """A program of one's own called ``pyspark.py`` is found before the package, by itself and by what is beside it."""
-    for name, file in found.items():
-        yield Finding.failure(
-            "python",
-            "working folder",
-            f"{file} is found instead of the package {name}",
-            "Rename it, and delete the folder __pycache__ beside it; or start from another folder.",
-            "PACKAGE_SHADOWED",
-        )
+    fix = "Rename it, and delete the folder __pycache__ beside it; or start from another folder."
+    for name, file in files.items():
+        found = f"{file} is found instead of the package {name}"
+        yield Finding.failure("python", "working folder", found, fix, "PACKAGE_SHADOWED")
 
 
 def _neighbours(found: list[dict[str, Any]]) -> Iterator[Finding]:
@@ -198,22 +171,15 @@ def _neighbours(found: list[dict[str, Any]]) -> Iterator[Finding]:
     for each in found:
         module = each["module"]
         if "error" in each:
-            yield Finding.failure(
-                "spark",
-                "neighbours",
-                f"{module} raises when it is imported ({each['error'][:200]}); Spark then finds no data source that is "
-                "not registered",
-                f"Repair it, or: pip uninstall {module.replace('_', '-')}",
-                "NEIGHBOUR_BROKEN",
+            error = f"({each['error'][:200]})"
+            what = (
+                f"{module} raises when it is imported {error}; Spark then finds no data source that is not registered"
             )
+            fix = f"Repair it, or: pip uninstall {module.replace('_', '-')}"
+            yield Finding.failure("spark", "neighbours", what, fix, "NEIGHBOUR_BROKEN")
         elif each["format"] in formats:
-            yield Finding.failure(
-                "spark",
-                "neighbours",
-                f"{module} and {formats[each['format']]} both have the format {each['format']}",
-                "Uninstall one of them.",
-                "NEIGHBOUR_CLASH",
-            )
+            what = f"{module} and {formats[each['format']]} both have the format {each['format']}"
+            yield Finding.failure("spark", "neighbours", what, "Uninstall one of them.", "NEIGHBOUR_CLASH")
         elif each["format"] is not None:
             formats[each["format"]] = module
     if not any("error" in each for each in found):

@@ -10,9 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from connectors.core.diagnostics.checkpoint import look_at_checkpoint
-from connectors.core.diagnostics.network import connect, look_up, split_address, tls_handshake
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps
+from connectors.core.diagnostics import (
+    Finding,
+    Outcome,
+    Steps,
+    connect,
+    look_at_checkpoint,
+    look_up,
+    split_address,
+    tls_handshake,
+)
 from connectors.core.errors import ConnectorError, CredentialsError, DataLossError
 from connectors.kafka import FORMAT
 from connectors.kafka.client.admin import KafkaLookup

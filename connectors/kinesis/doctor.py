@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from connectors.core.diagnostics.checkpoint import look_at_checkpoint
-from connectors.core.diagnostics.network import clock_difference, connect, look_up, tls_handshake
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps
+from connectors.core.diagnostics import (
+    Finding,
+    Outcome,
+    Steps,
+    clock_difference,
+    connect,
+    look_at_checkpoint,
+    look_up,
+    tls_handshake,
+)
 from connectors.core.errors import AccessDeniedError, DataLossError, SourceGoneError
 from connectors.kinesis import FORMAT
 from connectors.kinesis.client.client import KinesisClient

@@ -23,13 +23,9 @@ _STEADY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a query did from one time to another, and its lag at the end.
+    """The input rows of a query from one time to another, and its lag at the end; None if a source counts no records.
 
-    Attributes:
-        begin_ms, end_ms: in milliseconds since 1970; the same for a query that is idle.
-        rows: input rows in between.
-        records: records behind; None if a source does not count them.
-        seconds: seconds behind.
+    The times are in milliseconds since 1970, and the same for a query that is idle.
     """
 
     begin_ms: float

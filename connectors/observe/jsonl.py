@@ -26,10 +26,6 @@ def open_private(path: Path, flags: int) -> int:
     An existing file that all may read or write, as earlier versions created it, is closed to others; one that lets in
     only its group stays as it is.
 
-    Args:
-        path: the file; created if missing.
-        flags: of `os.open`.
-
     Raises:
         OSError: it cannot be opened, or others may read it and we may not change that.
     """

@@ -22,6 +22,7 @@ __all__ = [
     "SpoolMeasurement",
     "measure",
     "spool_lag",
+    "total",
 ]
 
 SourceLag = Callable[[Any, Any], Mapping[str, tuple[int, int]] | Mapping[str, PartitionLag] | None]
@@ -34,16 +35,11 @@ _REMEMBERED: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class SpoolMeasurement:
-    """A spool at one moment.
+    """A spool at one moment, by its id; see `connectors.spool.SpoolStats` and, for rates, `SpoolRates`.
 
     Attributes:
-        spool: its id.
-        sources: full names of its subscriptions.
-        delivered, duplicates, rows, committed: counts since it was made; see `connectors.spool.SpoolStats`.
         bytes: bytes of rows that are not committed.
         oldest_unread_ms: age of the oldest publish time among segments with rows that are not committed; 0 if none.
-        fetched_per_second, admitted_per_second, kept_per_second, committed_per_second: since the measurement before,
-            see `connectors.spool.SpoolRates`; None for the first.
     """
 
     spool: str
@@ -62,15 +58,12 @@ class SpoolMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class SourceMeasurement:
-    """A source of a query after a batch.
+    """A source of a query after a batch, with its spool where that is watched.
 
     Attributes:
         kind: the format, ``spool`` for one that reads a spool, or ``unknown``.
-        rows: input rows of the batch.
         records: the lag of all partitions together; None if it is not known of one.
         milliseconds: the largest lag in time.
-        partitions: the lag by partition.
-        spool: its spool, where that is watched.
     """
 
     kind: str
@@ -80,14 +73,6 @@ class SourceMeasurement:
     partitions: dict[str, PartitionLag] = field(default_factory=dict)
     spool: SpoolMeasurement | None = None
 
-    def idle(self) -> SourceMeasurement:
-        """Return the source as it is while its query waits for data.
-
-        A spool counts what Spark has not committed, and Spark commits the last batch only with the next one: where no
-        record is unread, that is no lag.
-        """
-        return replace(self, rows=0, milliseconds=0 if self.records == 0 else self.milliseconds)
-
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
@@ -95,14 +80,10 @@ class Measurement:
 
     Attributes:
         time_ms: when, in milliseconds since 1970.
-        query: id of the query, the same over restarts.
-        run: id of this run of it.
-        name: its name; empty if it has none.
-        batch: id of the batch.
+        query: id of the query, the same over restarts; that of ``run`` is not.
+        name: empty if it has none.
         rows: input rows.
-        batch_ms: how long the batch took.
-        rows_per_second: input rows a second while it ran.
-        sources: one for each source.
+        rows_per_second: input rows a second while the batch ran.
     """
 
     time_ms: int
@@ -116,8 +97,15 @@ class Measurement:
     sources: tuple[SourceMeasurement, ...]
 
     def idle(self, time_ms: int) -> Measurement:
-        """Return the query as it is when Spark reports at `time_ms` that it waits for data."""
-        sources = tuple(source.idle() for source in self.sources)
+        """Return the query as it is when Spark reports at `time_ms` that it waits for data.
+
+        A spool counts what Spark has not committed, and Spark commits the last batch only with the next one: where no
+        record is unread, that is no lag.
+        """
+        sources = tuple(
+            replace(source, rows=0, milliseconds=0 if source.records == 0 else source.milliseconds)
+            for source in self.sources
+        )
         return replace(self, time_ms=time_ms, rows=0, rows_per_second=0.0, sources=sources)
 
     def to_json(self) -> dict[str, Any]:
@@ -146,14 +134,7 @@ class LagHistory:
         self._seen: dict[str, deque[tuple[int, int]]] = {}
 
     def lag(self, partition: str, end: int, latest: int, now_ms: int) -> PartitionLag:
-        """Note what was seen of a partition, and return its lag.
-
-        Args:
-            partition: its name.
-            end: the next offset that the query will read.
-            latest: the offset after the newest.
-            now_ms: the time, in milliseconds.
-        """
+        """Note the next offset that the query will read and the one after the newest, and return the lag."""
         seen = self._seen.setdefault(partition, deque())
         while seen and seen[0][1] <= end:
             seen.popleft()
@@ -183,14 +164,9 @@ def measure(
     histories: dict[tuple[str, int], LagHistory],
     spools: Mapping[str, SpoolMeasurement],
 ) -> Measurement:
-    """Return what a progress report says.
+    """Return what the JSON object of a ``StreamingQueryProgress`` says.
 
-    Args:
-        progress: the JSON object of a ``StreamingQueryProgress``.
-        now_ms: the time, in milliseconds since 1970.
-        kinds: the functions that read offsets, by kind of source.
-        histories: by run and number of a source; added to here.
-        spools: the watched spools by id.
+    ``histories`` are by run and number of a source, and get what is new; ``spools`` are by id.
     """
     run = str(progress["runId"])
     sources = []
@@ -231,13 +207,14 @@ def _source(
     return SourceMeasurement(
         kind,
         rows,
-        _sum([each.records for each in partitions.values()]),
+        total([each.records for each in partitions.values()]),
         max([0 if spool is None else spool.oldest_unread_ms, *(each.milliseconds for each in partitions.values())]),
         partitions,
         spool,
     )
 
 
-def _sum(records: Sequence[int | None]) -> int | None:
+def total(records: Sequence[int | None]) -> int | None:
+    """Return the sum of lags; None if one is not counted."""
     known = [each for each in records if each is not None]
     return sum(known) if len(known) == len(records) else None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from connectors.core.errors import ConnectorError, OptionError, ServiceUnavailableError
 from connectors.core.extras import install_command
@@ -14,27 +14,25 @@ from connectors.observe.lag import Measurement, PartitionLag, SpoolMeasurement
 try:
     from prometheus_client import CollectorRegistry, start_http_server
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.openmetrics import parser
     from prometheus_client.registry import Collector
 except ImportError:
     raise ConnectorError(
         "OBSERVE_EXTRA_MISSING",
         "Metrics need the package prometheus-client",
-        "port",
-        f"Install the extra observe: {install_command('observe')}, or leave port out.",
+        "watch",
+        f"Install the extra observe: {install_command('observe')}, or use a file instead.",
     ) from None
 
-__all__ = ["Exporter"]
+__all__ = ["Exporter", "parse_metrics"]
 
 _PREFIX: Final = "connectors_"
 _LAST_PORT: Final = 65535
+_CHOOSE: Final = "Choose another port, or 0 for a free one."
 
 
 class Exporter(Collector):
-    """Serves the newest measurement of each query.
-
-    Args:
-        port: to listen on; 0 for a free one.
-        address: to listen on.
+    """Serves the newest measurement of each query on a port, 0 for a free one.
 
     Raises:
         OptionError: the port is none.
@@ -43,12 +41,7 @@ class Exporter(Collector):
 
     def __init__(self, port: int, address: str = "127.0.0.1") -> None:
         if not 0 <= port <= _LAST_PORT:
-            raise OptionError(
-                "OBSERVE_PORT",
-                f"A port is from 0 to {_LAST_PORT}",
-                str(port),
-                "Choose another port, or 0 for a free one.",
-            )
+            raise OptionError("OBSERVE_PORT", f"A port is from 0 to {_LAST_PORT}", str(port), _CHOOSE)
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         registry = CollectorRegistry()
@@ -60,7 +53,7 @@ class Exporter(Collector):
                 "OBSERVE_PORT",
                 f"Metrics cannot be served: {getattr(error, 'strerror', None) or error}",
                 f"{address}:{port}",
-                "Choose another port, or 0 for a free one.",
+                _CHOOSE,
             ) from None
         host = f"[{address}]" if ":" in address else address
         self.url = f"http://{host}:{self._server.server_port}/metrics"
@@ -110,6 +103,19 @@ class Exporter(Collector):
             if source.spool is not None
         ]
         yield from _metrics(_OF_SPOOLS, ["query", "source", "spool"], spools)
+
+
+def parse_metrics(text: str) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    """Yield the name, without our prefix, the labels and the value of each of our metrics in an OpenMetrics text.
+
+    Raises:
+        ValueError: it is no OpenMetrics.
+    """
+    families: Any = parser.text_string_to_metric_families  # comes without types
+    for family in families(text):
+        for sample in family.samples:
+            if sample.name.startswith(_PREFIX):
+                yield sample.name.removeprefix(_PREFIX), sample.labels, sample.value
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from statistics import median
-from typing import Any, Final
+from typing import Final
 
 from plotly import io
 from plotly.graph_objects import Figure, Scatter
@@ -17,8 +17,9 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from connectors.core.errors import ConnectorError, OptionError
-from connectors.observe.console import idle_after, last_line
+from connectors.observe.console import Event, last_line
 from connectors.observe.jsonl import open_private
+from connectors.observe.lag import Measurement, SourceMeasurement
 
 __all__ = ["page", "write_page"]
 
@@ -54,7 +55,6 @@ dd { margin: 0; font-size: 1.15rem; font-variant-numeric: tabular-nums; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; border: 1px solid var(--line); padding: .5rem; font-size: .8rem; }
 """
 
-Event = Mapping[str, Any]
 Points = Sequence[tuple[float, float]]
 
 
@@ -78,8 +78,7 @@ def page(events: Sequence[Event], title: str) -> str:
     """Return the page with this title for the events of an observer's file."""
     queries: dict[str, list[Event]] = {}
     for event in events:
-        if "query" in event:
-            queries.setdefault(str(event["query"]), []).append(event)
+        queries.setdefault(event.query, []).append(event)
     body = "".join(_query(number, query, own) for number, (query, own) in enumerate(queries.items()))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -112,15 +111,15 @@ def write_page(target: Path, text: str, source: Path) -> None:
 
 
 def _query(number: int, query: str, events: Sequence[Event]) -> str:
-    batches = [event for event in events if event["event"] == "progress"]
-    name = next((event["name"] for event in events if event.get("name")), query)
+    batches = [event for event in events if isinstance(event, Measurement)]
+    name = next((event.name for event in events if event.name), query)
     head = f"<h2>{escape(name)}</h2>\n<p class=note>query {escape(query)}; times in UTC</p>\n"
     failures = "".join(
-        f"<p class=error>Failed at {_clock(event['time_ms']):%Y-%m-%d %H:%M:%S}: "
-        f"{escape(last_line(event['exception']))}</p>"
-        f"<details><summary>the whole error</summary><pre>{escape(event['exception'])}</pre></details>\n"
+        f"<p class=error>Failed at {_clock(event.time_ms):%Y-%m-%d %H:%M:%S}: "
+        f"{escape(last_line(event.exception))}</p>"
+        f"<details><summary>the whole error</summary><pre>{escape(event.exception)}</pre></details>\n"
         for event in events
-        if event["event"] == "terminated" and event["exception"] is not None
+        if not isinstance(event, Measurement) and event.exception is not None
     )
     if not batches:
         return f"{head}{failures}<p>No batch was seen.</p>"
@@ -131,50 +130,50 @@ def _query(number: int, query: str, events: Sequence[Event]) -> str:
     return head + _summary(batches) + failures + charts
 
 
-def _with_idleness(events: Sequence[Event]) -> Iterator[Event]:
+def _with_idleness(events: Sequence[Event]) -> Iterator[Measurement]:
     """Yield the batches, and between them what the query is while it waits for data."""
-    latest: dict[str, Event] = {}
+    latest: dict[str, Measurement] = {}
     for event in events:
-        if event["event"] == "progress":
-            latest[event["run"]] = event
+        if isinstance(event, Measurement):
+            latest[event.run] = event
             yield event
-        elif event["event"] == "idle" and event["run"] in latest:
-            yield idle_after(latest[event["run"]], event["time_ms"])
+        elif event.event == "idle" and event.run in latest:
+            yield latest[event.run].idle(event.time_ms)
 
 
-def _summary(batches: Sequence[Event]) -> str:
-    times = sorted(batch["batch_ms"] for batch in batches)
+def _summary(batches: Sequence[Measurement]) -> str:
+    times = sorted(batch.batch_ms for batch in batches)
+    lags = [source.milliseconds for batch in batches for source in batch.sources]
+    records = [[source.records for source in batch.sources if source.records is not None] for batch in batches]
+    spools = [source.spool for source in batches[-1].sources if source.spool is not None]
     facts = {
         "batches": f"{len(batches):,}",
-        "rows": f"{sum(batch['rows'] for batch in batches):,}",
+        "rows": f"{sum(batch.rows for batch in batches):,}",
         "batch duration, median": f"{median(times):,.0f} ms",
         "batch duration, p95": f"{times[min(len(times) - 1, len(times) * 95 // 100)]:,} ms",
-        "largest lag in time": f"{max(_largest(batch, 'milliseconds') for batch in batches):,} ms",
+        "largest lag in time": f"{max(lags, default=0):,} ms",
     }
-    if any(source["records"] is not None for batch in batches for source in batch["sources"]):
-        facts["largest lag"] = f"{max(_total(batch, 'records') for batch in batches):,} records"
-    spools = [source["spool"] for source in batches[-1]["sources"] if source["spool"] is not None]
+    if any(records):
+        facts["largest lag"] = f"{max(map(sum, records)):,} records"
     if spools:
-        facts["duplicates dropped"] = f"{sum(spool['duplicates'] for spool in spools):,}"
+        facts["duplicates dropped"] = f"{sum(spool.duplicates for spool in spools):,}"
     return "<dl>" + "".join(f"<div><dt>{name}</dt><dd>{value}</dd></div>" for name, value in facts.items()) + "</dl>\n"
 
 
-def _total(batch: Event, key: str) -> int:
-    return int(sum(source[key] or 0 for source in batch["sources"]))
-
-
-def _largest(batch: Event, key: str) -> int:
-    return max((int(source[key]) for source in batch["sources"]), default=0)
-
-
-def _plots(moments: Sequence[Event], batches: Sequence[Event]) -> Iterator[_Plot]:
-    yield _Plot("Throughput", "rows/s", _line(moments, "rows_per_second"), "vh")
-    yield _Plot("Batch duration", "ms", _line(batches, "batch_ms"))
-    of_sources: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-        ("Lag", "records", lambda source: source["records"]),
-        ("Lag in time", "ms", lambda source: source["milliseconds"]),
-        ("Duplicates dropped, since the spool was created", "messages", _of_spool("duplicates")),
-        ("Spool, not committed", "bytes", _of_spool("bytes")),
+def _plots(moments: Sequence[Measurement], batches: Sequence[Measurement]) -> Iterator[_Plot]:
+    rates = [(event.time_ms, event.rows_per_second) for event in moments]
+    durations = [(batch.time_ms, batch.batch_ms) for batch in batches]
+    yield _Plot("Throughput", "rows/s", [_Line("", _COLOURS[0], rates)], "vh")
+    yield _Plot("Batch duration", "ms", [_Line("", _COLOURS[0], durations)])
+    of_sources: tuple[tuple[str, str, Callable[[SourceMeasurement], int | None]], ...] = (
+        ("Lag", "records", lambda source: source.records),
+        ("Lag in time", "ms", lambda source: source.milliseconds),
+        (
+            "Duplicates dropped, since the spool was created",
+            "messages",
+            lambda source: source.spool.duplicates if source.spool else None,
+        ),
+        ("Spool, not committed", "bytes", lambda source: source.spool.bytes if source.spool else None),
     )
     for title, unit, value in of_sources:
         # Not each source has each value: the shards of Kinesis count no records while any lie ahead.
@@ -182,21 +181,13 @@ def _plots(moments: Sequence[Event], batches: Sequence[Event]) -> Iterator[_Plot
             yield _Plot(title, unit, lines)
 
 
-def _of_spool(key: str) -> Callable[[Any], Any]:
-    return lambda source: source["spool"] and source["spool"][key]
-
-
-def _line(moments: Sequence[Event], key: str) -> list[_Line]:
-    return [_Line("", _COLOURS[0], [(event["time_ms"], event[key]) for event in moments])]
-
-
-def _by_source(moments: Sequence[Event], value: Callable[[Any], Any]) -> list[_Line]:
+def _by_source(moments: Sequence[Measurement], value: Callable[[SourceMeasurement], int | None]) -> list[_Line]:
     """Return a line for each source that has the value; a source has one colour in all plots."""
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
     for event in moments:
-        for number, source in enumerate(event["sources"]):
+        for number, source in enumerate(event.sources):
             if (seen := value(source)) is not None:
-                found.setdefault((number, source["kind"]), []).append((event["time_ms"], seen))
+                found.setdefault((number, source.kind), []).append((event.time_ms, seen))
     return [
         _Line(f"source {number}, {kind}", _COLOURS[number % len(_COLOURS)], points)
         for (number, kind), points in found.items()

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from connectors.core.errors import ConnectorError, OptionError, SpoolError
+from connectors.core.errors import ConnectorError, OptionError
 from connectors.observe.lag import SpoolMeasurement
 from connectors.spool.admin.survey import SpoolRates, SpoolStats, stats
 from connectors.spool.options import LOCATION
@@ -29,12 +29,8 @@ where a store is slow, for good."""
 class SpoolWatches:
     """Reads the statistics of some spools now and then; one that does not answer in time is left out for a while.
 
-    All are read side by side, and then not for a second, or for three times what the slowest took.
-
-    Args:
-        watches: of each spool.
-        clock: seconds of a monotonic clock.
-        patience: seconds that a read may take, so that a slow store does not hold up reports on all queries.
+    All are read side by side, for ``patience`` seconds at most, so that a slow store does not hold up reports on all
+    queries; and then not for a second, or for three times what the slowest took.
     """
 
     def __init__(
@@ -46,75 +42,61 @@ class SpoolWatches:
         self._watches = watches
         self._clock = clock
         self._patience = patience
-        self._next = [0.0] * len(watches)
-        self._looks: list[_Look | None] = [None] * len(watches)
+        self._looks: dict[SpoolWatch, _Look] = {}
         self._next_round = 0.0
         self._seen: dict[str, SpoolMeasurement] = {}
 
     def look(self) -> dict[str, SpoolMeasurement]:
         """Return the spools as they were last seen, by id; log those that cannot be read."""
         began = self._clock()
-        if began >= self._next_round:
-            looks = [self._begin(number, watch, began) for number, watch in enumerate(self._watches)]
-            patience_ends = began + self._patience
-            seen = [self._found(number, each, patience_ends) for number, each in enumerate(looks) if each is not None]
-            self._seen = {each.spool: each for each in seen if each is not None}
-            ended = self._clock()
-            # One that did not answer is left out for longer anyway, and need not hold up the others.
-            took = max((each.took for each in looks if each is not None and not each.is_alive()), default=0.0)
-            self._next_round = ended + max(_SOONEST_SECONDS, _SHARE * took)
+        if began < self._next_round:
+            return self._seen
+        looks = [_Look(watch, self._clock) for watch in self._watches if self._is_due(watch, began)]
+        for look in looks:
+            self._looks[look.watch] = look
+            look.start()
+        self._seen = {}
+        for look in looks:
+            look.join(max(began + self._patience - self._clock(), 0.0))
+            if why := f"no answer in {self._patience:g} s" if look.is_alive() else look.why:
+                path = look.watch.path
+                _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", path, _PAUSE_SECONDS, why)
+                look.pause_until = self._clock() + _PAUSE_SECONDS
+            elif look.found is not None:
+                self._seen[look.found.spool] = look.found
+        # One that did not answer is left out for longer anyway, and need not hold up the others.
+        took = max((look.took for look in looks if not look.is_alive()), default=0.0)
+        self._next_round = self._clock() + max(_SOONEST_SECONDS, _SHARE * took)
         return self._seen
 
-    def _begin(self, number: int, watch: SpoolWatch, now: float) -> _Look | None:
-        before = self._looks[number]
-        if now < self._next[number] or (before is not None and before.is_alive()):
-            return None
-        look = self._looks[number] = _Look(watch, self._clock)
-        look.start()
-        return look
-
-    def _found(self, number: int, look: _Look, patience_ends: float) -> SpoolMeasurement | None:
-        look.join(max(patience_ends - self._clock(), 0.0))
-        why = f"no answer in {self._patience:g} s" if look.is_alive() else look.why
-        if why:
-            path = self._watches[number].path
-            _log.warning("[OBSERVE_SPOOL] %s cannot be looked at, next in %d s: %s", path, _PAUSE_SECONDS, why)
-            self._next[number] = self._clock() + _PAUSE_SECONDS
-            return None
-        return look.found
+    def _is_due(self, watch: SpoolWatch, now: float) -> bool:
+        before = self._looks.get(watch)
+        return before is None or not (before.is_alive() or now < before.pause_until)
 
 
 class _Look(threading.Thread):
     def __init__(self, watch: SpoolWatch, clock: Callable[[], float]) -> None:
         super().__init__(name="connectors-spool-look", daemon=True)
-        self._watch = watch
+        self.watch = watch
         self._clock = clock
         self.found: SpoolMeasurement | None = None
         self.why = ""
-        self.took = 0.0
+        self.took = self.pause_until = 0.0
 
     def run(self) -> None:
         began = self._clock()
         try:
-            self._look()
+            self.found = self.watch.look()
+        except (ConnectorError, OSError, ValueError) as error:
+            # A spool that is not there is made when its query starts.
+            if not isinstance(error, FileNotFoundError) and getattr(error, "code", "") != "SPOOL_NOT_FOUND":
+                self.why = str(error) or type(error).__name__
         finally:
             self.took = self._clock() - began
 
-    def _look(self) -> None:
-        try:
-            self.found = self._watch.look()
-        except FileNotFoundError:
-            return
-        except (ConnectorError, OSError, ValueError) as error:
-            if not isinstance(error, SpoolError) or error.code != "SPOOL_NOT_FOUND":  # made when its query starts
-                self.why = str(error) or type(error).__name__
-
 
 class SpoolWatch:
-    """Reads the statistics of one spool again and again.
-
-    Args:
-        location: its ``spoolLocation``, as that option takes it; the spool may be created later.
+    """Reads the statistics of the spool at a ``spoolLocation``, which may be created later.
 
     Raises:
         OptionError: the location is not legal.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -42,13 +42,7 @@ _DIED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a failure is.
-
-    Attributes:
-        retryable: whether a restart can help without a change by the user.
-        code: the code of the error, where it is one of this pack.
-        why: one sentence for the user.
-    """
+    """Whether a restart can help without a change by the user, the code of an error of this pack, and a sentence."""
 
     retryable: bool
     code: str
@@ -83,7 +77,7 @@ def supervise(
     Args:
         query_factory: loads and starts the query, each time with the same checkpoint.
         max_restarts: so many restarts in a row without a single row end it. Rows, or a batch further than those of the
-            run before, begin the count anew.
+            run before, restart the count.
         policy: how long to wait before each; its deadline is not looked at.
         sleep: waits.
 
@@ -102,7 +96,7 @@ def supervise(
             query = query_factory()
             query.awaitTermination()
         except (PySparkException, ConnectorError) as error:
-            verdict = judge(_told(error))
+            verdict = judge(_full_text(error))
             if not verdict.retryable:
                 error.add_note(f"Not restarted: {verdict.why}")
                 _log.error("[SUPERVISE_NOT_RESTARTED] %s", verdict.why)
@@ -126,14 +120,10 @@ def supervise(
 
 
 def _look(query: StreamingQuery, before: int) -> tuple[bool, int]:
-    """Whether a run that has failed got on, and the id of its last batch.
+    """Return whether a run that has failed has read rows, and the id of its last batch or that of the runs before.
 
     Spark keeps its last 100 reports, and a query that waits for rows makes one every ten seconds: after a quarter of an
     hour its rows are in none of them. So a batch id above that of the runs before counts, too.
-
-    Args:
-        query: the run.
-        before: the id of the last batch of the runs before, as far as is known.
     """
     try:
         # Over Spark Connect a report holds no sum as an item; its attribute makes one.
@@ -147,23 +137,13 @@ def _look(query: StreamingQuery, before: int) -> tuple[bool, int]:
     return has_rows or last.batchId > before, max(before, last.batchId)
 
 
-def _told(error: BaseException) -> str:
+def _full_text(error: BaseException | None) -> str:
     """Return the text of an error and its causes, with the stack of the JVM, which names their classes."""
-    return "\n".join(text for each in _chain(error) for text in (_line(each), *_stacks(each)))
-
-
-def _stacks(error: BaseException) -> Iterator[str]:
-    """Yield the stack of the JVM, which classic PySpark and Spark Connect keep under two names."""
-    for name in ("_stackTrace", "_stacktrace"):
-        if isinstance(stack := getattr(error, name, None), str):
-            yield stack
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}: {error}"
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    texts: list[str] = []
     while error is not None:
-        yield error
+        texts.append(f"{type(error).__module__}.{type(error).__qualname__}: {error}")
+        # Classic PySpark and Spark Connect keep the stack under two names.
+        stacks = (getattr(error, name, None) for name in ("_stackTrace", "_stacktrace"))
+        texts += [stack for stack in stacks if isinstance(stack, str)]
         error = error.__cause__ or getattr(error, "_cause", None)
+    return "\n".join(texts)

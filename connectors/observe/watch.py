@@ -2,8 +2,6 @@
 
 Spark calls a listener from threads of its own, and a slow or failing one holds up or hides the others. So the listener
 only puts what it hears into a queue; a thread of the observer does the rest, and no error of it reaches Spark.
-
-Which run of a query is the newest: Spark can tell of the end of a run after the start of the next one.
 """
 
 from __future__ import annotations
@@ -41,12 +39,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Observer", "Runs", "watch"]
 
-
-_REMEMBERED = 8
+_REMEMBERED: Final = 8
 
 
 class Runs:
-    """The last runs of each query, in the order in which they were first seen."""
+    """The last runs of each query, in the order in which they were first seen.
+
+    Spark can tell of the end of a run after the start of the next one.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, deque[str]] = {}
@@ -126,15 +126,7 @@ def watch(
 
 
 class Observer:
-    """What `watch` returns; a context manager that ends it.
-
-    Args:
-        spools: the spools to look at after each batch.
-        file: for JSON lines.
-        exporter: for metrics.
-        deletions: subscriptions to delete after a stop without error.
-        deletion_options: how their service is reached.
-    """
+    """What `watch` returns; a context manager that ends it."""
 
     def __init__(
         self,
@@ -152,7 +144,8 @@ class Observer:
         self._file = None if file is None else LineFile(Path(file))
         self._deletions = deletions
         self._deletion_options = dict(deletion_options or {})
-        self._kinds: dict[str, SourceLag] = {"spool": spool_lag, **_source_kinds()}
+        self._kinds: dict[str, SourceLag] = {"spool": spool_lag}
+        self._kinds |= {each.format: each.load(each.lag) for each in CONNECTORS if each.lag}
         self._histories: dict[tuple[str, int], LagHistory] = {}
         self._read_by: dict[str, set[str]] = {}
         self._running: set[str] = set()
@@ -181,10 +174,8 @@ class Observer:
     def close(self, timeout: float = _CLOSE_SECONDS) -> None:
         """Listen no more, and end when all that was heard is dealt with; does nothing the second time.
 
-        A session that is gone does not hinder it.
-
-        Args:
-            timeout: seconds after which what is not dealt with is left, with a warning: a store may not answer.
+        After ``timeout`` seconds the rest is left, with a warning: a store may not answer. A session that is gone does
+        not hinder it.
         """
         spark, self._spark = self._spark, None
         try:
@@ -192,13 +183,6 @@ class Observer:
                 self._leave(spark)
         finally:
             self._end(timeout)
-
-    def _leave(self, spark: SparkSession) -> None:
-        try:
-            self._hear_of_ends(spark)
-            spark.streams.removeListener(self._listener)
-        except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
-            _log.warning("[OBSERVE_SESSION] How the queries ended is not heard any more: %s", error)
 
     def _end(self, timeout: float) -> None:
         if self._thread.is_alive():
@@ -214,11 +198,15 @@ class Observer:
         if self.exporter is not None:
             self.exporter.close()
 
-    def _hear_of_ends(self, spark: SparkSession) -> None:
-        """Wait until Spark has reported the queries that have ended, which it does a little after ``stop()``."""
+    def _leave(self, spark: SparkSession) -> None:
+        # Spark reports that a query has ended a little after ``stop()``.
         deadline = time.monotonic() + _END_SECONDS
-        while time.monotonic() < deadline and self._running - {str(each.runId) for each in spark.streams.active}:
-            time.sleep(_LOOK_SECONDS)
+        try:
+            while time.monotonic() < deadline and self._running - {str(each.runId) for each in spark.streams.active}:
+                time.sleep(_LOOK_SECONDS)
+            spark.streams.removeListener(self._listener)
+        except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
+            _log.warning("[OBSERVE_SESSION] How the queries ended is not heard any more: %s", error)
 
     def _run(self) -> None:
         while not self._is_closed and (event := self._events.get()) != _STOP:
@@ -286,10 +274,11 @@ class Observer:
                     connector.load(connector.deletion)(subscription, self._deletion_options)
         except ConnectorError as error:
             _log.warning("[OBSERVE_SUBSCRIPTION_KEPT] %s", error)
-            self._write({"v": 1, "event": "subscription_kept", "time_ms": _now_ms(), "subscription": subscription})
+            event = "subscription_kept"
         else:
             _log.warning("[OBSERVE_SUBSCRIPTION_DELETED] %s: its query ended without an error", subscription)
-            self._write({"v": 1, "event": "subscription_deleted", "time_ms": _now_ms(), "subscription": subscription})
+            event = "subscription_deleted"
+        self._write({"v": 1, "event": event, "time_ms": _now_ms(), "subscription": subscription})
 
     def _write(self, value: Mapping[str, Any]) -> None:
         if self._file is not None and not self._is_closed:
@@ -314,10 +303,6 @@ class _Listener(StreamingQueryListener):
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         value = {"query": str(event.id), "run": str(event.runId), "exception": event.exception}
         self._put(("terminated", value))
-
-
-def _source_kinds() -> dict[str, SourceLag]:
-    return {each.format: each.load(each.lag) for each in CONNECTORS if each.lag}
 
 
 def _now_ms() -> int:

@@ -63,7 +63,7 @@ def _parse_mode(text: str) -> Mode:
     return choice(Mode).parse(text)
 
 
-_MODE: Final = Kind("choice", "FAILFAST or PERMISSIVE", Mode, _parse_mode)
+_MODE: Final = Kind("choice", "FAILFAST or PERMISSIVE", _parse_mode)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +200,8 @@ def _parse_source(text: str) -> str:
     return text
 
 
-_ADDRESS: Final = Kind("URL", "an http:// or https:// URL", str, _parse_address)
-_SOURCE: Final = Kind("string", "USER_INFO", str, _parse_source)
+_ADDRESS: Final = Kind("URL", "an http:// or https:// URL", _parse_address)
+_SOURCE: Final = Kind("string", "USER_INFO", _parse_source)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

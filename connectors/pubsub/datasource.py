@@ -177,7 +177,7 @@ class PubSubBatchReader(BatchReader):
 
     def partitions(self) -> Sequence[PubSubPartition]:
         """Plan. Called once a ``load()``: every action reads the same partitions again."""
-        from connectors.pubsub.source.batch import plan_batch  # noqa: PLC0415 - loads pydantic
+        from connectors.pubsub.source.batch import plan_batch  # noqa: PLC0415 - not for tasks
 
         options: PubSubReadOptions = _PUBSUB.read_options(self._options, streaming=False)
         root, parts = plan_batch(options)

@@ -10,8 +10,16 @@ from typing import Final
 
 import pyarrow as pa
 
-from connectors.core.diagnostics.network import clock_difference, connect, look_up, split_address, tls_handshake
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps
+from connectors.core.diagnostics import (
+    Finding,
+    Outcome,
+    Steps,
+    clock_difference,
+    connect,
+    look_up,
+    split_address,
+    tls_handshake,
+)
 from connectors.core.errors import AccessDeniedError, ConnectorError, SourceGoneError
 from connectors.core.extras import install_advice, ptars_obstacle
 from connectors.core.retry import RetryPolicy

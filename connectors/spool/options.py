@@ -55,12 +55,11 @@ _URLS: Final = (
 LOCATION: Final[Kind[Path | str]] = Kind(
     "location",
     f"an absolute path, a file: URL, or {_URLS}",
-    Path | str,
     _parse_location,
 )
 """A `Path`, or the URL of an object store in its normal form."""
 
-_ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", str, _parse_endpoint)
+_ENDPOINT: Final[Kind[str]] = Kind("URL", "an https: URL; http: only for this machine", _parse_endpoint)
 
 
 def location_text(location: str | Path) -> str:

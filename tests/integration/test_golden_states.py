@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.offsets import dump_offset
+from connectors.core.offsets import ordered
 from connectors.kafka.offsets import read_offset as read_kafka_offset
 from connectors.kafka.sink.commit_markers import Finished, Marker
 from connectors.kinesis.offsets import read_offset as read_kinesis_offset
@@ -77,7 +77,7 @@ def test_segments_and_offsets_of_fan_out_of_an_older_version_are_read(tmp_path: 
     facts = unpack(version, "kinesis-fan-out", tmp_path)
     for text in facts["offsets"]:
         read_kinesis_offset(json.loads(text))
-        assert dump_offset(json.loads(text)) == text
+        assert json.dumps(ordered(json.loads(text))) == text
     store = open_store(str(tmp_path / "spool"), "look")
     names = [path.relative_to(tmp_path / "spool").as_posix() for path in (tmp_path / "spool").glob("inbox/*/*.arrow")]
     assert sum(SegmentReader(store, name).info.rows for name in names) > 0
@@ -92,7 +92,7 @@ KAFKA_OFFSETS = (
 @pytest.mark.parametrize("text", KAFKA_OFFSETS)
 def test_offsets_of_kafka_that_a_checkpoint_holds_are_read(text: str) -> None:
     read_kafka_offset(json.loads(text))
-    assert dump_offset(json.loads(text)) == text
+    assert json.dumps(ordered(json.loads(text))) == text
 
 
 def test_commit_markers_that_groups_hold_are_read() -> None:

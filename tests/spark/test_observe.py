@@ -152,10 +152,13 @@ def test_a_query_that_waits_for_data_is_idle_by_what_spark_reports(
             wait_for(lambda: [line["event"] for line in observed(tmp_path)][-2:] == ["idle", "idle"], query)
             wait_for(lambda: observer.latest[str(query.id)].rows_per_second == 0, query)
             [view] = LineViews(tmp_path / "lines.jsonl").look()
-            assert (view.state, view.rows_per_second) == ("idle", 0)
-            assert [(source.kind, source.records, source.seconds) for source in view.sources] == [("spool", 0, 0)]
+            assert (view.state, view.newest.rows_per_second) == ("idle", 0)
+            assert [(source.kind, source.records, source.milliseconds) for source in view.newest.sources] == [
+                ("spool", 0, 0)
+            ]
             [shown] = metrics(observer)
-            assert (shown.state, shown.rows_per_second, shown.batch) == ("idle", 0, view.batch)
+            assert (shown.state, shown.newest.rows_per_second) == ("idle", 0)
+            assert shown.newest.batch == view.newest.batch
         query.stop()
     assert sum(rows) == 10
 

@@ -1,6 +1,4 @@
-"""The query of the demonstration, in a process of its own, so that it can be killed.
-
-``python -m connectors.cli.demo.job`` runs it.
+"""The query of the demo, in a process of its own, so that it can be killed: ``python -m connectors.cli.demo.job``.
 
 It reads its plan as one line of JSON from standard input and streams until the stop file appears; when its input ends,
 the demonstration is gone, and so is it. Its sink keeps one file a batch, named by the batch id and replaced by a
@@ -41,11 +39,7 @@ def sink_files(folder: Path) -> list[Path]:
 
 
 def main(plan: Mapping[str, Any]) -> None:
-    """Run the query until the stop file appears, or until this process is killed.
-
-    Args:
-        plan: ``folder`` (where checkpoint, sink and stop file are) and ``options`` of the source.
-    """
+    """Run the query of a plan, its ``folder`` and ``options``, until the stop file appears or the process is killed."""
     folder = Path(plan["folder"])
     sink, stop = folder / "sink", folder / "stop"
     sink.mkdir(exist_ok=True)
@@ -104,6 +98,6 @@ def _end_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    told = json.loads(sys.stdin.readline())
+    from_parent = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    main(told)
+    main(from_parent)

@@ -12,15 +12,15 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow.ipc
 
 from connectors.cli.demo.job import LOG_NAME, sink_files
-from connectors.core.diagnostics.network import connect, look_up
+from connectors.core.diagnostics import connect, look_up
 from connectors.core.errors import ConnectorError, OptionError, SpoolError
 from connectors.spool.admin.survey import stats
 from connectors.testing.pubsub import start_server_process
@@ -39,11 +39,9 @@ _LARGEST_PORT = 65535
 
 @dataclass(frozen=True, slots=True)
 class DemoPlan:
-    """What the demonstration does.
+    """What the demonstration does, in an empty folder.
 
     Attributes:
-        folder: where spool, checkpoint and sink go; empty.
-        messages: how many are published.
         endpoint: an emulator to use, ``host:port``; None for the embedded server.
         plant_loss: drop one row from the sink before the count, to show that the count sees it.
         kill_at: the query is killed when this share of the messages is in the sink; above 1 it is not.
@@ -69,22 +67,12 @@ class DemoResult:
     doubled: int
     rows_per_second: int
 
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
 
 @dataclass(slots=True)
 class Progress:
-    """How far it is; the same object is shown again and again.
+    """How far it is: the same object is shown again and again.
 
-    Attributes:
-        stage: what is happening now, in a few words.
-        published: messages published so far.
-        fetched: messages fetched so far, copies too.
-        duplicates: duplicates dropped so far.
-        rows: rows in the sink.
-        failure: what has kept it from publishing all.
+    Messages fetched include duplicates, rows are those in the sink, and a failure ends the publishing.
     """
 
     stage: str = "starting"
@@ -97,11 +85,7 @@ class Progress:
 
 
 def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
-    """Run the demonstration.
-
-    Args:
-        plan: what to do.
-        show: called with the progress several times a second.
+    """Run the demonstration; ``show`` is called several times a second.
 
     Raises:
         ConnectorError: the query ended by itself, or the server cannot be reached.
@@ -110,7 +94,11 @@ def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
     with contextlib.ExitStack() as stack:
         if plan.endpoint is not None:
             _check_endpoint(plan.endpoint)
-        endpoint = plan.endpoint or stack.enter_context(_embedded_server())
+            endpoint = plan.endpoint
+        else:
+            server = stack.enter_context(start_server_process())
+            server.redeliver_acked(_REDELIVERED, delay=1.0, to_other_stream=True)
+            endpoint = server.endpoint
         subscription = f"demo-{os.getpid()}-{time.time_ns()}"
         client = stack.enter_context(PubSubTestClient(endpoint, _PROJECT))
         topic = f"{_TOPIC}-{subscription}"
@@ -145,20 +133,8 @@ def run_demo(plan: DemoPlan, show: Callable[[Progress], None]) -> DemoResult:
     return _count(plan, progress)
 
 
-@contextlib.contextmanager
-def _embedded_server() -> Iterator[str]:
-    """Start our server in a process of its own; it delivers some messages again after their ack."""
-    with start_server_process() as server:
-        server.redeliver_acked(_REDELIVERED, delay=1.0, to_other_stream=True)
-        yield server.endpoint
-
-
 def _check_endpoint(endpoint: str) -> None:
-    """See that something is at an address: the client of gRPC would wait long, and then not say why.
-
-    Raises:
-        ConnectorError: it is no address, its name is unknown, or it accepts no connection.
-    """
+    """Connect to an address, or say why that fails: the client of gRPC would wait long, and then not say it."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _LARGEST_PORT:
         raise OptionError("DEMO_ENDPOINT", "It is not HOST:PORT", endpoint, "Give it like --endpoint localhost:8085.")
@@ -243,7 +219,7 @@ def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None],
         query.check()
         if progress.failure is not None:
             raise progress.failure
-        _look(plan.folder, progress)
+        _update(progress, plan.folder)
         show(progress)
         if progress.rows and not killed:
             progress.stage = "streaming"
@@ -261,10 +237,10 @@ def _watch(plan: DemoPlan, progress: Progress, show: Callable[[Progress], None],
     progress.stage = "stopping"
     show(progress)
     query.finish()
-    _look(plan.folder, progress)
+    _update(progress, plan.folder)
 
 
-def _look(folder: Path, progress: Progress) -> None:
+def _update(progress: Progress, folder: Path) -> None:
     with contextlib.suppress(SpoolError):
         seen = stats(str(folder / "spool"))
         progress.fetched, progress.duplicates = seen.delivered, seen.duplicates
@@ -281,7 +257,10 @@ def _batches(folder: Path) -> dict[int, dict[str, Any]]:
 
 
 def _count(plan: DemoPlan, progress: Progress) -> DemoResult:
-    uids = [uid for path in sink_files(plan.folder / "sink") for uid in _uids(path)]
+    uids: list[str] = []
+    for path in sink_files(plan.folder / "sink"):
+        with pyarrow.ipc.open_file(path) as reader:
+            uids += reader.read_all()["uid"].to_pylist()
     if plan.plant_loss and uids:
         uids.pop(len(uids) // 2)
     counts = Counter(uids)
@@ -293,12 +272,6 @@ def _count(plan: DemoPlan, progress: Progress) -> DemoResult:
         sum(count - 1 for count in counts.values()),
         _rate(list(_batches(plan.folder).values())),
     )
-
-
-def _uids(path: Path) -> list[str]:
-    with pyarrow.ipc.open_file(path) as reader:
-        uids: list[str] = reader.read_all()["uid"].to_pylist()
-    return uids
 
 
 def _rate(batches: list[dict[str, Any]]) -> int:

@@ -8,27 +8,22 @@
 
     options = parse_options(ShopOptions, {"shopid": "7", "token": "env:SHOP_TOKEN"}, os.environ, "shop")
 
-The declaration feeds parsing, error texts and the reference pages. Options are parsed on the driver; where a value is
-not plainly legal, pydantic decides. The result is the plain dataclass: it pickles, its `repr` shows no secret, and a
-worker that unpickles it imports neither pydantic nor an SDK.
+The declaration feeds parsing, error texts and the reference pages. Options are parsed on the driver.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, TypeVar, Unpack, overload
+from pathlib import Path
+from typing import Any, Final, TypedDict, TypeVar, Unpack, overload
 
 from connectors.core.errors import OptionError
 from connectors.core.formats import connector_of
-from connectors.core.options.kinds import SECRET, Kind, Secret, option_text
-from connectors.core.options.secrets import resolve_secret
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
+from connectors.core.options.kinds import SECRET, Kind, option_text
 
 __all__ = [
     "Option",
@@ -46,11 +41,11 @@ _METADATA_KEY: Final = "option"
 _SHOWN_CHARACTERS: Final = 80
 _REQUIRED: Final[Any] = object()
 _HIDDEN: Final = "***"
+_SECRET_FILE_BYTES: Final = 1 << 20
+_LINES: Final = str.maketrans("", "", "\r\n\t")
 
 _NEAR: Final = 0.6
 """How alike, from 0 to 1, an unknown name and an option must be for a hint; below it hints lead astray."""
-
-_MODELS: dict[type, type[BaseModel]] = {}
 
 T = TypeVar("T")
 C = TypeVar("C")
@@ -62,8 +57,6 @@ class Option:
 
     Attributes:
         name: in camelCase; case does not matter, as Spark passes keys in lower case.
-        doc: what it does, in sentences.
-        default, minimum, maximum: as a user would write them; None for none.
         instead_of: what other products call it; such a name is refused with a hint to this one.
         sensitive: its value is never shown in an error, because secrets are pasted there by mistake.
     """
@@ -89,22 +82,18 @@ class Option:
             return f"{self.kind.legal}, at least {self.minimum}"
         return f"{self.kind.legal}, from {self.minimum} to {self.maximum}"
 
-    @property
-    def limits(self) -> dict[str, Any]:
-        """The limits of its value, under the names that pydantic has for them: ``ge`` and ``le``."""
-        limits = (("ge", self.minimum), ("le", self.maximum))
-        return {key: self.kind.parse(text) for key, text in limits if text is not None}
-
-    def plain_value(self, text: str) -> Any:
-        """Return the value of a text that is plainly legal.
+    def parse(self, text: str) -> Any:
+        """Return the value of a text.
 
         Raises:
-            TypeError, ValueError: pydantic has to decide, which may still accept it.
+            ValueError: with the reason, which is empty if the text is legal but for its limits.
         """
-        value, limits = self.kind.parse(text), self.limits
-        in_limits = ("ge" not in limits or limits["ge"] <= value) and ("le" not in limits or value <= limits["le"])
-        if not (isinstance(value, self.kind.type) and in_limits and text):
-            raise ValueError("not plainly legal")
+        value = self.kind.parse(text)
+        minimum, maximum = (None if limit is None else self.kind.parse(limit) for limit in (self.minimum, self.maximum))
+        too_small = minimum is not None and value is not None and value < minimum
+        too_large = maximum is not None and value is not None and value > maximum
+        if too_small or too_large or (self.kind is SECRET and not text):
+            raise ValueError
         return value
 
     def hides(self, text: str) -> bool:
@@ -171,19 +160,10 @@ def conflict(connector: str, first: str, second: str, why: str, action: str) -> 
     return OptionError("OPTION_CONFLICT", f"The options {first} and {second} conflict: {why}", connector, action)
 
 
-def parse_options(
-    cls: type[C],
-    raw: Mapping[str, str],
-    environ: Mapping[str, str],
-    connector: str,
-) -> C:
+def parse_options(cls: type[C], raw: Mapping[str, str], environ: Mapping[str, str], connector: str) -> C:
     """Parse the options that Spark passes to a source or sink: sizes in bytes, durations in seconds.
 
-    Args:
-        cls: a dataclass whose fields are declared by `option`; other fields keep their defaults.
-        raw: names in any case to texts; a value of None counts as absent.
-        environ: the environment that ``env:NAME`` secrets are read from.
-        connector: name of the connector, for errors.
+    Names are in any case, None counts as absent, and fields without `option` keep their defaults.
 
     Raises:
         OptionError: an option is unknown (the error names the nearest), missing or illegal, has two names with
@@ -195,129 +175,123 @@ def parse_options(
         if options[name].kind is SECRET:
             declared = options[name]
             given[name] = resolve_secret(declared.name, text, environ, connector, multiline=declared.multiline)
-    plain = _plain_values(options, given)
-    return cls(**(_judged_values(cls, given, connector) if plain is None else plain))
+    values = {}
+    for field, declared in options.items():
+        if field in given:
+            values[field] = _value(declared, given[field], connector)
+        elif declared.required:
+            what = f"The option {declared.name} is required"
+            raise OptionError("OPTION_MISSING", what, connector, f"Give {declared.legal}.")
+    return cls(**values)
 
 
-def _names(options: Mapping[str, Option]) -> dict[str, str]:
-    """Return the field of every name and alias in lower case."""
-    return {name.lower(): field for field, declared in options.items() for name in (declared.name, *declared.aliases)}
+def _value(declared: Option, text: str, connector: str) -> Any:
+    try:
+        return declared.parse(text)
+    except ValueError as error:
+        because = f": {error}" if str(error) and not declared.sensitive else ""
+        what = f"The option {declared.name} cannot be {declared.shown(text)}{because}"
+        # Not chained: the reason may show a secret.
+        raise OptionError("OPTION_ILLEGAL", what, connector, f"Give {declared.legal}.") from None
+
+
+def _names(cls: type) -> dict[str, tuple[str, str]]:
+    """Return the field of every name and alias in lower case, and the name as a user writes it."""
+    return {
+        name.lower(): (field, name)
+        for field, declared in declared_options(cls).items()
+        for name in (declared.name, *declared.aliases)
+    }
 
 
 def _given_texts(cls: type, raw: Mapping[str, str], connector: str) -> dict[str, str]:
     """Return the stripped texts by field; refuse unknown names, and two names with different values."""
-    options = declared_options(cls)
-    names = _names(options)
+    names = _names(cls)
     texts: dict[str, str] = {}
-    keys: dict[str, str] = {}
+    written: dict[str, str] = {}
     for key, value in raw.items():
         lowered = key.lower()
         if lowered in SPARK_KEYS or value is None:
             continue
-        field = names.get(lowered)
-        if field is None:
+        if lowered not in names:
             raise _unknown(cls, key, connector)
+        field, name = names[lowered]
         text = option_text(key, value, connector)
         if texts.setdefault(field, text) != text:
-            declared = options[field]
-            first, second = (_user_name(declared, name) for name in (keys[field], lowered))
-            raise conflict(
-                connector,
-                first,
-                second,
-                f"they are two names of one option and have the values {declared.shown(texts[field])} and "
-                f"{declared.shown(text)}",
-                f"Give only {declared.name}.",
-            )
-        keys[field] = lowered
+            declared = declared_options(cls)[field]
+            values = f"{declared.shown(texts[field])} and {declared.shown(text)}"
+            why = f"they are two names of one option and have the values {values}"
+            raise conflict(connector, written[field], name, why, f"Give only {declared.name}.")
+        written[field] = name
     return texts
 
 
-def _user_name(declared: Option, lowered: str) -> str:
-    return next(name for name in (declared.name, *declared.aliases) if name.lower() == lowered)
-
-
 def _unknown(cls: type, key: str, connector: str) -> OptionError:
-    options, known = declared_options(cls), connector_of(connector)
-    elsewhere = {owner: each for owner, each in (known.option_classes() if known else {}).items() if each is not cls}
-    for declared in options.values():
-        if key.lower() in (name.lower() for name in declared.instead_of):
-            return OptionError(
-                "OPTION_UNKNOWN", f"The option {key} is not supported", connector, f"Use {declared.name} instead."
-            )
-    written = {name.lower(): name for declared in options.values() for name in (declared.name, *declared.aliases)}
-    near = difflib.get_close_matches(key.lower(), written, n=1, cutoff=_NEAR)
-    owner = next((owner for owner, cls in elsewhere.items() if key.lower() in _names(declared_options(cls))), None)
+    options, names, lowered = declared_options(cls).values(), _names(cls), key.lower()
+    source = connector_of(connector)
+    owners = source.option_classes() if source else {}
+    for declared in options:
+        if lowered in map(str.lower, declared.instead_of):
+            what = f"The option {key} is not supported"
+            return OptionError("OPTION_UNKNOWN", what, connector, f"Use {declared.name} instead.")
+    owner = next((owner for owner, other in owners.items() if other is not cls and lowered in _names(other)), None)
     if owner is not None:
         advice = f"It is an option of {owner}: give it there."
-    elif near:
-        advice = f"Did you mean {written[near[0]]}?"
+    elif near := difflib.get_close_matches(lowered, names, n=1, cutoff=_NEAR):
+        advice = f"Did you mean {names[near[0]][1]}?"
     else:
-        advice = f"The options are: {', '.join(declared.name for declared in options.values())}."
+        advice = f"The options are: {', '.join(declared.name for declared in options)}."
     return OptionError("OPTION_UNKNOWN", f"The option {key[:_SHOWN_CHARACTERS]} is unknown", connector, advice)
 
 
-def _plain_values(options: Mapping[str, Option], given: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the values if all are plainly legal; None if pydantic has to decide, which takes 0.1 s to import."""
-    if any(declared.required and field not in given for field, declared in options.items()):
-        return None
-    try:
-        return {field: options[field].plain_value(text) for field, text in given.items()}
-    except (TypeError, ValueError):
-        return None
+def resolve_secret(
+    option: str, text: str, environ: Mapping[str, str], connector: str, *, multiline: bool = False
+) -> str:
+    """Return a secret without white space around it: the text itself, or what ``env:NAME`` or ``file:PATH`` names.
+
+    Files and variables often end with a line end, and HTTP clients print a header that holds one.
+
+    Raises:
+        OptionError: it cannot be read, or holds a character that does not print.
+    """
+
+    def printable(value: str) -> str:
+        bad = next((one for one in (value.translate(_LINES) if multiline else value) if not one.isprintable()), None)
+        if bad is None:
+            return value
+        what = f"The secret {option} holds the character U+{ord(bad):04X}, which does not print"
+        raise OptionError("OPTION_ILLEGAL", what, connector, "Give the secret without it.")
+
+    return printable(_read(option, printable(text.strip()), environ, connector).strip())
 
 
-def _judged_values(cls: type, given: Mapping[str, str], connector: str) -> dict[str, Any]:
-    from pydantic import SecretStr, ValidationError  # noqa: PLC0415 - workers unpickle options and parse none
+def _read(option: str, text: str, environ: Mapping[str, str], connector: str) -> str:
+    def unreadable(what: str, action: str) -> OptionError:
+        return OptionError("OPTION_SECRET_UNREADABLE", f"The secret {option} {what}", connector, action)
 
-    try:
-        model = _model(cls).model_validate(given)
-    except ValidationError as error:
-        # Not chained: pydantic's error holds all inputs.
-        raise _option_error(declared_options(cls), given, error.errors(include_url=False)[0], connector) from None
-    values = {name: getattr(model, name) for name in given}
-    return {
-        name: Secret(value.get_secret_value()) if isinstance(value, SecretStr) else value
-        for name, value in values.items()
-    }
-
-
-def _option_error(
-    options: Mapping[str, Option], given: Mapping[str, str], error: ErrorDetails, connector: str
-) -> OptionError:
-    field = str(error["loc"][0])
-    declared = options[field]
-    if error["type"] == "missing":
-        return OptionError(
-            "OPTION_MISSING", f"The option {declared.name} is required", connector, f"Give {declared.legal}."
-        )
-    reason = error.get("ctx", {}).get("error")
-    because = f": {reason}" if isinstance(reason, ValueError) and not declared.sensitive else ""
-    what = f"The option {declared.name} cannot be {declared.shown(given[field])}{because}"
-    return OptionError("OPTION_ILLEGAL", what, connector, f"Give {declared.legal}.")
-
-
-def _model(cls: type) -> type[BaseModel]:
-    """Return the pydantic model of a dataclass, which takes about 20 ms to make."""
-    if cls in _MODELS:
-        return _MODELS[cls]
-    from pydantic import BeforeValidator, ConfigDict, Field, SecretStr, create_model  # noqa: PLC0415 - as above
-
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):
-        declared = declared_options(cls).get(field.name)
-        if declared is None:
-            continue
-        kind = declared.kind
-        value: Any = Annotated[SecretStr, Field(min_length=1)]
-        if kind is not SECRET:
-            value = Annotated[kind.type, Field(**declared.limits)]
-        if not declared.required and field.default is None:
-            value |= None
-        if kind is not SECRET:
-            value = Annotated[value, BeforeValidator(kind.parse)]
-        default = ... if declared.required else field.default
-        fields[field.name] = (value, Field(default))
-    config = ConfigDict(hide_input_in_errors=True)
-    _MODELS[cls] = create_model(cls.__name__, __config__=config, **fields)
-    return _MODELS[cls]
+    source, _, name = text.partition(":")
+    if source == "env":
+        if not environ.get(name, "").strip():
+            raise unreadable(
+                f"names the environment variable {name}, which is not set or empty",
+                "Set it for the driver before the Spark session starts.",
+            )
+        return environ[name]
+    if source == "file":
+        path = Path("/" + name.lstrip("/")) if name.startswith("/") else Path(name)
+        advice = "Give file: and the absolute path of a file that the driver can read."
+        if not path.is_absolute():
+            raise unreadable(f"names the file {name}, which is a relative path", advice)
+        try:
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise unreadable(f"names {path}, which is not a regular file", advice)
+            with path.open(encoding="utf-8", newline="") as file:
+                secret = file.read(_SECRET_FILE_BYTES).strip()
+        except OSError as error:
+            raise unreadable(f"names the file {path}, which cannot be read ({error.strerror})", advice) from None
+        except UnicodeDecodeError:
+            raise unreadable(f"names the file {path}, which is not UTF-8 text", advice) from None
+        if not secret:
+            raise unreadable(f"names the file {path}, which is empty", advice)
+        return secret
+    return text

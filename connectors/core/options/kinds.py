@@ -1,7 +1,7 @@
 """The kinds of value an option can have, and how the text of each is read.
 
 Sizes follow Spark's own (``64mb`` is 64 * 1024 * 1024 bytes, a plain number is bytes); durations always carry a unit,
-because systems disagree on what a plain number means. Nothing here imports pydantic.
+because systems disagree on what a plain number means.
 """
 
 from __future__ import annotations
@@ -92,13 +92,11 @@ class Kind(Generic[T]):
     Attributes:
         name: the type as the documentation calls it.
         legal: what may be given, as it follows the word "Give".
-        type: the Python type of the value.
         parse: text to value; raises ValueError with a reason that can be shown.
     """
 
     name: str
     legal: str
-    type: Any
     parse: Callable[[str], T]
 
 
@@ -174,17 +172,15 @@ def _parse_path(text: str) -> Path:
     return path
 
 
-STRING: Final = Kind("string", "a text that is not empty", str, _parse_string)
-INTEGER: Final = Kind("integer", "a whole number", int, _parse_integer)
-FLOAT: Final = Kind("number", "a number", float, _parse_float)
-BOOLEAN: Final = Kind("boolean", "true or false", bool, _parse_boolean)
-BYTES: Final = Kind("size", "a size such as 65536, 64kb, 16mb or 4g (1 kb is 1024 bytes)", int, _parse_bytes)
-DURATION: Final = Kind(
-    "duration", "a duration with its unit, such as 500ms, 10s, 5m, 12h or 7d", float, _parse_duration
-)
+STRING: Final = Kind("string", "a text that is not empty", _parse_string)
+INTEGER: Final = Kind("integer", "a whole number", _parse_integer)
+FLOAT: Final = Kind("number", "a number", _parse_float)
+BOOLEAN: Final = Kind("boolean", "true or false", _parse_boolean)
+BYTES: Final = Kind("size", "a size such as 65536, 64kb, 16mb or 4g (1 kb is 1024 bytes)", _parse_bytes)
+DURATION: Final = Kind("duration", "a duration with its unit, such as 500ms, 10s, 5m, 12h or 7d", _parse_duration)
 """Seconds, as a float."""
-PATH: Final = Kind("path", "an absolute path or a file: URL", Path, _parse_path)
-SECRET: Final = Kind("secret", "the secret, or env:NAME or file:PATH that hold it", Secret, Secret)
+PATH: Final = Kind("path", "an absolute path or a file: URL", _parse_path)
+SECRET: Final = Kind("secret", "the secret, or env:NAME or file:PATH that hold it", Secret)
 """Resolved where the options are parsed, which is on the driver."""
 
 
@@ -209,7 +205,7 @@ def choice(enum: type[E]) -> Kind[E]:
         except ValueError:
             raise ValueError(f"it is not one of {', '.join(values)}") from None
 
-    return Kind("choice", legal, enum, parse)
+    return Kind("choice", legal, parse)
 
 
 def duration_or(word: str) -> Kind[float | None]:
@@ -218,7 +214,7 @@ def duration_or(word: str) -> Kind[float | None]:
     def parse(text: str) -> float | None:
         return None if text.lower() == word else _parse_duration(text)
 
-    return Kind("duration", f"{word}, or {DURATION.legal}", float, parse)
+    return Kind("duration", f"{word}, or {DURATION.legal}", parse)
 
 
 def option_text(name: str, value: str, connector: str) -> str:

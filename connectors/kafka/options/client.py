@@ -32,7 +32,7 @@ Role = Literal["consumer", "producer"]
 Refusal = tuple[str, str]
 """What is wrong with a setting, and what to do about it."""
 
-TEXT: Final = Kind("string", "a text", str, str)
+TEXT: Final = Kind("string", "a text", str)
 _PREFIX: Final = "kafka."
 _SHORT: Final = 200
 _LONGEST_PAUSE_MS: Final = "10000"

@@ -97,7 +97,7 @@ def _parse_printable(text: str) -> str:
     return parsed
 
 
-_PRINTABLE: Final = Kind("string", "a text of printable characters of ASCII", str, _parse_printable)
+_PRINTABLE: Final = Kind("string", "a text of printable characters of ASCII", _parse_printable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

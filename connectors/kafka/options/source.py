@@ -91,7 +91,7 @@ def _positive(name: str) -> Kind[int]:
             raise ValueError(f"{name} must be positive")
         return number
 
-    return Kind("integer", "a whole number, at least 1", int, parse)
+    return Kind("integer", "a whole number, at least 1", parse)
 
 
 def _parse_spark_time(text: str) -> float:
@@ -104,9 +104,7 @@ def _parse_spark_time(text: str) -> float:
     return int(match[1]) * _SECONDS[match[2] or "ms"]
 
 
-_SPARK_TIME: Final = Kind(
-    "duration", "a time such as 500ms, 5s, 15m or 2h; a plain number is ms", float, _parse_spark_time
-)
+_SPARK_TIME: Final = Kind("duration", "a time such as 500ms, 5s, 15m or 2h; a plain number is ms", _parse_spark_time)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,8 +66,8 @@ def _parse_role(text: str) -> str:
     return text
 
 
-URL: Final = Kind("string", "a URL such as https://kinesis.eu-west-1.amazonaws.com", str, _parse_url)
-ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/reader", str, _parse_role)
+URL: Final = Kind("string", "a URL such as https://kinesis.eu-west-1.amazonaws.com", _parse_url)
+ROLE: Final = Kind("string", "an ARN such as arn:aws:iam::123456789012:role/reader", _parse_role)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

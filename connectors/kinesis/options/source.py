@@ -42,7 +42,7 @@ def _parse_mode(text: str) -> ConsumerMode:
     return ConsumerMode.POLLING
 
 
-MODE: Final = Kind("choice", "polling or efo", ConsumerMode, _parse_mode)
+MODE: Final = Kind("choice", "polling or efo", _parse_mode)
 
 
 class Deaggregate(StrEnum):

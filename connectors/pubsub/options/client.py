@@ -63,7 +63,7 @@ def _parse_endpoint(text: str) -> str:
     return text
 
 
-_ENDPOINT: Final = Kind("string", "host, host:port, http://host:port or https://host:port", str, _parse_endpoint)
+_ENDPOINT: Final = Kind("string", "host, host:port, http://host:port or https://host:port", _parse_endpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,7 +119,7 @@ def resource(collection: str, *, several: bool = False) -> Kind[str]:
         return ",".join(names)
 
     legal = f"an id, or a full path: projects/PROJECT/{collection}/ID"
-    return Kind("string", f"{legal}; several with commas between them" if several else legal, str, parse)
+    return Kind("string", f"{legal}; several with commas between them" if several else legal, parse)
 
 
 def _parse_project(text: str) -> str:
@@ -161,17 +161,14 @@ def _parse_timestamp(text: str) -> int:
 
 
 _WORD: Final = choice(StartingPosition)
-POSITION: Final = Kind(
-    "position", f"{_WORD.legal}; for a batch read also a position", StartingPosition | int, _parse_position
-)
-ATTRIBUTE: Final = Kind("string", "the key of an attribute", str, _parse_attribute)
+POSITION: Final = Kind("position", f"{_WORD.legal}; for a batch read also a position", _parse_position)
+ATTRIBUTE: Final = Kind("string", "the key of an attribute", _parse_attribute)
 TIMESTAMP: Final = Kind(
     "timestamp",
     "a time with its zone, such as 2026-11-21T20:00:00Z, or milliseconds since 1970: 0, or a time from 2000 on",
-    int,
     _parse_timestamp,
 )
-PROJECT: Final = Kind("string", "the id of a project, such as my-shop", str, _parse_project)
+PROJECT: Final = Kind("string", "the id of a project, such as my-shop", _parse_project)
 TOPIC: Final = resource("topics")
 
 

@@ -26,7 +26,7 @@ def _parse_attribute(text: str) -> str:
     return ATTRIBUTE.parse(text)
 
 
-_ATTRIBUTE: Final = Kind("string", "the name of an attribute, or none", str, _parse_attribute)
+_ATTRIBUTE: Final = Kind("string", "the name of an attribute, or none", _parse_attribute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from connectors.core.diagnostics.checkpoint import look_at_checkpoint
-from connectors.core.diagnostics.steps import Finding, Steps
+from connectors.core.diagnostics import Finding, Steps, look_at_checkpoint
 from connectors.core.errors import OffsetError, SpoolError
 from connectors.core.offsets import load_offset
 from connectors.spool.ledger.identity import check_source, read_identity, refuse_foreign_folder

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.errors import ConnectorError
 from connectors.core.formats import CONNECTORS
-from connectors.doctor.run import check_source
+from connectors.doctor import check_source
 from connectors.kafka import doctor as diagnosis
 from connectors.testing.kafka.broker import USER
 from connectors.testing.servers.java import free_port

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.formats import CONNECTORS
 from connectors.core.retry import RetryPolicy, retry
-from connectors.doctor.run import check_source
+from connectors.doctor import check_source
 from connectors.kinesis.client.client import KinesisClient
 from connectors.kinesis.fan_out.consumers import active_consumer
 from connectors.kinesis.options.client import client_options

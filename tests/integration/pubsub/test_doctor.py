@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.formats import CONNECTORS
-from connectors.doctor.run import check_source
+from connectors.doctor import check_source
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.servers.java import free_port
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig

@@ -25,7 +25,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from connectors.cli.main import app
-from connectors.observe.console import LineViews, MetricViews, read_lines
+from connectors.observe.console import Event, LineViews, MetricViews, parse_event, read_lines
 from connectors.observe.jsonl import LineFile
 from connectors.observe.lag import Measurement, PartitionLag, SourceMeasurement, SpoolMeasurement
 from connectors.observe.prometheus import Exporter
@@ -63,6 +63,10 @@ def file(tmp_path: Path) -> Path:
 def write(path: Path, *events: Mapping[str, Any]) -> None:
     with path.open("a") as lines:
         lines.writelines(json.dumps(event) + "\n" for event in events)
+
+
+def parsed(*events: Mapping[str, Any]) -> list[Event]:
+    return [event for each in events if (event := parse_event(each)) is not None]
 
 
 def run(*arguments: str) -> Result:
@@ -295,7 +299,7 @@ def test_watch_does_not_wait_for_what_is_no_file_of_an_observer_to_become_one(te
 
 
 def states(file: Path) -> list[tuple[str, int]]:
-    return [(view.state, view.batch) for view in LineViews(file).look()]
+    return [(view.state, view.newest.batch) for view in LineViews(file).look()]
 
 
 def test_a_query_that_was_stopped_and_started_at_once_is_shown_as_it_runs(tmp_path: Path) -> None:
@@ -319,7 +323,7 @@ def test_a_torn_line_costs_no_more_than_itself(cut: int, tmp_path: Path) -> None
         lines.write(measurement(batch).to_json())
     lines.close()
     events, end = read_lines(file)
-    assert [event.get("batch") for event in events] == [None, 0, 1, *([2] if cut == 1 else []), 3, 4, 5]
+    assert [getattr(event, "batch", None) for event in events] == [None, 0, 1, *([2] if cut == 1 else []), 3, 4, 5]
     assert end == file.stat().st_size
     assert run("report", str(file)).exit_code == 0
 
@@ -335,17 +339,17 @@ def test_what_a_loss_of_power_leaves_in_the_middle_is_left_out(torn: bytes, file
 def test_a_file_that_was_cut_off_by_its_rotation_is_read_from_its_first_line(file: Path) -> None:
     views = LineViews(file)
     lines = LineFile(file)
-    assert [view.batch for view in views.look()] == [3]
+    assert [view.newest.batch for view in views.look()] == [3]
     os.truncate(file, 0)
-    assert [view.batch for view in views.look()] == [3]
+    assert [view.newest.batch for view in views.look()] == [3]
     for batch in range(100, 110):
         lines.write(measurement(batch).to_json())
-        assert [view.batch for view in views.look()] == [batch]
+        assert [view.newest.batch for view in views.look()] == [batch]
     os.truncate(file, 0)
     for batch in range(200, 250):  # longer than it was, before the next look
         lines.write(measurement(batch).to_json())
     lines.close()
-    assert [view.batch for view in views.look()] == [249]
+    assert [view.newest.batch for view in views.look()] == [249]
 
 
 @pytest.mark.parametrize("kind", ["file", "url"])
@@ -555,7 +559,7 @@ def test_the_report_is_one_page_with_its_charts_that_loads_and_sends_nothing(fil
 
 
 def test_charts_are_hovered_and_zoomed_together_and_have_no_button_that_sends_them_away(file: Path) -> None:
-    [(_, layout, config)] = charts(page([json.loads(line) for line in file.read_text().splitlines()], "x"))
+    [(_, layout, config)] = charts(page(read_lines(file)[0], "x"))
     axes = [axis for name, axis in layout.items() if name.startswith("xaxis")]
     assert len(axes) == 6
     assert len([axis for axis in axes if "matches" not in axis]) == 1, "all others follow the one"
@@ -566,14 +570,14 @@ def test_charts_are_hovered_and_zoomed_together_and_have_no_button_that_sends_th
 
 
 def test_a_line_of_a_chart_goes_through_every_batch(file: Path) -> None:
-    text = page([json.loads(line) for line in file.read_text().splitlines()], "x")
+    text = page(read_lines(file)[0], "x")
     assert plotted(text, "Lag (records)") == [[0, 10, 20, 30]] * 2
     assert plotted(text, "Throughput (rows/s)") == [[800.0] * 4]
 
 
 def test_a_chart_shows_when_a_query_was_idle() -> None:
     events = [measurement(0, lag=0).to_json(), measurement(1, lag=0).to_json(), idle(0) | {"time_ms": START + 60_000}]
-    text = page([started(), *events, idle(0) | {"run": "of no batch"}], "x")
+    text = page(parsed(started(), *events, idle(0) | {"run": "of no batch"}), "x")
     assert plotted(text, "Throughput (rows/s)") == [[800.0, 800.0, 0.0]]
     assert plotted(text, "Batch duration (ms)") == [[250, 250]]
     assert plotted(text, "Lag in time (ms)") == [[1500, 1500, 0], [2500, 2500, 0]]
@@ -586,7 +590,7 @@ def test_names_and_errors_are_text_and_neither_html_nor_a_script() -> None:
     def with_names(name: str) -> str:
         source = SourceMeasurement(name, 1, 2, 3, {name: PartitionLag(2, 3)})
         batch = replace(measurement(1, name=name), sources=(source, source))
-        return page([started(name=name), batch.to_json(), terminated(name)], name)
+        return page(parsed(started(name=name), batch.to_json(), terminated(name)), name)
 
     text = with_names(evil)
     assert Page(text).tags == Page(with_names("x")).tags
@@ -597,7 +601,7 @@ def test_names_and_errors_are_text_and_neither_html_nor_a_script() -> None:
 
 
 def test_of_a_failure_the_reason_stands_before_the_whole_error() -> None:
-    found = Page(page([started(), measurement(1).to_json(), terminated(OF_A_SOURCE)], "x"))
+    found = Page(page(parsed(started(), measurement(1).to_json(), terminated(OF_A_SOURCE)), "x"))
     assert f"Failed at 2023-11-14 22:13:20: {OF_A_SOURCE.splitlines()[2]}" in found.shown
     assert OF_A_SOURCE in found.shown
 
@@ -623,12 +627,12 @@ main()
 
 @pytest.mark.parametrize("events", [[], [started()], [started(), terminated("no class X")]])
 def test_a_file_without_batches_gives_a_page_too(events: list[dict[str, Any]]) -> None:
-    assert "</html>" in page(events, "x")
+    assert "</html>" in page(parsed(*events), "x")
 
 
 def test_a_source_that_never_counts_its_records_gets_a_page_without_that_plot() -> None:
-    sources = [{"kind": "kinesis", "records": None, "milliseconds": 1200, "spool": None}]
-    text = page([measurement(batch).to_json() | {"sources": sources} for batch in range(3)], "x")
+    sources = [{"kind": "kinesis", "rows": 1, "records": None, "milliseconds": 1200, "spool": None}]
+    text = page(parsed(*(measurement(batch).to_json() | {"sources": sources} for batch in range(3))), "x")
     assert titles(text) == ["Throughput (rows/s)", "Batch duration (ms)", "Lag in time (ms)"]
 
 

@@ -34,8 +34,8 @@ sys.meta_path.insert(0, Nothing())
 """
 """The modules that the first argument names are not installed."""
 SOURCES = """
-from connectors.core.formats import data_sources
-for source in data_sources():
+from connectors.core.formats import CONNECTORS, data_source
+for source in (data_source(each.package) for each in CONNECTORS):
     try:
         source({})
         print(source.name(), "is there")
@@ -159,7 +159,7 @@ def test_the_doctor_warns_that_fetchers_are_slower_without_ptars() -> None:
     code = """
 from itertools import islice
 from connectors.core.formats import connector_of
-from connectors.doctor.run import check_source
+from connectors.doctor import check_source
 for found in islice(check_source(connector_of("pubsub"), {}, {}, None), 2):
     print(found.check, found.outcome, found.code, found.fix)
 """

@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 import connectors
 from connectors.cli.main import app
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.doctor.environment import check_java, check_spark
 from connectors.doctor.spark_workers import check_workers
 from connectors.testing.servers.java import find_java

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.doctor.environment import check_environment, check_machine, check_spark, spark_settings
 from connectors.doctor.spark_workers import check_workers
 

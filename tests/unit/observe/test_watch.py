@@ -355,9 +355,7 @@ def test_a_store_that_does_not_answer_holds_up_no_batch(tmp_path: Path, caplog: 
     assert watches.look() == {}
     assert spool.looks == 1, "the look that hangs is still under way"
     answer.set()
-    look = watches._looks[0]
-    assert look is not None
-    look.join(30)
+    watches._looks[spool].join(30)
     now += 31
     assert SpoolWatches([spool]).look() == {"s1": found}
     assert watches.look() == {"s1": found}
@@ -539,8 +537,9 @@ def test_what_an_idle_query_holds_back_stays_its_lag() -> None:
     """As with minOffsetsPerTrigger."""
     [source] = of(kafka(10, 15), histories={}).idle(9).sources
     assert (source.records, source.milliseconds) == (5, 0)
-    [source] = of(kafka(10, 15)).sources
-    assert replace(source, milliseconds=700).idle().milliseconds == 700
+    batch = of(kafka(10, 15))
+    late = replace(batch, sources=(replace(batch.sources[0], milliseconds=700),))
+    assert late.idle(9).sources[0].milliseconds == 700
 
 
 def test_idleness_of_an_earlier_run_or_before_the_first_batch_changes_nothing(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def test_tree_keeps(rule: Rule) -> None:
 def test_every_connector_is_known_and_has_its_modules() -> None:
     assert rules.connectors_of(ROOT) == CONNECTORS
     for connector in CONNECTORS:
-        for room in ("options", "client", "source", "sink"):
-            assert (ROOT / "connectors" / connector / room / "__init__.py").is_file()
+        for folder in ("options", "client", "source", "sink"):
+            assert (ROOT / "connectors" / connector / folder / "__init__.py").is_file()
         for module in ("datasource", "doctor"):
             assert (ROOT / "connectors" / connector / f"{module}.py").is_file()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from connectors.core.diagnostics.steps import Finding, Outcome, Steps
+from connectors.core.diagnostics import Finding, Outcome, Steps
 from connectors.spool.admin.doctor import check_spool
 from connectors.spool.stream.planning import offset_at
 from tests.support.spool_writing import SOURCES, HandSpool

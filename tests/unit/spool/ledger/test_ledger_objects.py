@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from connectors.cli.spool import spool_commands
-from connectors.core.diagnostics.steps import Finding, Outcome
+from connectors.core.diagnostics import Finding, Outcome
 from connectors.core.errors import SpoolFencedError
 from connectors.core.failpoints import set_failpoints
 from connectors.spool.admin.doctor import check_object_spool

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.core.diagnostics.network import connect, look_up, split_address, tls_handshake
+from connectors.core.diagnostics import connect, look_up, split_address, tls_handshake
 from connectors.core.errors import ConnectorError
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.servers.java import free_port
