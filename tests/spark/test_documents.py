@@ -187,3 +187,21 @@ def test_the_cells_of_the_notebook_run_in_their_order() -> None:
             exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
     assert names["orders"].select("messageId").distinct().count() == names["orders"].count() == 1000
     assert names["counts"].duplicates > 0
+
+
+def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
+    (block,) = [one.text for one in blocks(page) if "foreachBatch" in one.text]
+    (descriptors,) = [path for path in build(tmp_path) if path.name == "orders.desc"]
+    block = block.replace("/data/", f"{tmp_path}/").replace("orders.desc", str(descriptors))
+    block = block.replace(".start()", ".trigger(availableNow=True).start()")
+    records = [("1", bytearray(b"\x0a\x02o1")), ("2", bytearray(b"\x0a\x7f"))]  # the second one is cut short
+    schema = "messageId STRING, payload BINARY"
+    spark.createDataFrame(records, schema).write.parquet(f"{tmp_path}/input")
+    names: dict[str, Any] = {"events": spark.readStream.schema(schema).parquet(f"{tmp_path}/input")}
+    exec(compile(block, "bad-records.md", "exec"), names)
+    names["query"].awaitTermination()
+    good, bad = (spark.read.parquet(f"{tmp_path}/{name}") for name in ("orders", "bad"))
+    assert [(row.messageId, row.order_id) for row in good.collect()] == [("1", "o1")]
+    assert [(row.messageId, bytes(row.payload)) for row in bad.collect()] == [("2", b"\x0a\x7f")]
+    assert bad.first().error
