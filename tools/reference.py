@@ -1,4 +1,4 @@
-"""Writes the reference pages in docs/reference from what the code declares: ``./dev docs``."""
+"""Writes the reference pages, and the stub of `connectors.options`, from what the code declares: ``./dev docs``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
 from connectors.pubsub.schema import DATABRICKS_SCHEMA, STREAM_SCHEMA
+from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page
 from tools.reference_python import python_page, testing_page
@@ -50,7 +51,7 @@ _DATABRICKS_COLUMNS = {
 
 
 def pages() -> dict[Path, str]:
-    """The pages: path below the root of the repository to text."""
+    """Return the pages and the stub: path below the root of the repository to text."""
     return {
         Path("docs/reference/pubsub.md"): _pubsub(),
         Path("docs/reference/kafka.md"): _kafka(),
@@ -60,6 +61,7 @@ def pages() -> dict[Path, str]:
         Path("docs/reference/errors.md"): errors_page(),
         Path("docs/reference/python.md"): python_page(),
         Path("docs/reference/testing.md"): testing_page(),
+        Path("connectors/core/options/builders.pyi"): option_stub(),
     }
 
 
