@@ -13,9 +13,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from pyspark.sql import SparkSession
 
-__all__ = ["__version__", "register"]
+    from connectors.core.options import builders as options
+
+__all__ = ["__version__", "options", "register"]
 
 __version__ = "0.1.0"
 
@@ -37,3 +41,12 @@ def register(spark: SparkSession) -> None:
     prepare_session(spark)
     for connector in CONNECTORS:
         spark.dataSource.register(data_source(connector.package))
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import `connectors.options` when it is first used, so that an import of the package alone stays cheap."""
+    if name == "options":
+        from connectors.core.options import builders  # noqa: PLC0415 - as above
+
+        return builders
+    raise AttributeError(name)

@@ -1,10 +1,9 @@
-"""Writes the reference pages in docs/reference from what the code declares: ``./dev docs``."""
+"""Writes the reference pages, and the stub of `connectors.options`, from what the code declares: ``./dev docs``."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from connectors.core.options.declaration import Option, declared_options
 from connectors.kafka.options.client import KafkaClientOptions
 from connectors.kafka.options.sink import KafkaWriteOptions
 from connectors.kafka.options.source import KafkaReadOptions
@@ -17,8 +16,10 @@ from connectors.protobuf.options import ProtobufOptions, RegistryOptions
 from connectors.pubsub.datasource import DATABRICKS_SCHEMA, STREAM_SCHEMA
 from connectors.pubsub.options.sink import PubSubWriteOptions
 from connectors.pubsub.options.source import PubSubReadOptions
+from tools.option_stub import option_stub
 from tools.reference_commands import commands_page
 from tools.reference_errors import errors_page
+from tools.reference_options import Group, option_sections
 from tools.reference_python import python_page, testing_page
 
 ROOT = Path(__file__).parent.parent
@@ -48,9 +49,132 @@ _DATABRICKS_COLUMNS = {
     "publishTimestampInMillis": "when the service received it, in milliseconds since 1970",
 }
 
+_ALL = "stream, batch, write"
+_PUBSUB_GROUPS = (
+    Group("What to read", "stream, batch", "subscriptionId projectId topicId schemaMode batchMode"),
+    Group(
+        "The spool",
+        "stream, batch",
+        "spoolLocation spoolDurability spoolRetention maxSpoolBytes segmentCompression takeOver spoolEndpoint "
+        "spoolRegion spoolKeyId spoolSecret spoolSessionToken spoolCredentialsFile",
+    ),
+    Group("Credentials and connection", _ALL, "credentialsFile endpoint allowInsecure"),
+    Group("Credentials by parts, as on Databricks", "stream, batch", "clientEmail clientId privateKey privateKeyId"),
+    Group("Where to begin", "stream", "startingTimestamp startingSnapshot startTimeout"),
+    Group("Where to begin and to end in the spool", "stream, batch", "startingPosition endingPosition"),
+    Group(
+        "Batches",
+        "stream",
+        "maxRecordsPerTrigger maxBytesPerTrigger availableNowQuiet availableNowMaxWait failOnDataLoss",
+    ),
+    Group("Tasks", "stream, batch", "partitionBytes maxPartitions"),
+    Group("Duplicates", "stream", "dedupHorizon dedupAttribute dedupEpoch maxIdIndexBytes"),
+    Group(
+        "Fetching",
+        "stream",
+        "fetchers streams fetch maxFetchPeriod segmentBytes segmentRecords maxOutstandingBytes maxOutstandingMessages "
+        "maxReaderAge",
+    ),
+    Group("A peek", "batch", "peekTime peekMaxRows"),
+)
+_PUBSUB_SINK_GROUPS = (
+    Group("What to write", "write", "topicId idAttribute"),
+    Group("Requests", "write", "maxOutstandingRequests maxOutstandingBytes publishTimeout"),
+)
+_KAFKA_GROUPS = (
+    Group(
+        "Connection and authentication",
+        _ALL,
+        "kafka.bootstrap.servers kafka.sasl.password kafka.sasl.jaas.config kafka.sasl.oauthbearer.client.secret "
+        "kafka.sasl.oauthbearer.assertion.private.key.pem kafka.sasl.oauthbearer.assertion.private.key.passphrase "
+        "kafka.ssl.key.pem kafka.ssl.key.password kafka.ssl.keystore.password tokenProvider",
+    ),
+)
+_KAFKA_SOURCE_GROUPS = (
+    Group("What to read: one of three", "stream, batch", "subscribe subscribePattern assign"),
+    Group("Columns", "stream, batch", "includeHeaders"),
+    Group(
+        "Where to begin",
+        "stream, batch",
+        "startingOffsets startingTimestamp startingOffsetsByTimestamp startingOffsetsByTimestampStrategy",
+    ),
+    Group("Where to end", "batch", "endingOffsets endingTimestamp endingOffsetsByTimestamp"),
+    Group("Batches", "stream", "maxOffsetsPerTrigger minOffsetsPerTrigger maxTriggerDelay"),
+    Group("Tasks", "stream, batch", "minPartitions maxRecordsPerPartition failOnDataLoss"),
+    Group(
+        "Groups, time limits and retries",
+        "stream, batch",
+        "groupIdPrefix kafkaConsumer.pollTimeoutMs fetchOffset.numRetries fetchOffset.retryIntervalMs",
+    ),
+    Group("Tools that watch a group", "stream", "commitOffsetsToGroup"),
+)
+_KAFKA_SINK_GROUPS = (
+    Group("What to write", "write", "topic writeTimestamps includeHeaders dedupHeaders"),
+    Group("Exactly once", "stream write", "deliveryGuarantee markerTopic onMissingMarker transactionalIdPrefix"),
+)
+_KINESIS_GROUPS = (
+    Group("The service", _ALL, "region endpointUrl stsEndpoint allowInsecure"),
+    Group(
+        "Credentials",
+        _ALL,
+        "awsAccessKey awsSecretKey awsSessionToken profile roleArn roleExternalId roleSessionName",
+    ),
+    Group("Retries", _ALL, "numRetries maxRetryInterval"),
+)
+_KINESIS_SOURCE_GROUPS = (
+    Group("What to read", "stream, batch", "streamName streamARN deaggregate"),
+    Group("Where to begin", "stream, batch", "initialPosition initialTimestamp"),
+    Group("Where to end", "batch", "endingPosition endingTimestamp"),
+    Group("Batches", "stream", "maxRecordsPerTrigger maxBytesPerTrigger preserveShardOrder"),
+    Group("Tasks and loss", "stream, batch", "maxPartitions failOnDataLoss"),
+    Group(
+        "Polling",
+        "stream, batch",
+        "maxRecordsPerFetch minFetchPeriod maxFetchRate idleFetchPeriod probeWindow shardFetchInterval "
+        "maxShardsPerDescribe",
+    ),
+    Group(
+        "Enhanced fan-out",
+        "stream",
+        "consumerMode consumerName consumerNamePrefix consumerARN registeredConsumerIdType "
+        "requireConsumerDeregistration registerConsumerTimeoutInterval spoolLocation maxSpoolBytes fetchers "
+        "maxFetchPeriod subscriptionStallInterval",
+    ),
+)
+_KINESIS_SINK_GROUPS = (
+    Group("What to write", "write", "streamName streamARN ordered"),
+    Group("Requests", "write", "maxRecordsPerRequest maxBytesPerRequest"),
+)
+_PROTOBUF_GROUPS = (
+    Group("Bad records", "from, to", "mode on.error"),
+    Group(
+        "Types of columns",
+        "from",
+        "recursive.fields.max.depth convert.any.fields.to.json emit.default.values enums.as.ints upcast.unsigned.ints "
+        "unwrap.primitive.wrapper.types retain.empty.message.types",
+    ),
+    Group("Confluent's wire format", "from, to", "wire.format use.deprecated.format"),
+)
+_REGISTRY_GROUPS = (
+    Group("The registry", "from, to", "schema.registry.address schema.registry.subject"),
+    Group(
+        "Authentication",
+        "from, to",
+        "confluent.schema.registry.basic.auth.user.info confluent.schema.registry.bearer.auth.token "
+        "confluent.schema.registry.basic.auth.credentials.source",
+    ),
+    Group(
+        "TLS",
+        "from, to",
+        "confluent.schema.registry.ssl.ca.location confluent.schema.registry.ssl.certificate.location "
+        "confluent.schema.registry.ssl.key.location confluent.schema.registry.ssl.key.password",
+    ),
+    Group("Time limits", "from, to", "request.timeout retry.timeout"),
+)
+
 
 def pages() -> dict[Path, str]:
-    """The pages: path below the root of the repository to text."""
+    """Return the pages and the stub: path below the root of the repository to text."""
     return {
         Path("docs/reference/pubsub.md"): _pubsub(),
         Path("docs/reference/kafka.md"): _kafka(),
@@ -60,6 +184,7 @@ def pages() -> dict[Path, str]:
         Path("docs/reference/errors.md"): errors_page(),
         Path("docs/reference/python.md"): python_page(),
         Path("docs/reference/testing.md"): testing_page(),
+        Path("connectors/core/options/builders.pyi"): option_stub(),
     }
 
 
@@ -69,7 +194,6 @@ def _pubsub() -> str:
         f"| `{one.name}` | `{one.dataType.simpleString()}` | {_DATABRICKS_COLUMNS[one.name]} |"
         for one in DATABRICKS_SCHEMA
     ]
-    options = [text for row in _options(PubSubReadOptions) for text in _option(row)]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _SINK_COLUMNS]
     return "\n".join(
         [
@@ -91,9 +215,9 @@ def _pubsub() -> str:
             "",
             "## Options of stream and batch",
             "",
-            "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
+            "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",
-            *options,
+            *option_sections(_PUBSUB_GROUPS, PubSubReadOptions),
             "",
             "## Columns of the sink",
             "",
@@ -105,7 +229,9 @@ def _pubsub() -> str:
             *sink,
             "",
             "## Options of the sink",
-            *(text for row in _options(PubSubWriteOptions) for text in _option(row)),
+            "",
+            "Also those of [credentials and connection](#credentials-and-connection), and `projectId`.",
+            *option_sections(_PUBSUB_SINK_GROUPS, PubSubWriteOptions, shown_above=PubSubReadOptions),
             "",
         ]
     )
@@ -141,8 +267,6 @@ def _kafka() -> str:
         for one in source_schema(headers=True)
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KAFKA_SINK_COLUMNS]
-    client = _options(KafkaClientOptions)
-    shared = {row.name for row in client}
     return "\n".join(
         [
             "# `kafka_py`: columns and options",
@@ -169,13 +293,13 @@ def _kafka() -> str:
             "Names in any case. An unknown option is an error that names the nearest one. Everything else that begins",
             "with `kafka.` is a setting of librdkafka; settings of the JVM's client are translated where they mean",
             "something, and refused with what to use instead where they do not.",
-            *(text for row in client for text in _option(row)),
+            *option_sections(_KAFKA_GROUPS, KafkaClientOptions),
             "",
             "## Options of the source",
-            *(text for row in _options(KafkaReadOptions) if row.name not in shared for text in _option(row)),
+            *option_sections(_KAFKA_SOURCE_GROUPS, KafkaReadOptions, shown_above=KafkaClientOptions),
             "",
             "## Options of the sink",
-            *(text for row in _options(KafkaWriteOptions) if row.name not in shared for text in _option(row)),
+            *option_sections(_KAFKA_SINK_GROUPS, KafkaWriteOptions, shown_above=KafkaClientOptions),
             "",
         ]
     )
@@ -206,8 +330,6 @@ def _kinesis() -> str:
         f"| `{one.name}` | `{one.dataType.simpleString()}` | {_KINESIS_COLUMNS[one.name]} |" for one in KINESIS_SCHEMA
     ]
     sink = [f"| `{name}` | {kind} | {text} |" for name, kind, text in _KINESIS_SINK_COLUMNS]
-    client = _options(KinesisClientOptions)
-    shared = {row.name for row in client}
     return "\n".join(
         [
             "# `kinesis`: columns and options",
@@ -231,23 +353,21 @@ def _kinesis() -> str:
             "",
             "## Options for reaching the service",
             "",
-            "Names in any case. An unknown option is an error that names the nearest one. Bytes take `k`, `m`, `g`;",
+            "Names in any case. An unknown option is an error that names the nearest one. Sizes take `k`, `m`, `g`;",
             "durations `ms`, `s`, `m`, `h`, `d`.",
-            *(text for row in client for text in _option(row)),
+            *option_sections(_KINESIS_GROUPS, KinesisClientOptions),
             "",
             "## Options of the source",
-            *(text for row in _options(KinesisReadOptions) if row.name not in shared for text in _option(row)),
+            *option_sections(_KINESIS_SOURCE_GROUPS, KinesisReadOptions, shown_above=KinesisClientOptions),
             "",
             "## Options of the sink",
-            *(text for row in _options(KinesisWriteOptions) if row.name not in shared for text in _option(row)),
+            *option_sections(_KINESIS_SINK_GROUPS, KinesisWriteOptions, shown_above=KinesisClientOptions),
             "",
         ]
     )
 
 
 def _protobuf() -> str:
-    options = [text for row in _options(ProtobufOptions) for text in _option(row)]
-    registry = [text for row in _options(RegistryOptions) for text in _option(row)]
     return "\n".join(
         [
             "# `from_protobuf` and `to_protobuf`",
@@ -270,25 +390,15 @@ def _protobuf() -> str:
             "## Options",
             "",
             "Names in any case, values as texts. An unknown option is an error that names the nearest one.",
-            *options,
+            *option_sections(_PROTOBUF_GROUPS, ProtobufOptions),
             "",
             "## The dictionary `schemaRegistry`",
             "",
             "Names as on Databricks, or the short ones. Names in any case; durations `ms`, `s`, `m`, `h`, `d`.",
-            *registry,
+            *option_sections(_REGISTRY_GROUPS, RegistryOptions),
             "",
         ]
     )
-
-
-def _options(cls: type) -> list[Option]:
-    return list(declared_options(cls).values())
-
-
-def _option(row: Option) -> list[str]:
-    also = f" Also: `{', '.join(row.aliases)}`." if row.aliases else ""
-    default = "(required)" if row.required else row.default or "(none)"
-    return ["", f"### `{row.name}`", "", f"Default: {default}. Legal: {row.legal}.{also}", "", row.doc]
 
 
 def main() -> None:

@@ -75,11 +75,15 @@ def _page(title: str, intro: str, modules: tuple[str, ...]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _module(module: ModuleType) -> Iterator[str]:
-    yield f"## `{module.__name__}`"
+def _module(module: ModuleType, name: str = "") -> Iterator[str]:
+    yield f"## `{name or module.__name__}`"
     yield _markdown(inspect.getdoc(module) or "")
-    for name in module.__all__:
-        yield from _name(name, getattr(module, name))
+    values = {name: getattr(module, name) for name in module.__all__}
+    for own, value in values.items():
+        yield from _name(own, value)
+    for own, value in values.items():
+        if inspect.ismodule(value):
+            yield from _module(value, f"{module.__name__}.{own}")
 
 
 def _name(name: str, value: Any) -> Iterator[str]:
@@ -90,6 +94,8 @@ def _name(name: str, value: Any) -> Iterator[str]:
         yield "\n".join(f"- `{member}`: `{each.value!r}`" for member, each in members.items())
     elif inspect.isclass(value):
         yield from _class(name, value)
+    elif inspect.ismodule(value):
+        yield "A module; see below."
     elif inspect.isfunction(value):
         yield _code(_signature(name, value))
         yield _markdown(inspect.getdoc(value) or "")

@@ -92,16 +92,22 @@ def wait_for(condition: Callable[[], bool], timeout: float = 60.0) -> None:
 
 
 def test_the_python_of_the_readme_runs(
-    spark: SparkSession, emulator: PubSubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    emulator: PubSubServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Its folders below /data are below a temporary one; its messages are orders."""
     page = (ROOT / "README.md").read_text(encoding="utf-8")
-    stream, protobuf = (one.text.replace("/data/", f"{tmp_path}/") for one in blocks(page) if one.language == "python")
+    code = [one.text.replace("/data/", f"{tmp_path}/") for one in blocks(page) if one.language == "python"]
+    stream, show, protobuf = code
+    (printed,) = [one.text for one in blocks(page) if one.language == "text"]
     (descriptors,) = [path for path in build(tmp_path) if path.name == "orders.desc"]
     monkeypatch.chdir(descriptors.parent)
     names: dict[str, Any] = {}
     emulator.create_subscription("projects/shop/subscriptions/orders", "projects/shop/topics/orders")
-    emulator.publish("projects/shop/topics/orders", [b"\x0a\x02o1", b"\x0a\x02o2"])
+    emulator.publish("projects/shop/topics/orders", [b"order 1", b"order 2"])
     exec(compile(stream, "README.md", "exec"), names)
     query = names["query"]
     try:
@@ -109,6 +115,8 @@ def test_the_python_of_the_readme_runs(
         assert query.exception() is None
     finally:
         query.stop()
+    exec(compile(show, "README.md", "exec"), names)
+    assert capsys.readouterr().out.strip() == printed.strip()
     exec(compile(protobuf, "README.md", "exec"), names)
     assert "order_id" in names["orders"].schema["order"].dataType.names
     assert (tmp_path / "spool/orders").is_dir()
@@ -179,3 +187,21 @@ def test_the_cells_of_the_notebook_run_in_their_order() -> None:
             exec(compile("".join(cell["source"]), f"cell {number}", "exec"), names)
     assert names["orders"].select("messageId").distinct().count() == names["orders"].count() == 1000
     assert names["counts"].duplicates > 0
+
+
+def test_the_block_for_bad_records_stores_each_record_in_one_of_two_places(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/bad-records.md").read_text(encoding="utf-8")
+    (block,) = [one.text for one in blocks(page) if "foreachBatch" in one.text]
+    (descriptors,) = [path for path in build(tmp_path) if path.name == "orders.desc"]
+    block = block.replace("/data/", f"{tmp_path}/").replace("orders.desc", str(descriptors))
+    block = block.replace(".start()", ".trigger(availableNow=True).start()")
+    records = [("1", bytearray(b"\x0a\x02o1")), ("2", bytearray(b"\x0a\x7f"))]  # the second one is cut short
+    schema = "messageId STRING, payload BINARY"
+    spark.createDataFrame(records, schema).write.parquet(f"{tmp_path}/input")
+    names: dict[str, Any] = {"events": spark.readStream.schema(schema).parquet(f"{tmp_path}/input")}
+    exec(compile(block, "bad-records.md", "exec"), names)
+    names["query"].awaitTermination()
+    good, bad = (spark.read.parquet(f"{tmp_path}/{name}") for name in ("orders", "bad"))
+    assert [(row.messageId, row.order_id) for row in good.collect()] == [("1", "o1")]
+    assert [(row.messageId, bytes(row.payload)) for row in bad.collect()] == [("2", b"\x0a\x7f")]
+    assert bad.first().error

@@ -54,7 +54,7 @@ def test_exported_names_are_locked() -> None:
     code = "import connectors; print(*sorted(connectors.__all__)); print(*sorted(vars(connectors)))"
     run = subprocess.run((sys.executable, "-c", code), cwd=ROOT, check=True, capture_output=True, text=True)
     exported, present = (line.split() for line in run.stdout.splitlines())
-    assert exported == ["__version__", "register"]
+    assert exported == ["__version__", "options", "register"]
     assert {name for name in present if not name.startswith("_")} == {"TYPE_CHECKING", "annotations", "register"}
 
 

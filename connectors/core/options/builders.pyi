@@ -1,0 +1,143 @@
+# Generated from the declarations by ./dev docs.
+from collections.abc import Mapping
+from typing import Literal, TypedDict, Unpack
+
+__all__ = ["kafka_py", "kinesis", "pubsub"]
+
+class _KafkaOptions(TypedDict, total=False):
+    assign: str
+    commitOffsetsToGroup: str
+    dedupHeaders: bool
+    deliveryGuarantee: Literal["at_least_once", "exactly_once"]
+    endingOffsets: str
+    endingOffsetsByTimestamp: str
+    endingTimestamp: str
+    failOnDataLoss: bool
+    groupIdPrefix: str
+    includeHeaders: bool
+    markerTopic: str
+    maxOffsetsPerTrigger: int
+    maxRecordsPerPartition: int
+    maxTriggerDelay: str
+    minOffsetsPerTrigger: int
+    minPartitions: int
+    onMissingMarker: Literal["fail", "write"]
+    startingOffsets: str
+    startingOffsetsByTimestamp: str
+    startingOffsetsByTimestampStrategy: Literal["error", "latest"]
+    startingTimestamp: str
+    subscribe: str
+    subscribePattern: str
+    tokenProvider: str
+    topic: str
+    transactionalIdPrefix: str
+    writeTimestamps: bool
+
+class _KinesisOptions(TypedDict, total=False):
+    allowInsecure: bool
+    awsAccessKey: str
+    awsSecretKey: str
+    awsSessionToken: str
+    consumerARN: str
+    consumerMode: Literal["polling", "efo"]
+    consumerName: str
+    consumerNamePrefix: str
+    deaggregate: Literal["auto", "false"]
+    endingPosition: str
+    endingTimestamp: str
+    endpointUrl: str
+    failOnDataLoss: bool
+    fetchers: int
+    idleFetchPeriod: str
+    initialPosition: str
+    initialTimestamp: str
+    maxBytesPerRequest: int | str
+    maxBytesPerTrigger: int | str
+    maxFetchPeriod: str
+    maxFetchRate: float
+    maxPartitions: int
+    maxRecordsPerFetch: int
+    maxRecordsPerRequest: int
+    maxRecordsPerTrigger: int
+    maxRetryInterval: str
+    maxShardsPerDescribe: int
+    maxSpoolBytes: int | str
+    minFetchPeriod: str
+    numRetries: int
+    ordered: bool
+    preserveShardOrder: bool
+    probeWindow: str
+    profile: str
+    region: str
+    registerConsumerTimeoutInterval: str
+    registeredConsumerIdType: Literal["name", "arn"]
+    requireConsumerDeregistration: bool
+    roleArn: str
+    roleExternalId: str
+    roleSessionName: str
+    shardFetchInterval: str
+    spoolLocation: str
+    streamARN: str
+    streamName: str
+    stsEndpoint: str
+    subscriptionStallInterval: str
+
+class _PubsubOptions(TypedDict, total=False):
+    allowInsecure: bool
+    availableNowMaxWait: str
+    availableNowQuiet: str
+    batchMode: Literal["spool", "peek"]
+    clientEmail: str
+    clientId: str
+    credentialsFile: str
+    dedupAttribute: str
+    dedupEpoch: int
+    dedupHorizon: str
+    endingPosition: str
+    endpoint: str
+    failOnDataLoss: bool
+    fetch: Literal["driver", "external"]
+    fetchers: int
+    idAttribute: str
+    maxBytesPerTrigger: int | str
+    maxFetchPeriod: str
+    maxIdIndexBytes: int | str
+    maxOutstandingBytes: int | str
+    maxOutstandingMessages: int
+    maxOutstandingRequests: int
+    maxPartitions: int
+    maxReaderAge: str
+    maxRecordsPerTrigger: int
+    maxSpoolBytes: int | str
+    partitionBytes: int | str
+    peekMaxRows: int
+    peekTime: str
+    privateKey: str
+    privateKeyId: str
+    projectId: str
+    publishTimeout: str
+    schemaMode: Literal["native", "databricks"]
+    segmentBytes: int | str
+    segmentCompression: Literal["none", "lz4"]
+    segmentRecords: int
+    spoolCredentialsFile: str
+    spoolDurability: Literal["durable", "ephemeral"]
+    spoolEndpoint: str
+    spoolKeyId: str
+    spoolLocation: str
+    spoolRegion: str
+    spoolRetention: str
+    spoolSecret: str
+    spoolSessionToken: str
+    startTimeout: str
+    startingPosition: str
+    startingSnapshot: str
+    startingTimestamp: str
+    streams: int
+    subscriptionId: str
+    takeOver: bool
+    topicId: str
+
+def kafka_py(settings: Mapping[str, object] | None = None, /, **options: Unpack[_KafkaOptions]) -> dict[str, str]: ...
+def kinesis(settings: Mapping[str, object] | None = None, /, **options: Unpack[_KinesisOptions]) -> dict[str, str]: ...
+def pubsub(settings: Mapping[str, object] | None = None, /, **options: Unpack[_PubsubOptions]) -> dict[str, str]: ...

@@ -1,0 +1,61 @@
+"""The builders of options: what they return, and what type checkers say of their keywords."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from connectors import options
+from connectors.core.errors import OptionError
+from connectors.pubsub.options.source import parse_read_options
+
+ROOT = Path(__file__).parents[4]
+_PROGRAM = """\
+from connectors import options
+
+source: dict[str, str] = options.pubsub(projectId="shop", subscriptionId="orders", fetchers=2, maxSpoolBytes="4g")
+sink = options.kafka_py({"kafka.bootstrap.servers": "broker:9092"}, topic="orders", deliveryGuarantee="exactly_once")
+stream = options.kinesis(streamName="orders", consumerMode="efo", consumerName="shop")
+"""
+_WRONG = {
+    "options.pubsub(fetcherz=2)  # a name\n": 'Unexpected keyword argument "fetcherz"',
+    'options.pubsub(fetchers="two")  # a type\n': 'Argument "fetchers" to "pubsub" has incompatible type "str"',
+    'options.kinesis(consumerMode="fast")  # a choice\n': 'Argument "consumerMode" to "kinesis" has incompatible type',
+}
+
+
+def test_a_builder_returns_what_the_format_reads(tmp_path: Path) -> None:
+    texts = options.pubsub(
+        projectId="shop", subscriptionId="orders", spoolLocation=str(tmp_path), fetchers=2, failOnDataLoss=False
+    )
+    assert texts["failOnDataLoss"] == "false"
+    assert parse_read_options(texts, {}, streaming=True).fetchers == 2
+
+
+def test_names_with_a_dot_stand_in_the_dictionary() -> None:
+    texts = options.kafka_py({"kafka.bootstrap.servers": "broker:9092"}, topic="orders")
+    assert texts == {"kafka.bootstrap.servers": "broker:9092", "topic": "orders"}
+
+
+def test_a_builder_refuses_an_unknown_name() -> None:
+    with pytest.raises(OptionError, match=r"\[OPTION_UNKNOWN\] The option subscribePatern is unknown"):
+        options.kafka_py(subscribePatern="orders.*")  # type: ignore[call-arg]
+
+
+def test_a_type_checker_accepts_right_options_and_finds_a_wrong_name_type_and_choice(tmp_path: Path) -> None:
+    program = tmp_path / "job.py"
+    program.write_text(_PROGRAM + "".join(_WRONG))
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(program)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    errors = [line.partition(": error: ")[2] for line in done.stdout.splitlines() if ": error: " in line]
+    assert len(errors) == len(_WRONG), done.stdout
+    assert all(error.startswith(text) for error, text in zip(errors, _WRONG.values(), strict=True)), done.stdout
+
+
+def test_the_stub_fits_the_module() -> None:
+    command = [sys.executable, "-m", "mypy.stubtest", "connectors.core.options.builders"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
