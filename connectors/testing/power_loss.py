@@ -23,12 +23,9 @@ import threading
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from connectors.spool.store.local import Disk
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 __all__ = ["DiskCall", "DiskModel", "RecordingDisk", "Tree", "Way", "write_tree"]
 
@@ -92,7 +89,7 @@ class RecordingDisk(Disk):
             self._note("create", self._path(folder, name))
             return file
 
-    def write(self, file: int, data: Buffer) -> int:
+    def write(self, file: int, data: bytes | memoryview) -> int:
         """See `Disk.write`."""
         self.before("write", self._path(file))
         with self.lock:

@@ -22,7 +22,7 @@ import pytest
 
 from connectors.core.errors import ConnectorError
 from connectors.core.options.kinds import Secret
-from connectors.spool.ledger.lease import LeaseTimes, SpoolLease
+from connectors.spool.ledger.writer_lock import SpoolLease
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 from connectors.spool.store.object_store import ObjectStore
@@ -325,7 +325,7 @@ def test_of_many_that_replace_one_version_one_does(bucket: Place) -> None:
 
 
 def test_a_lease_is_renewed_and_refused_to_another_query(bucket: Place) -> None:
-    lease = SpoolLease(bucket.object_store(), os.getpid(), times=LeaseTimes(renew=0.2))
+    lease = SpoolLease(bucket.object_store(), os.getpid(), renew=0.2)
     lease.acquire()
     try:
         time.sleep(1)

@@ -134,13 +134,13 @@ def test_every_option_of_every_format_has_a_section_in_the_reference() -> None:
         (format_name, verb, option.name)
         for (format_name, verb), kind in OPTIONS.items()
         for option in declared_options(kind).values()
-        if f"\n### `{option.name}`\n" not in REFERENCE[pages_of.get(format_name, f"{format_name}.md")]
+        if f"\n#### `{option.name}`\n" not in REFERENCE[pages_of.get(format_name, f"{format_name}.md")]
     ]
     missing += [
         ("protobuf", kind.__name__, option.name)
         for kind in (ProtobufOptions, RegistryOptions)
         for option in declared_options(kind).values()
-        if f"\n### `{option.name}`\n" not in REFERENCE["protobuf.md"]
+        if f"\n#### `{option.name}`\n" not in REFERENCE["protobuf.md"]
     ]
     assert not missing
 
