@@ -9,7 +9,7 @@ import pytest
 
 from connectors.core.errors import OptionError
 from connectors.core.options.declaration import declared_options
-from connectors.kafka.options.client import ClientSettings, _warn
+from connectors.kafka.options.client import ClientSettings, warn_once
 from connectors.kafka.options.sink import KafkaWriteOptions, parse_write_options
 from connectors.kafka.options.source import KafkaReadOptions, parse_read_options
 from connectors.kinesis.options.source import KinesisReadOptions
@@ -92,7 +92,7 @@ def test_a_setting_that_the_page_calls_refused_is_refused_with_that_advice(name:
 def test_a_setting_that_the_page_calls_ignored_is_with_a_warning_that_says_why(
     name: str, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    _warn.cache_clear()
+    warn_once.cache_clear()
     assert settings(kind, **{name: "100"}) == settings(kind)
     (line,) = caplog.messages
     assert line.startswith("[KAFKA_SETTING_IGNORED]")
