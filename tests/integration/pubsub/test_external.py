@@ -25,7 +25,7 @@ from connectors.testing.pubsub import PubSubServer
 from connectors.testing.spark_protocol.driver import TaskWorkers
 from tests.support.fetch_program import FetchProgram
 from tests.support.pubsub_rig import SUBSCRIPTION, TOPIC, PubSubRig
-from tests.support.spool_writing import SECRET
+from tests.support.spool_writing import SECRET, object_store_options
 
 EXTERNAL = {"fetch": "external", "startTimeout": "1s"}
 
@@ -292,7 +292,7 @@ def test_a_spool_on_an_object_store_is_filled_from_outside_and_no_secret_is_seen
     server: PubSubServer, tmp_path: Path, workers: TaskWorkers
 ) -> None:
     with ObjectStoreServer() as objects:
-        rig = PubSubRig(server, server.endpoint, tmp_path, workers, objects)
+        rig = PubSubRig(server, server.endpoint, tmp_path, workers, object_store_options(objects))
         rig.publish(100)
         with rig.query(EXTERNAL) as query, fetching(rig) as program:
             rig.run_until_all(query)
