@@ -1,1 +1,1 @@
-"""The long fault runs behind ``./dev chaos``: one module a run, and with a leading underscore what they share."""
+"""The long fault runs behind ``./dev chaos``: one module a run; ``rigs`` and ``support`` hold what they are made of."""

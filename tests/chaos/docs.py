@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.chaos._record import ROOT, versions
+from tests.chaos.support.record import ROOT, versions
 from tests.support.documents import blocks, run
 
 _KEPT = ("PATH", "LANG", "JAVA_HOME", "TMPDIR")

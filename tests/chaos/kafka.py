@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.kafka.broker import KafkaBroker
-from tests.chaos._kafka_kills import KillPlan, KillTrial
-from tests.chaos._record import Record
-from tests.chaos._spark import SparkJobs
-from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.chaos.rigs.kafka_kills import KillPlan, KillTrial
+from tests.chaos.support.record import Record
+from tests.chaos.support.spark import SparkJobs
+from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 from tests.support.kafka_rig import KafkaRig
 
 PACKAGES = ("pyspark", "pyarrow", "confluent-kafka", "numpy")

@@ -19,9 +19,9 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from tests.chaos import _wheels as wheels
-from tests.chaos._record import ROOT, Record
-from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.chaos.rigs import wheels
+from tests.chaos.support.record import ROOT, Record
+from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 
 PACKAGES = ("hatchling", "uv", "pyspark")
 # What a strict type checker must see of an installed pack; without py.typed it would see nothing.

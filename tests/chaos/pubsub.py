@@ -18,11 +18,11 @@ from typing import Any
 
 from connectors.testing.pubsub import PubSubServer, start_server_process
 from connectors.testing.spark_protocol.driver import InProcessWorkers
-from tests.chaos._pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
-from tests.chaos._pubsub_sweep import own_object_store, run_sweep
-from tests.chaos._record import Record
-from tests.chaos._spark import SparkJobs
-from tests.chaos._trials import Trial, add_record_arguments, run_trials, temporary_folder
+from tests.chaos.rigs.pubsub_kills import DRIVERS, VICTIMS, KillPlan, KillTrial
+from tests.chaos.rigs.pubsub_sweep import own_object_store, run_sweep
+from tests.chaos.support.record import Record
+from tests.chaos.support.spark import SparkJobs
+from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 from tests.support.pubsub_growth import footprints, grown
 from tests.support.pubsub_rig import PubSubRig
 

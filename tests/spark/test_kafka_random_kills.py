@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.kafka.broker import KafkaBroker, find_broker
-from tests.chaos._kafka_kills import KillPlan, KillTrial
-from tests.chaos._spark import SparkJobs
+from tests.chaos.rigs.kafka_kills import KillPlan, KillTrial
+from tests.chaos.support.spark import SparkJobs
 from tests.support.kafka_rig import KafkaRig
 
 

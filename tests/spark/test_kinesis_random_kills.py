@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.kinesis import start_server_process
-from tests.chaos._kinesis_kills import MODES, KillPlan, KillTrial
-from tests.chaos._spark import SparkJobs
+from tests.chaos.rigs.kinesis_kills import MODES, KillPlan, KillTrial
+from tests.chaos.support.spark import SparkJobs
 
 
 @pytest.mark.long

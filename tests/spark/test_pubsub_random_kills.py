@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.pubsub import PubSubServer
-from tests.chaos._pubsub_kills import KillPlan, KillTrial
-from tests.chaos._spark import SparkJobs
+from tests.chaos.rigs.pubsub_kills import KillPlan, KillTrial
+from tests.chaos.support.spark import SparkJobs
 
 
 @pytest.fixture(scope="module")

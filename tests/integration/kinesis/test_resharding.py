@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from connectors.testing.kinesis import KinesisServerProcess, start_server_process
-from tests.chaos._kinesis_load import Load, keys_out_of_order
+from tests.chaos.rigs.kinesis_load import Load, keys_out_of_order
 from tests.support.kinesis_rig import PATIENCE, KinesisRig, wait_until
 
 RESHARD_SECONDS = (0.1, 0.3)

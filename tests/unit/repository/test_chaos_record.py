@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.chaos._kinesis_kills import MODES, KillPlan
-from tests.chaos._kinesis_load import keys_out_of_order
-from tests.chaos._record import Record, RecordMismatchError, upper_bound
-from tests.chaos._sink import Findings, examine
+from tests.chaos.rigs.kinesis_kills import MODES, KillPlan
+from tests.chaos.rigs.kinesis_load import keys_out_of_order
+from tests.chaos.support.record import Record, RecordMismatchError, upper_bound
+from tests.chaos.support.sink import Findings, examine
 
 SETTINGS = {"messages": 10}
 

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from connectors.testing.spark_protocol.driver import descendants
 from connectors.testing.spark_protocol.system import child_environment
-from tests.chaos import _processes, _spark_job
+from tests.chaos.support import processes, spark_job
 
 READY_SECONDS = 60.0
 GONE_SECONDS = 10.0
@@ -39,7 +39,7 @@ class SparkJob:
         self._events_path = folder / "events.jsonl"
         with (folder / "spark.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _spark_job.__name__, str(self._events_path)],
+                [sys.executable, "-m", spark_job.__name__, str(self._events_path)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -87,7 +87,7 @@ class SparkJob:
             time.sleep(_POLL_SECONDS)
 
     def run(self, plan: Mapping[str, Any]) -> None:
-        """Start a query and wait until it has started; see `_spark_job.start_query` for the plan."""
+        """Start a query and wait until it has started; see `spark_job.start_query` for the plan."""
         self.wait_for("Spark is ready", lambda: bool(self.events("ready")), READY_SECONDS)
         before = len(self.events("started"))
         self._send({"run": plan})
@@ -112,7 +112,7 @@ class SparkJob:
     def kill(self) -> None:
         """End the process, its JVM and all that is in its group."""
         if self.alive:
-            _processes.kill(self.pid, group=True)
+            processes.kill(self.pid, group=True)
         self._process.wait()
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):

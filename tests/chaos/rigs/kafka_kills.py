@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import _processes
-from tests.chaos._spark import GONE_SECONDS, SparkJobs
+from tests.chaos.support import processes
+from tests.chaos.support.spark import GONE_SECONDS, SparkJobs
 from tests.support.kafka_rig import KafkaRig
 
 HEALING_SECONDS = 90.0
@@ -128,22 +128,22 @@ class KillTrial:
     def _kill(self, victim: str) -> None:
         """Kill a process, and go on as an operator would."""
         job = self._jobs.current
-        found = sorted(_processes.find(job.pid, victim))
+        found = sorted(processes.find(job.pid, victim))
         if not found:
             # A worker lives only while there are tasks: the next one that comes.
             job.wait_for(
                 f"a victim: {victim}",
-                lambda: bool(found.extend(_processes.find(job.pid, victim)) or found),
+                lambda: bool(found.extend(processes.find(job.pid, victim)) or found),
                 HEALING_SECONDS,
             )
         pid = self._choose.choice(found)
-        below = [job.pid, *_processes.descendants(job.pid)] if victim in {"jvm", "driver"} else [pid]
-        _processes.kill(pid, group=victim == "driver")
+        below = [job.pid, *processes.descendants(job.pid)] if victim in {"jvm", "driver"} else [pid]
+        processes.kill(pid, group=victim == "driver")
         self._killed.append(victim)
         if victim in {"jvm", "driver"}:
             new = self._jobs.replace()
             job.reap()
-            self._left_behind |= _processes.still_running(below, GONE_SECONDS)
+            self._left_behind |= processes.still_running(below, GONE_SECONDS)
             new.run(self._query)
 
     def _outcome(self, seen: Counter[int], errors: list[str]) -> dict[str, Any]:

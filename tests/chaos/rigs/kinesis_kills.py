@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.kinesis import KinesisControl
-from tests.chaos import _processes
-from tests.chaos._kinesis_load import Load, keys_out_of_order
-from tests.chaos._sink import attempts, examine, rows_in_sink, rows_run, sink_rows
-from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
+from tests.chaos.rigs.kinesis_load import Load, keys_out_of_order
+from tests.chaos.support import processes
+from tests.chaos.support.sink import attempts, examine, rows_in_sink, rows_run, sink_rows
+from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 
 HEALING_SECONDS = 90.0
 """At most so long nothing new may come to the sink."""
@@ -177,19 +177,19 @@ class KillTrial:
         found: list[int] = []
         job.wait_for(
             f"a victim: {victim}",
-            lambda: bool(found.extend(_processes.find(job.pid, victim)) or found),
+            lambda: bool(found.extend(processes.find(job.pid, victim)) or found),
             HEALING_SECONDS,
         )
         pid = self._choose.choice(sorted(found))
         whole = victim in {"jvm", "driver"}
-        below = [job.pid, *_processes.descendants(job.pid)] if whole else [pid, *_processes.descendants(pid)]
-        _processes.kill(pid, group=victim == "driver")
+        below = [job.pid, *processes.descendants(job.pid)] if whole else [pid, *processes.descendants(pid)]
+        processes.kill(pid, group=victim == "driver")
         self._killed.append(victim)
         if whole:
             # The next one starts while the remains of this one end, as under a supervisor.
             new = self._jobs.replace()
             job.reap()
-        self._left_behind |= _processes.still_running(below, GONE_SECONDS)
+        self._left_behind |= processes.still_running(below, GONE_SECONDS)
         if whole:
             self._start(new)
         else:

@@ -17,8 +17,8 @@ from typing import Any
 from zipfile import ZipFile
 
 import connectors
-from tests.chaos import _first_job
-from tests.chaos._record import ROOT
+from tests.chaos.rigs import first_job
+from tests.chaos.support.record import ROOT
 from tools.audit import license_of
 from tools.lock import pins
 from tools.side_environment import side_environment
@@ -179,7 +179,7 @@ class Environment:
     def first_job(self) -> dict[str, Any]:
         """What came of the first job."""
         script = self.folder / "first_job.py"
-        script.write_text(Path(_first_job.__file__).read_text())
+        script.write_text(Path(first_job.__file__).read_text())
         found = json.loads(self.run(script).splitlines()[-1])
         assert Path(found["pack"]).is_relative_to(self.folder)
         return dict(found)

@@ -1,4 +1,4 @@
-"""A Spark process that runs one streaming query after the other: ``python -m tests.chaos._spark_job EVENTS``.
+"""A Spark process that runs one streaming query after the other: ``python -m tests.chaos.support.spark_job EVENTS``.
 
 Each line of standard input is a command: ``{"run": plan}``, ``{"stop": true}`` or ``{"end": true}``. What happens is
 appended to the file EVENTS, one JSON object a line. When standard input ends, whoever started this is gone, and so is

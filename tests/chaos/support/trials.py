@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.chaos._record import ROOT, Record, RecordMismatchError
+from tests.chaos.support.record import ROOT, Record, RecordMismatchError
 from tests.support.processes import RUN_MARK, orphans
 
 _ORPHAN_SECONDS = 10.0

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.chaos._spark_job import LOG_NAME, SINK_NAME
+from tests.chaos.support.spark_job import LOG_NAME, SINK_NAME
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any
 from connectors.spool import stats
 from connectors.testing.pubsub.client import PubSubTestClient
 from connectors.testing.pubsub.faults.knobs import PubSubKnobs
-from tests.chaos import _processes
-from tests.chaos._sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
-from tests.chaos._spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
+from tests.chaos.support import processes
+from tests.chaos.support.sink import Findings, attempts, examine, rows_in_sink, rows_run, sink_rows
+from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
 from tests.support.spool_writing import access_of
 
 VICTIMS = ("source_runner", "fetcher", "worker")
@@ -51,7 +51,7 @@ class KillMoment:
     """One kill.
 
     Attributes:
-        victim: see `_processes.VICTIMS`; or ``driver``.
+        victim: see `processes.VICTIMS`; or ``driver``.
         rows: it comes after so many rows are in the sink; 0: after the kill before it, or the start of the query.
         seconds: it comes so long after that.
         in_sink: the rows are those of batches that have run, and the kill comes before the last of them is in the
@@ -227,13 +227,13 @@ class KillTrial:
         pid = self._await_moment(moment)
         self._rows_at_kill.append(rows_in_sink(self._folder))
         doomed = {"jvm": job.pid, "driver": job.pid, "source_runner": pid}.get(moment.victim)
-        below = [] if doomed is None else [doomed, *_processes.descendants(doomed)]
-        _processes.kill(pid, group=moment.victim == "driver")
+        below = [] if doomed is None else [doomed, *processes.descendants(doomed)]
+        processes.kill(pid, group=moment.victim == "driver")
         if doomed == job.pid:
             # The next one starts while the remains of this one end, as under a supervisor.
             self._job = self._jobs.replace()
             job.reap()
-        self._left_behind |= _processes.still_running([pid, *below], GONE_SECONDS)
+        self._left_behind |= processes.still_running([pid, *below], GONE_SECONDS)
         self._note_errors(job)
         if doomed == job.pid:
             self._seen_errors = 0
@@ -249,7 +249,7 @@ class KillTrial:
         found: list[int] = []
         job.wait_for(
             f"a victim: {moment.victim}",
-            lambda: bool(found.extend(_processes.find(job.pid, moment.victim)) or found),
+            lambda: bool(found.extend(processes.find(job.pid, moment.victim)) or found),
             HEALING_SECONDS,
         )
         return random.Random(self._plan.seed).choice(sorted(found))
@@ -280,11 +280,11 @@ class KillTrial:
                 "every message is acked", lambda: self._server.backlog(self._subscription) == 0, HEALING_SECONDS
             )
             time.sleep(2 * _REDELIVERY_DELAY)
-        fetchers, runners = (_processes.find(job.pid, kind) for kind in ("fetcher", "source_runner"))
+        fetchers, runners = (processes.find(job.pid, kind) for kind in ("fetcher", "source_runner"))
         job.stop_query()
         self._note_errors(job)
-        left = _processes.still_running(fetchers, GONE_SECONDS)
-        left |= _processes.still_running(runners, GONE_SECONDS + UNANSWERED_SECONDS)
+        left = processes.still_running(fetchers, GONE_SECONDS)
+        left |= processes.still_running(runners, GONE_SECONDS + UNANSWERED_SECONDS)
         self._left_behind |= {pid: f"after the stop {process}" for pid, process in left.items()}
         self._server.redeliver_acked(0, subscription=self._subscription)
         self._server.close_streams_every(0)

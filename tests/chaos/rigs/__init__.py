@@ -1,0 +1,1 @@
+"""What the fault runs do to each connector: loads, kills and sweeps."""

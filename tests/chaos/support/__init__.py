@@ -1,0 +1,1 @@
+"""What all fault runs share: trials, the record, processes, Spark and the sink they check."""
