@@ -147,33 +147,20 @@ class MockKafka:
             self._cluster = None
 
 
-class MockKafkaProcess:
+class MockKafkaProcess(ServerProcess):
     """A mock cluster in a process of its own; a context manager that ends it."""
 
     def __init__(self) -> None:
-        self._process = ServerProcess(__name__, ["--exit-with-parent"])
-        self.endpoint = self._process.endpoint
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        super().__init__(__name__, ["--exit-with-parent"])
 
     @contextlib.contextmanager
     def stalled(self) -> Iterator[None]:
         """Within, it answers nothing."""
-        os.kill(self._process.pid, signal.SIGSTOP)
+        os.kill(self.pid, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(self._process.pid, signal.SIGCONT)
-
-    def stop(self) -> None:
-        """End it; does nothing the second time."""
-        self._process.stop()
+            os.kill(self.pid, signal.SIGCONT)
 
 
 def main(arguments: list[str] | None = None) -> int:

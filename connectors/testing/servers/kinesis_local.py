@@ -23,8 +23,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import TracebackType
-from typing import Self
 
 from connectors.testing.servers.java import free_port
 from connectors.testing.servers.node_packages import NodePackages, node_packages
@@ -59,7 +57,7 @@ def find_kinesis_local() -> NodePackages:
     return node_packages("kinesis-local")
 
 
-class KinesisLocal:
+class KinesisLocal(ServerProcess):
     """kinesis-local as a child process; a context manager that ends it.
 
     Raises:
@@ -67,26 +65,12 @@ class KinesisLocal:
     """
 
     def __init__(self) -> None:
-        self._process = ServerProcess(__name__, ["--exit-with-parent"], start_timeout=_START_SECONDS + 30)
-        self.endpoint = self._process.endpoint
-        """``127.0.0.1:PORT``, without TLS."""
+        super().__init__(__name__, ["--exit-with-parent"], start_timeout=_START_SECONDS + 30)
 
     @property
     def url(self) -> str:
         """What clients take as the URL of the endpoint."""
         return f"http://{self.endpoint}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End it; does nothing the second time."""
-        self._process.stop()
 
 
 def _answers(port: int) -> bool:

@@ -33,8 +33,6 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import grpc
 
@@ -134,7 +132,7 @@ def _version(jar: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", jar.name)]
 
 
-class Emulator:
+class Emulator(ServerProcess):
     """The official emulator as a child process; a context manager that ends it.
 
     It also ends when this process does, however that ends.
@@ -147,25 +145,7 @@ class Emulator:
     """
 
     def __init__(self, port: int = 0) -> None:
-        self._process = ServerProcess(
-            "connectors.testing.servers.pubsub_emulator", ["--exit-with-parent", "--port", str(port)]
-        )
-        self.endpoint = self._process.endpoint
-        """``127.0.0.1:PORT``."""
-        self.pid = self._process.pid
-        """The supervisor; the Java process is its child."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End it; does nothing the second time."""
-        self._process.stop()
+        super().__init__("connectors.testing.servers.pubsub_emulator", ["--exit-with-parent", "--port", str(port)])
 
 
 class _JavaServer:

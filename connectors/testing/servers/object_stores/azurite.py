@@ -43,15 +43,6 @@ class AzuriteServer(StoreServer):
         return {"spoolEndpoint": f"http://{endpoint}/{_ACCOUNT}", "spoolKeyId": _ACCOUNT, "spoolSecret": _KEY}
 
     @classmethod
-    def access_environment(cls, endpoint: str) -> dict[str, str]:
-        """Return the variables that say the same."""
-        return {
-            "AZURE_STORAGE_ENDPOINT": f"http://{endpoint}/{_ACCOUNT}",
-            "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
-            "AZURE_STORAGE_ACCOUNT_KEY": _KEY,
-        }
-
-    @classmethod
     @contextmanager
     def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
         """Run it under Node.js. It refuses versions of the API newer than itself, unless told not to look."""

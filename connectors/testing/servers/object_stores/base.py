@@ -13,25 +13,42 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from connectors.core.errors import ServiceUnavailableError
 from connectors.testing.servers.process import ServerProcess, start_bound_process
 
-__all__ = ["BUCKET", "HOST", "StoreServer", "child_server", "request"]
+__all__ = ["BUCKET", "HOST", "REGION", "StoreServer", "child_server", "request", "s3_access"]
 
 BUCKET = "spools"
 """The bucket or container that each of them has."""
 
 HOST = "127.0.0.1"
+
+REGION = "us-east-1"
+"""Of the stores with the API of S3."""
+
+_VARIABLES: Mapping[str, Mapping[str, str]] = {
+    "s3": {
+        "spoolEndpoint": "AWS_ENDPOINT_URL",
+        "spoolRegion": "AWS_REGION",
+        "spoolKeyId": "AWS_ACCESS_KEY_ID",
+        "spoolSecret": "AWS_SECRET_ACCESS_KEY",
+    },
+    "gs": {"spoolEndpoint": "STORAGE_EMULATOR_HOST"},
+    "az": {
+        "spoolEndpoint": "AZURE_STORAGE_ENDPOINT",
+        "spoolKeyId": "AZURE_STORAGE_ACCOUNT_NAME",
+        "spoolSecret": "AZURE_STORAGE_ACCOUNT_KEY",
+    },
+}
 _START_SECONDS = 60.0
 _INSTALL_SECONDS = 1500.0
 _REQUEST_SECONDS = 5.0
 _LOOK_SECONDS = 0.05
 
 
-class StoreServer(ABC):
+class StoreServer(ServerProcess, ABC):
     """An object store as a child process; a context manager that ends it. It also ends when this process does.
 
     Args:
@@ -49,27 +66,11 @@ class StoreServer(ABC):
     """Of the URLs of its spools."""
 
     def __init__(self, port: int = 0) -> None:
-        self._process = ServerProcess(
+        super().__init__(
             "connectors.testing.servers.object_stores",
             [self.name, "--exit-with-parent", "--port", str(port)],
             start_timeout=_START_SECONDS + _INSTALL_SECONDS,
         )
-        self.endpoint = self._process.endpoint
-        """``127.0.0.1:PORT``, without TLS."""
-        self.pid = self._process.pid
-        """The supervisor; the store runs in it or is its child."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """End it; does nothing the second time."""
-        self._process.stop()
 
     def options(self, folder: str) -> dict[str, str]:
         """Return the options of a query whose spool is in this folder of the bucket."""
@@ -95,9 +96,9 @@ class StoreServer(ABC):
         """Return the options by which a spool reaches the store at ``HOST:PORT``."""
 
     @classmethod
-    @abstractmethod
     def access_environment(cls, endpoint: str) -> dict[str, str]:
         """Return the variables that say the same as `access_options`."""
+        return {_VARIABLES[cls.scheme][option]: value for option, value in cls.access_options(endpoint).items()}
 
     @classmethod
     @abstractmethod
@@ -111,6 +112,16 @@ class StoreServer(ABC):
         Returns:
             A context whose value says whether the store still runs.
         """
+
+
+def s3_access(endpoint: str, key_id: str, secret: str) -> dict[str, str]:
+    """Return the options by which a spool reaches a store with the API of S3."""
+    return {
+        "spoolEndpoint": f"http://{endpoint}",
+        "spoolRegion": REGION,
+        "spoolKeyId": key_id,
+        "spoolSecret": secret,
+    }
 
 
 def request(

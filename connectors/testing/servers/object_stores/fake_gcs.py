@@ -41,11 +41,6 @@ class FakeGcsServer(StoreServer):
         return {"spoolEndpoint": f"http://{endpoint}"}
 
     @classmethod
-    def access_environment(cls, endpoint: str) -> dict[str, str]:
-        """Return the variables that say the same."""
-        return {"STORAGE_EMULATOR_HOST": f"http://{endpoint}"}
-
-    @classmethod
     @contextmanager
     def serve(cls, port: int, stopping: threading.Event) -> Iterator[Callable[[], bool]]:
         """Run it, and the front in threads of this process."""

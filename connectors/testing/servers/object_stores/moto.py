@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import ClassVar
 
-from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, request
+from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, request, s3_access
 
 __all__ = ["MotoServer"]
 
-_REGION = "us-east-1"
 _KEY = "testing"
 _SIGNED = "AWS4-HMAC-SHA256 Credential=testing/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
 """moto finds the service in it, and checks no signature."""
@@ -43,22 +42,7 @@ class MotoServer(StoreServer):
     @classmethod
     def access_options(cls, endpoint: str) -> dict[str, str]:
         """Return the options by which a spool reaches it."""
-        return {
-            "spoolEndpoint": f"http://{endpoint}",
-            "spoolRegion": _REGION,
-            "spoolKeyId": _KEY,
-            "spoolSecret": _KEY,
-        }
-
-    @classmethod
-    def access_environment(cls, endpoint: str) -> dict[str, str]:
-        """Return the variables that say the same."""
-        return {
-            "AWS_ENDPOINT_URL": f"http://{endpoint}",
-            "AWS_REGION": _REGION,
-            "AWS_ACCESS_KEY_ID": _KEY,
-            "AWS_SECRET_ACCESS_KEY": _KEY,
-        }
+        return s3_access(endpoint, _KEY, _KEY)
 
     @classmethod
     @contextmanager

@@ -10,12 +10,11 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from connectors.testing.servers.go_programs import GO_MODULES, go_program
-from connectors.testing.servers.object_stores.base import BUCKET, HOST, StoreServer, child_server
+from connectors.testing.servers.object_stores.base import BUCKET, HOST, REGION, StoreServer, child_server, s3_access
 
 __all__ = ["VersityServer"]
 
 _PROGRAM = "versitygw"
-_REGION = "us-east-1"
 _KEY_ID = "key-of-the-gateway"
 _SECRET = "secret-of-the-gateway"  # noqa: S105 - of a server on this machine
 
@@ -35,22 +34,7 @@ class VersityServer(StoreServer):
     @classmethod
     def access_options(cls, endpoint: str) -> dict[str, str]:
         """Return the options by which a spool reaches it."""
-        return {
-            "spoolEndpoint": f"http://{endpoint}",
-            "spoolRegion": _REGION,
-            "spoolKeyId": _KEY_ID,
-            "spoolSecret": _SECRET,
-        }
-
-    @classmethod
-    def access_environment(cls, endpoint: str) -> dict[str, str]:
-        """Return the variables that say the same."""
-        return {
-            "AWS_ENDPOINT_URL": f"http://{endpoint}",
-            "AWS_REGION": _REGION,
-            "AWS_ACCESS_KEY_ID": _KEY_ID,
-            "AWS_SECRET_ACCESS_KEY": _SECRET,
-        }
+        return s3_access(endpoint, _KEY_ID, _SECRET)
 
     @classmethod
     @contextmanager
@@ -61,7 +45,7 @@ class VersityServer(StoreServer):
             "--port",
             f"{HOST}:{port}",
             "--region",
-            _REGION,
+            REGION,
             "--quiet",
             "--keep-alive",
         ]
