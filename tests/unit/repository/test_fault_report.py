@@ -1,0 +1,56 @@
+"""The fault report says what the records say, and hides nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.chaos.report import BY_TESTS, PICTURE, REPORT, VICTIMS, Report, page, picture, read_records
+from tests.chaos.support.record import ROOT, upper_bound
+
+
+def record(*trials: dict[str, Any], what: str = "kafka") -> dict[str, Any]:
+    fixed = {"what": what, "commit": "0123456789", "ended": "2026-11-24", "versions": {"python": "3.11"}}
+    return {**fixed, "trials": [{"trial": "one", "part": "part", **trial} for trial in trials]}
+
+
+def row(text: str, fault: str) -> list[str]:
+    [line] = [line for line in text.splitlines() if line.startswith(f"| {fault} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_the_committed_report_and_its_picture_are_those_of_the_committed_records() -> None:
+    report = Report(read_records())
+    assert REPORT.read_text() == page(report), "run ./dev chaos report"
+    assert PICTURE.read_text() == picture(report), "run ./dev chaos report"
+
+
+def test_a_failed_trial_shows_in_the_cells_of_its_faults_and_in_its_record() -> None:
+    good = {"ok": True, "killed": ["jvm", "jvm", "worker"], "counts": {"messages": 10, "lost": 0}}
+    bad = {"ok": False, "killed": ["jvm"], "counts": {"messages": 10, "lost": 2}}
+    text = page(Report({"kafka": record(good, bad)}))
+    assert row(text, VICTIMS["jvm"])[0] == "**3, wrong in 1 trials**"
+    assert row(text, VICTIMS["worker"])[0] == f"1, none wrong; < {upper_bound(1):.1%}"
+    assert "| 2 | 1 | 20 | 2 |" in text
+    assert "of 20 messages 2 lost" in text
+
+
+def test_a_cell_without_a_trial_says_that_it_was_not_run() -> None:
+    text = page(Report({"pubsub": record({"ok": True, "killed": ["jvm"]}, what="pubsub")}))
+    assert row(text, VICTIMS["jvm"]) == ["not run", "not run", f"1, none wrong; < {upper_bound(1):.1%}"]
+
+
+def test_crashes_at_steps_and_bad_networks_are_counted_without_a_bound() -> None:
+    trials: list[dict[str, Any]] = [
+        {"ok": True, "part": "efo_crashes", "crashed_at": "offsets_logged", "counts": {"kills": 6}},
+        {"ok": True, "flow": "kinesis_efo", "fault": "latency"},
+    ]
+    text = page(Report({"kinesis": record(*trials, what="kinesis")}))
+    assert row(text, "killed at a durable step, before or after it") == ["not run", "6, none wrong", "not run"]
+    assert row(text, "network: 500 ms more for each response") == ["not run", "1, none wrong", "not run"]
+
+
+@pytest.mark.parametrize("path", [path for _, path in BY_TESTS])
+def test_the_tests_that_the_report_names_are_there(path: str) -> None:
+    assert (ROOT / path).exists()
