@@ -3,7 +3,7 @@
 Each cell is a flow, such as Kinesis by enhanced fan-out or an exactly-once query from Kafka to Kafka, and a fault:
 latency, resets, little bandwidth, half-open connections, outages, answers that do not come while a process is killed,
 or a process that is paused for a minute. What is done stands in the record, and a run that was stopped goes on from
-there. The first cells have each flow and each fault.
+there. The first cells have each fault, of different flows.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ OF_EMULATOR = ("latency", "resets", "outage_5_s", "half_open")
 """It has no clock of its own, and is slow to start: the rest is for our server."""
 
 
+def is_tried(flow: str, fault: str) -> bool:
+    """Whether a fault of the network makes sense for a flow."""
+    details, kind = FAULTS[fault], FLOWS[flow]
+    if details.server_seconds and not kind.has_clock:
+        return False
+    if details.kills and not set(details.kills) & set(kind.victims):
+        return False
+    return flow != "pubsub_emulator" or fault in OF_EMULATOR
+
+
 def cells() -> list[tuple[str, str]]:
-    """All flows and faults, in the order in which they are tried: at first each flow and each fault once."""
+    """All flows and faults, in the order in which they are tried: at first each of both once."""
     names = list(FLOWS)
-    of_network = [
-        (flow, fault)
-        for fault, details in FAULTS.items()
-        for flow in names
-        if (FLOWS[flow].has_clock or not details.server_seconds) and (flow != "pubsub_emulator" or fault in OF_EMULATOR)
-    ]
-    every = [*of_network, *PAUSES]
-    first: list[tuple[str, str]] = []
-    for flow, fault in every:
-        is_new = all(flow != other for other, _ in first) or all(fault != other for _, other in first)
-        alternatives = [each for each in every if each[1] == fault and all(each[0] != other for other, _ in first)]
-        if is_new and all(fault != other for _, other in first):
-            first.append(alternatives[0] if alternatives else (flow, fault))
+    every = [*((flow, fault) for fault in FAULTS for flow in names if is_tried(flow, fault)), *PAUSES]
+    first = []
+    for number, fault in enumerate(dict.fromkeys(fault for _, fault in every)):
+        place = number % len(names)
+        first.append(next((flow, fault) for flow in names[place:] + names[:place] if (flow, fault) in every))
     return [*first, *(each for each in every if each not in first)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -18,6 +17,8 @@ _RESET = Toxic("reset_peer", toxicity=0.05)
 _SILENT = Toxic("timeout", {"timeout": 0})
 """What the service sends is dropped, what the query sends arrives."""
 _TEN_MINUTES = 600.0
+_ESTABLISHED = "01"
+"""In /proc/net/tcp, see proc(5)."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +30,14 @@ class Fault:
         apply: makes the network bad until the context ends.
         passes: whether records come through it: the query must go on before it is over.
         server_seconds: how far the server's clock jumps in it, of a server that has one.
-        kills: whether a process of the query is killed in the middle of it.
+        kills: kinds of processes, of which one of the query is killed in the middle of it.
     """
 
     seconds: float
     apply: Callable[[Proxy], Iterator[None]]
     passes: bool = False
     server_seconds: float = 0.0
-    kills: bool = False
+    kills: tuple[str, ...] = ()
 
 
 def _toxics(*toxics: Toxic) -> Callable[[Proxy], Iterator[None]]:
@@ -81,7 +82,8 @@ FAULTS = {
         passes=True,
     ),
     "outage_5_s": Fault(5.0, _outage),
-    "asymmetric_kill": Fault(8.0, _toxics(_SILENT), kills=True),
+    "asymmetric_jvm_kill": Fault(6.0, _toxics(_SILENT), kills=("jvm",)),
+    "asymmetric_kill": Fault(6.0, _toxics(_SILENT), kills=("source_runner", "worker", "fetcher")),
     "outage_10_min": Fault(8.0, _outage, server_seconds=_TEN_MINUTES),
     "half_open": Fault(40.0, _toxics(Toxic("timeout", {"timeout": 0}, toxicity=0.5))),
     "outage_60_s": Fault(60.0, _outage),
@@ -112,15 +114,8 @@ def paused(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-def connections(proxy: Proxy) -> int:
-    """How many connections to a proxy are established, whatever process has them."""
-    count = 0
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        local, state = line.split()[1], line.split()[3]
-        count += state == "01" and int(local.rpartition(":")[2], 16) == proxy.port
-    return count
-
-
-def victim_of(seed: int, victims: tuple[str, ...]) -> str:
-    """Who is killed in the trial of a seed."""
-    return random.Random(seed).choice(victims)
+def connections(proxy: Proxy) -> set[int]:
+    """The connections to a proxy that are established, whatever process has them, by the ports of the clients."""
+    fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    ends = [[int(end.rpartition(":")[2], 16) for end in line[1:3]] for line in fields if line[3] == _ESTABLISHED]
+    return {client for server, client in ends if server == proxy.port}

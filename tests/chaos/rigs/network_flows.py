@@ -22,7 +22,7 @@ from connectors.testing.schema_registry import SchemaRegistryServer
 from connectors.testing.servers.object_stores import VersityServer
 from connectors.testing.servers.pubsub_emulator import Emulator
 from connectors.testing.servers.toxiproxy import Proxy, Toxiproxy
-from tests.chaos.support.sink import attempts, examine, rows_in_sink, sink_rows
+from tests.chaos.support.sink import attempts, examine, rows_in_sink, rows_run, sink_rows
 from tests.support.kafka_rig import STEADY, KafkaRig
 
 _PROJECT = "chaos"
@@ -130,6 +130,10 @@ class Flow(ABC):
     def rows(self) -> int:
         """How many rows have arrived."""
         return rows_in_sink(self.folder)
+
+    def rows_run(self) -> int:
+        """How many rows batches have had, whether they have arrived yet or not."""
+        return rows_run(self.folder)
 
     def judge(self) -> tuple[dict[str, int], list[str]]:
         """What was counted, and what must not be."""
@@ -431,6 +435,10 @@ class ExactlyOnceFlow(KafkaFlow):
         """The records that a careful consumer sees."""
         return len(self._rig.read_committed(self._target, _PARTITIONS, is_open=True))
 
+    def rows_run(self) -> int:
+        """Those of transactions that are open too."""
+        return sum(self._rig.end(self._target, number) for number in range(_PARTITIONS))
+
     def judge(self) -> tuple[dict[str, int], list[str]]:
         """Each record once, in the order of its key."""
         seen = self._rig.read_committed(self._target, _PARTITIONS, is_open=True)
@@ -448,13 +456,13 @@ FLOWS: dict[str, type[Flow]] = {
     flow.name: flow
     for flow in (
         PubSubFlow,
+        EmulatorFlow,
         KinesisPollingFlow,
         KinesisFanOutFlow,
         KafkaFlow,
         ExactlyOnceFlow,
         PubSubStoreFlow,
         RegistryFlow,
-        EmulatorFlow,
     )
 }
 

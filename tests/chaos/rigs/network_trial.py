@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from connectors.testing.spark_protocol.driver import resident_bytes
-from tests.chaos.rigs.network_faults import FAULTS, PAUSE_SECONDS, Fault, applied, connections, paused, victim_of
+from tests.chaos.rigs.network_faults import FAULTS, PAUSE_SECONDS, Fault, applied, connections, paused
 from tests.chaos.rigs.network_flows import FLOWS, Flow, KafkaFlow, Services
 from tests.chaos.support import processes
 from tests.chaos.support.spark import GONE_SECONDS, SparkJob, SparkJobs, first_line
@@ -20,6 +21,8 @@ HEALING_SECONDS = 120.0
 _PORTION = 200
 _SLICES = 4
 _KILL_AFTER = 3.0
+_SINK_PAUSE = 0.6
+"""Where the JVM is killed, each batch waits so long between its digest and the sink: one of them runs again."""
 _CODE = re.compile(r"\[((?:PUBSUB|KINESIS|KAFKA|SPOOL|SCHEMA_REGISTRY)_[A-Z_]+)\]")
 _SLACK_SECONDS = 30.0
 """For planning a batch and for a busy machine, on top of what is documented."""
@@ -70,7 +73,7 @@ class NetworkTrial:
         self._start(self._jobs.current)
         flow.publish(_PORTION)
         self._wait_for_all()
-        before = self._footprint()
+        before, connected = self._footprint(), connections(flow.proxy)
         self._began = time.time()
         fault = FAULTS.get(self._cell.fault)
         if fault is None:
@@ -81,7 +84,7 @@ class NetworkTrial:
         flow.publish(_PORTION)
         self._wait_for_all()
         seconds = time.monotonic() - healed
-        after = self._footprint()
+        after = {**self._footprint(), "connections_lost": len(connected - connections(flow.proxy))}
         job = self._jobs.current
         job.stop_query()
         self._note_errors(job)
@@ -89,7 +92,9 @@ class NetworkTrial:
 
     def _start(self, job: SparkJob) -> None:
         self._errors_seen = len(job.query_errors())
-        job.run(self._flow.query)
+        fault = FAULTS.get(self._cell.fault)
+        pause = _SINK_PAUSE if fault is not None and "jvm" in fault.kills else 0.0
+        job.run({**self._flow.query, "sink_pause": pause})
 
     def _wait_for_all(self) -> None:
         """Wait until all that was published has arrived; fails when for long nothing more comes."""
@@ -103,11 +108,15 @@ class NetworkTrial:
 
     def _strike(self, fault: Fault) -> None:
         """Publish while the network is bad."""
+        choose = random.Random(self._cell.seed)
+        if fault.kills:
+            before = self._flow.rows_run()
+            self._flow.publish(_PORTION)
+            self._jobs.current.wait_for("a batch runs", lambda: self._flow.rows_run() > before, HEALING_SECONDS)
         with applied(fault, self._flow.proxy):
             if fault.kills:
-                self._flow.publish(_PORTION)
-                time.sleep(_KILL_AFTER)
-                self._kill(victim_of(self._cell.seed, self._flow.victims))
+                time.sleep(0.0 if "jvm" in fault.kills else choose.uniform(0.0, _KILL_AFTER))
+                self._kill(choose.choice([victim for victim in fault.kills if victim in self._flow.victims]))
             self._publish_slowly(fault.seconds)
             if fault.server_seconds:
                 self._flow.jump(fault.server_seconds)
@@ -173,7 +182,7 @@ class NetworkTrial:
         spool = self._flow.folder / "spool"
         return {
             "memory_mb": sum(map(resident_bytes, pids)) >> 20,
-            "connections": connections(self._flow.proxy),
+            "connections": len(connections(self._flow.proxy)),
             "spool_files": sum(path.is_file() for path in spool.rglob("*")),
         }
 
