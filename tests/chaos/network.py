@@ -3,7 +3,7 @@
 Each cell is a flow, such as Kinesis by enhanced fan-out or an exactly-once query from Kafka to Kafka, and a fault:
 latency, resets, little bandwidth, half-open connections, outages, answers that do not come while a process is killed,
 or a process that is paused for a minute. What is done stands in the record, and a run that was stopped goes on from
-there. The first cells have each fault, of different flows.
+there. What is tried first has most faults once, each with another flow.
 """
 
 from __future__ import annotations
@@ -54,14 +54,16 @@ def is_tried(flow: str, fault: str) -> bool:
 
 
 def cells() -> list[tuple[str, str]]:
-    """All flows and faults, in the order in which they are tried: at first each of both once."""
+    """All flows and faults, in rounds: in each of them every fault, always with another flow."""
     names = list(FLOWS)
-    every = [*((flow, fault) for fault in FAULTS for flow in names if is_tried(flow, fault)), *PAUSES]
-    first = []
-    for number, fault in enumerate(dict.fromkeys(fault for _, fault in every)):
-        place = number % len(names)
-        first.append(next((flow, fault) for flow in names[place:] + names[:place] if (flow, fault) in every))
-    return [*first, *(each for each in every if each not in first)]
+    every = {*((flow, fault) for fault in FAULTS for flow in names if is_tried(flow, fault)), *PAUSES}
+    faults = dict.fromkeys([*FAULTS, *(victim for _, victim in PAUSES)])
+    rounds = [
+        (names[(place + shift) % len(names)], fault)
+        for shift in range(len(names))
+        for place, fault in enumerate(faults)
+    ]
+    return [cell for cell in rounds if cell in every]
 
 
 class NetworkRig:
