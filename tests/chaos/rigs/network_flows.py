@@ -269,6 +269,7 @@ class KinesisPollingFlow(Flow):
     """Our Kinesis server, polled over HTTP/1.1."""
 
     name = "kinesis_polling"
+    # numRetries waits of at most 43 s in all, and what the calls themselves take.
     stops: ClassVar[Mapping[str, float]] = {"KINESIS_UNAVAILABLE": 60.0}
     has_clock = True
     key = "data"
