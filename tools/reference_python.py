@@ -34,6 +34,7 @@ TESTING_MODULES = (
     "connectors.testing.object_store",
     "connectors.testing.servers.pubsub_emulator",
     "connectors.testing.servers.kinesis_local",
+    "connectors.testing.servers.toxiproxy",
     "connectors.testing.servers.object_stores",
     "connectors.testing.spark_protocol.driver",
     "connectors.testing.power_loss",

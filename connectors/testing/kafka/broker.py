@@ -51,7 +51,7 @@ _LOOK_SECONDS = 0.2
 _LOG_NAME = "broker.log"
 _PORT_TAKEN = "Address already in use"
 _CALL_SECONDS = 1.0
-_LISTENERS = ("PLAIN", "SASL", "SSL", "CONTROLLER")
+_LISTENERS = ("PLAIN", "SASL", "SSL", "CONTROLLER", "PROXIED")
 _JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _FAST_JVM = ("-Xmx1g", "-Xms1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _LOG = ("-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-Dlog4j2.StatusLogger.level=OFF")
@@ -64,7 +64,9 @@ _SETTINGS = {
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAIN",
-    "listener.security.protocol.map": "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL",
+    "listener.security.protocol.map": (
+        "PLAIN:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,SSL:SSL"
+    ),
     "auto.create.topics.enable": "false",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -120,15 +122,18 @@ class KafkaBroker:
     Args:
         fast: a large heap and the optimising compiler, for benchmarks; else a quick start.
         settings: changes to the broker's own settings.
+        proxy: ``HOST:PORT`` of a proxy that leads to `proxied_endpoint`, one more plain listener, which the broker then
+            advertises at that address.
 
     Raises:
         ServiceUnavailableError: it cannot be had, or did not start; says why.
     """
 
-    def __init__(self, *, fast: bool = False, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, *, fast: bool = False, settings: Mapping[str, str] | None = None, proxy: str = "") -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-broker-"))
         self._arguments = ["--exit-with-parent", "--folder", str(self._folder)]
         self._arguments += ["--fast"] if fast else []
+        self._arguments += ["--proxy", proxy] if proxy else []
         for key, value in (settings or {}).items():
             self._arguments += ["--set", f"{key}={value}"]
         try:
@@ -140,7 +145,7 @@ class KafkaBroker:
     def _start(self) -> None:
         self._process = ServerProcess(__name__, self._arguments, start_timeout=_START_SECONDS + 30)
         endpoints = self._process.endpoint.split(",")
-        self.endpoint, self.sasl_endpoint, self.ssl_endpoint = endpoints
+        self.endpoint, self.sasl_endpoint, self.ssl_endpoint, self.proxied_endpoint = endpoints
         self.pid = self._process.pid
         """The supervisor; the Java process is its child."""
 
@@ -237,23 +242,30 @@ class _JavaBroker:
         self._log.close()
 
 
-def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str]) -> str:
+def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str], proxy: str) -> str:
     """Write settings and format the storage, unless that was done at an earlier start; returns the endpoints."""
     endpoints = folder / "endpoints"
     if endpoints.exists():
         return endpoints.read_text()
     ports = {name: free_port() for name in _LISTENERS}
+    listeners = {name: f"{name}://{_HOST}:{port}" for name, port in ports.items()}
+    if not proxy:
+        del listeners["PROXIED"]
+    tls = _tls(folder)
+    if not tls:
+        del listeners["SSL"]
+        ports["SSL"] = 0
+    advertised = {**listeners, "PROXIED": f"PROXIED://{proxy}"}
     settings = {
         **_SETTINGS,
-        "listeners": ",".join(f"{name}://{_HOST}:{port}" for name, port in ports.items()),
+        "listeners": ",".join(listeners.values()),
         "controller.quorum.voters": f"1@{_HOST}:{ports['CONTROLLER']}",
         "log.dirs": str(folder / "data"),
-        **_tls(folder),
+        **tls,
         **changes,
     }
-    if not (folder / "certificates").exists():
-        settings["listeners"] = settings["listeners"].replace(f"SSL://{_HOST}:{ports['SSL']},", "")
-        ports["SSL"] = 0
+    if proxy:
+        settings["advertised.listeners"] = ",".join(advertised[name] for name in listeners if name != "CONTROLLER")
     properties = folder / "server.properties"
     properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -261,7 +273,7 @@ def _prepare(folder: Path, found: FoundBroker, changes: Mapping[str, str]) -> st
     command += ["--cluster-id", f"A{cluster[1:]}", "--config", str(properties)]
     command += ["--add-scram", f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"]
     subprocess.run(command, check=True, stdout=sys.stderr, stdin=subprocess.DEVNULL)
-    endpoints.write_text(",".join(f"{_HOST}:{ports[name]}" for name in ("PLAIN", "SASL", "SSL")))
+    endpoints.write_text(",".join(f"{_HOST}:{ports[name]}" for name in ("PLAIN", "SASL", "SSL", "PROXIED")))
     return endpoints.read_text()
 
 
@@ -279,14 +291,14 @@ def _tls(folder: Path) -> dict[str, str]:
     }
 
 
-def _run(folder: Path, stopping: threading.Event, changes: Mapping[str, str], *, fast: bool) -> int:
+def _run(folder: Path, stopping: threading.Event, changes: Mapping[str, str], proxy: str, *, fast: bool) -> int:
     found = find_broker()
     if found.reason:
         sys.stderr.write(f"{found.reason}\n")
         return 1
     is_new = not (folder / "endpoints").exists()
     for is_last in (False, False, True):
-        endpoints = _prepare(folder, found, changes)
+        endpoints = _prepare(folder, found, changes, proxy)
         java = _JavaBroker(found, folder, fast=fast)
         try:
             if java.wait_until_it_answers(endpoints.partition(",")[0], stopping):
@@ -325,13 +337,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--folder", type=Path, help="for its data (default: a temporary one)")
     parser.add_argument("--fast", action="store_true", help="a large heap and the optimising compiler")
     parser.add_argument("--set", action="append", default=[], help="KEY=VALUE: a setting of the broker", metavar="S")
+    parser.add_argument("--proxy", default="", help="HOST:PORT: where one more listener is advertised", metavar="P")
     parser.add_argument("--exit-with-parent", action="store_true", help="end when standard input ends")
     told = parser.parse_args(arguments)
     stopping = stop_event(with_parent=told.exit_with_parent)
     changes = dict(pair.split("=", 1) for pair in told.set)
     with contextlib.ExitStack() as stack:
         folder = told.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kafka-broker-")))
-        return _run(folder, stopping, changes, fast=told.fast)
+        return _run(folder, stopping, changes, told.proxy, fast=told.fast)
 
 
 if __name__ == "__main__":

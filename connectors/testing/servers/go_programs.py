@@ -45,6 +45,12 @@ GO_MODULES = {
     "fake-gcs-server": GoModule(
         "github.com/fsouza/fake-gcs-server", "v1.56.1", "h1:K03sAvbLvDz4hAynpCCUqnNRp+ik9JFSvHbkD/wTPOU="
     ),
+    "toxiproxy": GoModule(
+        "github.com/Shopify/toxiproxy/v2",
+        "v2.12.0",
+        "h1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg=",
+        "/cmd/server",
+    ),
     "versitygw": GoModule(
         "github.com/versity/versitygw",
         "v1.8.0",
@@ -87,6 +93,8 @@ def _build(name: str, pinned: GoModule, program: Path) -> str:
     command = [go, "install", f"{pinned.module}{pinned.package}@{pinned.version}"]
     try:
         done = _run(command, {**os.environ, "GOBIN": str(new)})
+        for built in new.iterdir():  # Go names it after its folder
+            built.rename(new / name)
         shown = _run([go, "version", "-m", str(new / name)], dict(os.environ))
     except subprocess.TimeoutExpired:
         return f"Go did not build {name} in {_SECONDS} s"

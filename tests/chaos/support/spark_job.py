@@ -30,6 +30,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
+from connectors.protobuf import from_protobuf
 from connectors.testing.spark_protocol.driver import digest
 
 LOG_NAME = "batches.jsonl"
@@ -49,7 +50,7 @@ class Events:
 
     def write(self, event: str, **fields: Any) -> None:
         """Append one event."""
-        append(self._path, {"event": event, **fields})
+        append(self._path, {"event": event, "time": time.time(), **fields})
 
 
 def append(path: Path, entry: Mapping[str, Any]) -> None:
@@ -80,7 +81,8 @@ def session(folder: Path) -> SparkSession:
 def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
 
-    With ``sink``, which has ``format`` and ``options`` too, rows go there.
+    With ``sink``, which has ``format`` and ``options`` too, rows go there. With ``registry``, as from_protobuf takes
+    it, values are decoded, and the first field is a column of its own.
     """
     folder = Path(plan["folder"])
     if "sink" in plan:
@@ -96,11 +98,11 @@ def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
         time.sleep(plan["sink_pause"])
         _replace(sink / f"{batch_id}.arrow", rows)
 
+    rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
+    if "registry" in plan:
+        rows = rows.withColumn("decoded", from_protobuf("value", schemaRegistry=plan["registry"])["field_1"])
     return (
-        spark.readStream.format(plan["format"])
-        .options(**plan["options"])
-        .load()
-        .selectExpr("*", "spark_partition_id() AS partition")
+        rows.selectExpr("*", "spark_partition_id() AS task")
         .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(folder / "checkpoint"))
         .start()

@@ -46,3 +46,11 @@ def test_second_call_finds_what_the_first_built_of_the_pinned_version(home: Path
 def test_source_with_another_checksum_is_refused(home: Path) -> None:
     install_go(home, "touch $GOBIN/versitygw", SHOWN.replace("h1:", "h1:x"))
     assert "does not have the checksum" in go_program("versitygw").reason
+
+
+def test_a_program_has_its_own_name_whatever_go_calls_it(home: Path) -> None:
+    pinned = GO_MODULES["toxiproxy"]
+    install_go(home, "touch $GOBIN/server", f"\tmod\t{pinned.module}\t{pinned.version}\t{pinned.checksum}")
+    found = go_program("toxiproxy")
+    assert Path(found.path).is_file()
+    assert Path(found.path).name == "toxiproxy"
