@@ -43,6 +43,7 @@ _TIMES: Final = (0, 1, 999, 1_700_000_000_000, 1_799_999_999_999, 4_102_444_800_
 _NAMES: Final = ("trace", "trace", "", "ключ", "a-b.c", "x" * 200)
 _ABORTED_ONE_IN: Final = 3
 _LARGE_ONE_IN: Final = 200
+_TASKS: Final = 10
 _BATCH_HEAD: Final = struct.Struct(">qiibIh")
 _LOG_OVERHEAD: Final = 12
 _CODEC_BITS: Final = 7
@@ -268,15 +269,15 @@ def sink_is_consumed(kafka: KafkaRig, codec: str, seed: int, count: int, *, nati
 
 
 def exactly_once_is_consumed(kafka: KafkaRig, seed: int, count: int) -> dict[str, Any]:
-    """Kill the tasks of an exactly-once sink at each failpoint, run them again, and read by the JVM's consumer."""
+    """Kill a task of an exactly-once sink at each failpoint, run it again, and read by the JVM's consumer."""
     choose = random.Random(seed)
     topic = kafka.topic(PARTITIONS)
     options = {"kafka.bootstrap.servers": kafka.broker.endpoint, "topic": topic}
     sent: list[bytes] = []
     killed = 0
     for batch, point in enumerate(choose.sample(FAILPOINTS, len(FAILPOINTS))):
-        for task in range(2):
-            values = [f"{batch}-{task}-{number}" for number in range(count)]
+        for task in range(_TASKS // len(FAILPOINTS)):
+            values = [f"{batch}-{task}-{number}" for number in range(count // _TASKS)]
             plan = TaskPlan(options, "query", batch, task, values)
             if task == 0:
                 assert run_process(plan, f"{point}=kill") == "killed"

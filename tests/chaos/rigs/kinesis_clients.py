@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 from connectors.kinesis.datasource import KinesisDataSource
 from connectors.testing.kafka.certificates import make_certificates
 from connectors.testing.kinesis import KinesisServer
-from tests.support.clients import as_field, run_java_client
+from tests.support.clients import as_bytes, as_field, as_text, run_java_client
 from tests.support.clients.outcome import out_of_order, outcome
 from tests.support.kinesis_calls import KinesisCalls, kinesis_client
 from tests.support.kinesis_rig import PATIENCE, KinesisRig
@@ -54,32 +55,50 @@ def tls_server(folder: Path) -> Iterator[KinesisServer]:
 
 def producer_is_read(folder: Path, mode: str, seed: int, count: int, *, aggregation: bool) -> dict[str, Any]:
     """Let the KPL write a stream, before and after a shard is split, and read it."""
-    choose = random.Random(seed)
-    records = [Record.random(choose, number) for number in range(count)]
+    records = _records(seed, count)
     with tls_server(folder) as server:
         rig = KinesisRig(server, folder, shards=2)
-        acknowledged: list[Any] = []
-        for half in (records[: count // 2], records[count // 2 :]):
-            if acknowledged:
-                server.split(rig.stream, server.shards(rig.stream)[0])
-            acknowledged += _produce(server, rig.stream, folder, half, aggregation=aggregation)
-        sent = _sent_rows(records, acknowledged)
+        sent = _sent_rows(records, _produce(rig, server, records, aggregation=aggregation))
         puts = {each[:2] for each in sent}
         if aggregation:
-            assert len(puts) < count // 3, "the KPL has aggregated nothing"
+            assert len(puts) < count // 2, "the KPL has aggregated little"
         rows = _read(rig, mode, count)
     found = [_frozen(row) for row in rows]
     return outcome(sent, found, _misplaced(rows), kinesis_records=len(puts))
 
 
+def aggregates_are_read_alike(folder: Path, dynamo: str, seed: int, count: int) -> dict[str, Any]:
+    """Let the KPL write a stream, and compare what we read with what the KCL reads: numbers, places, hash keys."""
+    with tls_server(folder) as server:
+        rig = KinesisRig(server, folder, shards=2)
+        _produce(rig, server, _records(seed, count), aggregation=True)
+        peer = _kcl(server.url, dynamo, rig.stream, count, "polling")
+        rows = rig.read()
+    sent = [
+        (shard, int(number), as_text(key), None if hash_key == "-" else hash_key, as_bytes(data), int(place))
+        for shard, number, place, key, hash_key, data in peer
+    ]
+    found = [(*_frozen(row), row["subSequenceNumber"]) for row in rows]
+    return outcome(sent, found, out_of_order(sent, found, lambda row: row[0]))
+
+
+def _records(seed: int, count: int) -> list[Record]:
+    choose = random.Random(seed)
+    return [Record.random(choose, number) for number in range(count)]
+
+
 def _produce(
-    server: KinesisServer, stream: str, folder: Path, records: Sequence[Record], *, aggregation: bool
+    rig: KinesisRig, server: KinesisServer, records: Sequence[Record], *, aggregation: bool
 ) -> list[list[str]]:
-    program = folder / "kpl"
-    program.mkdir(exist_ok=True)
-    arguments = [server.tls_url.rpartition(":")[2], stream, str(aggregation).lower(), str(program)]
+    """Let the KPL write records, the second half after a shard was split; the shard and number of each."""
+    program = rig.folder / "kpl"
+    program.mkdir()
+    arguments = [server.tls_url.rpartition(":")[2], rig.stream, str(aggregation).lower(), str(program)]
     lines = [(as_field(each.key.encode()), each.hash_key or "-", as_field(each.data)) for each in records]
-    return run_java_client("kinesis-producer", "KinesisProducerClient", arguments, lines)
+    middle = len(lines) // 2
+    acknowledged = run_java_client("kinesis-producer", "KinesisProducerClient", arguments, lines[:middle])
+    server.split(rig.stream, server.shards(rig.stream)[0])
+    return acknowledged + run_java_client("kinesis-producer", "KinesisProducerClient", arguments, lines[middle:])
 
 
 def _sent_rows(records: Sequence[Record], acknowledged: Sequence[Sequence[str]]) -> list[tuple[Any, ...]]:
@@ -149,28 +168,41 @@ def write(url: str, stream: str, records: Sequence[Record]) -> None:
     )
 
 
-Consumer = Callable[[KinesisCalls, int], list[tuple[str, bytes]]]
-"""Returns the keys and data of all records of a stream, shard by shard."""
+Consumer = Callable[[KinesisCalls, str, int], list[tuple[str, bytes]]]
+"""Reads a stream, given the URL of a DynamoDB and how many records there are: keys and data, shard by shard."""
 
 
-def by_boto3(calls: KinesisCalls, _count: int) -> list[tuple[str, bytes]]:
+def by_boto3(calls: KinesisCalls, _dynamo: str, _count: int) -> list[tuple[str, bytes]]:
     """Read by Amazon's client for Python, up to the present end of each shard."""
     records = [record for shard in calls.shards() for record in calls.read(shard["ShardId"])]
     return [(each["PartitionKey"], each["Data"]) for each in records]
 
 
-CONSUMERS: Final[dict[str, Consumer]] = {"boto3": by_boto3}
+def by_kcl(calls: KinesisCalls, dynamo: str, count: int, mode: str) -> list[tuple[str, bytes]]:
+    """Read by the KCL, which polls or subscribes."""
+    rows = _kcl(calls.client.meta.endpoint_url, dynamo, calls.stream, count, mode)
+    return [(as_text(key), as_bytes(data) or b"") for _, _, _, key, _, data in rows]
 
 
-def sink_is_consumed(url: str, consumer: Consumer, seed: int, count: int) -> dict[str, Any]:
+def _kcl(url: str, dynamo: str, stream: str, count: int, mode: str) -> list[list[str]]:
+    return run_java_client("kinesis-consumer", "KinesisConsumerClient", [url, dynamo, stream, str(count), mode], [])
+
+
+CONSUMERS: Final[dict[str, Consumer]] = {
+    "boto3": by_boto3,
+    "kcl-polling": partial(by_kcl, mode="polling"),
+    "kcl-efo": partial(by_kcl, mode="efo"),
+}
+
+
+def sink_is_consumed(url: str, dynamo: str, consumer: str, seed: int, count: int) -> dict[str, Any]:
     """Write rows by our sink, in order, and read them by a consumer of others."""
-    choose = random.Random(seed)
-    records = [Record.random(choose, number) for number in range(count)]
+    records = _records(seed, count)
     calls = KinesisCalls(kinesis_client(url))
     calls.create(3)
     write(url, calls.stream, records)
     sent = [(each.key, each.data) for each in records]
     hashed = {(each.key, each.data) for each in records if each.hash_key is not None}
     # A hash key takes a record to another shard than its key, and order holds within a shard.
-    found = consumer(calls, count)
+    found = CONSUMERS[consumer](calls, dynamo, count)
     return outcome(sent, found, out_of_order(sent, found, lambda pair: pair if pair in hashed else pair[0]))

@@ -40,7 +40,7 @@ public class KinesisProducerClient {
                         .setLogLevel("warning")
                         .setTempDirectory(words[3])
                         .setAggregationEnabled(Boolean.parseBoolean(words[2]))
-                        .setRecordMaxBufferedTime(100)
+                        .setRecordMaxBufferedTime(1_000)
                         .setRecordTtl(120_000);
         var producer = new KinesisProducer(settings);
         List<ListenableFuture<UserRecordResult>> results = new ArrayList<>();
