@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from connectors.testing.kafka.broker import KafkaBroker
@@ -23,7 +24,8 @@ from connectors.testing.servers.object_stores.moto import MotoServer
 from connectors.testing.servers.pubsub_emulator import Emulator
 from tests.chaos.rigs import kafka_clients, kinesis_clients, pubsub_clients
 from tests.chaos.support.record import Record
-from tests.chaos.support.trials import Trial, add_record_arguments, run_trials
+from tests.chaos.support.spark import SparkJobs
+from tests.chaos.support.trials import Trial, add_record_arguments, run_trials, temporary_folder
 from tests.support.clients import client_versions
 from tests.support.kafka_rig import KafkaRig
 
@@ -44,6 +46,11 @@ class Servers:
     def kafka(self) -> KafkaBroker:
         """A broker."""
         return self._stack.enter_context(KafkaBroker())
+
+    @cached_property
+    def spark(self) -> SparkJobs:
+        """A Spark process."""
+        return self._stack.enter_context(SparkJobs(self._stack.enter_context(temporary_folder("jobs"))))
 
     @cached_property
     def kinesis(self) -> dict[str, str]:
@@ -81,6 +88,11 @@ def kafka_trials(servers: Servers) -> Iterator[tuple[str, str, Action]]:
             yield f"kafka-{codec}-{path}-read", "kafka_producer_read", read
             written = on_broker(kafka_clients.sink_is_consumed, **how)
             yield f"kafka-{codec}-{path}-written", "kafka_sink_consumed", written
+
+    def between(folder: Path, **given: int) -> dict[str, Any]:
+        return kafka_clients.spark_in_between(KafkaRig(servers.kafka, folder), servers.spark, **given)
+
+    yield "kafka-spark", "kafka_spark_in_between", between
     yield "kafka-exactly-once", "kafka_exactly_once_consumed", on_broker(kafka_clients.exactly_once_is_consumed)
 
 

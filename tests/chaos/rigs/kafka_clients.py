@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import random
 import struct
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from connectors.core.arrow import arrow_schema
 from connectors.kafka.datasource import KafkaDataSource
 from connectors.kafka.schema import HEADERS_TYPE, source_schema
 from connectors.testing.spark_protocol.driver import BatchRead
+from tests.chaos.support.spark import SparkJobs
 from tests.support.clients import as_bytes, as_field, run_java_client
 from tests.support.clients.outcome import out_of_order, outcome
 from tests.support.kafka_paths import path_taken
@@ -44,6 +46,8 @@ _NAMES: Final = ("trace", "trace", "", "ключ", "a-b.c", "x" * 200)
 _ABORTED_ONE_IN: Final = 3
 _LARGE_ONE_IN: Final = 200
 _TASKS: Final = 10
+_ANY_TIME: Final = str(2**63 - 1)
+_SPARK_SECONDS: Final = 120.0
 _BATCH_HEAD: Final = struct.Struct(">qiibIh")
 _LOG_OVERHEAD: Final = 12
 _CODEC_BITS: Final = 7
@@ -95,8 +99,11 @@ class Script:
     aborted: frozenset[int]
 
     @classmethod
-    def make(cls, seed: int, count: int) -> Script:
-        """Return a script in which a plain producer and three with transactions take turns, record by record."""
+    def make(cls, seed: int, count: int, *, numbered: bool = False) -> Script:
+        """Return a script in which a plain producer and three with transactions take turns, record by record.
+
+        With ``numbered`` each value is its index.
+        """
         choose = random.Random(seed)
         lines: list[list[str]] = []
         records, aborted = [], set()
@@ -106,7 +113,8 @@ class Script:
             if name != "plain" and name not in is_open:
                 lines.append(["begin", name])
                 is_open[name] = []
-            records.append(Record.random(choose, number))
+            record = Record.random(choose, number)
+            records.append(replace(record, value=b"%d" % number) if numbered else record)
             lines.append(["send", name, str(number), *records[-1].fields()])
             is_open.get(name, []).append(number)
             if not choose.randrange(8):
@@ -145,11 +153,11 @@ def sent_rows(
         kind: of the times: 0 for the producers', 1 for the broker's.
     """
     rows = {}
-    for index, partition, offset, time in sorted(acknowledged, key=lambda line: int(line[2])):
+    for index, partition, offset, milliseconds in sorted(acknowledged, key=lambda line: int(line[2])):
         record = script.records[int(index)]
         assert int(partition) == record.partition
-        stamp = _EPOCH + dt.timedelta(milliseconds=int(time))
-        assert kind or int(time) == record.time
+        stamp = _EPOCH + dt.timedelta(milliseconds=int(milliseconds))
+        assert kind or int(milliseconds) == record.time
         place = (topic, record.partition, int(offset), stamp, kind)
         rows[int(index)] = (record.key, record.value, *place, record.headers or None)
     return rows
@@ -199,7 +207,7 @@ def producer_is_read(
 ) -> dict[str, Any]:
     """Let the JVM's producers write a topic, and read it as a batch and as a stream, with both isolation levels."""
     times = {"message_timestamp_type": "LogAppendTime"} if broker_time else {}
-    topic = kafka.topic(PARTITIONS, max_message_bytes="4000000", message_timestamp_after_max_ms=str(2**63 - 1), **times)
+    topic = kafka.topic(PARTITIONS, max_message_bytes="4000000", message_timestamp_after_max_ms=_ANY_TIME, **times)
     script = Script.make(seed, count)
     told = run_java_client(POM, PROGRAM, ["produce", kafka.broker.endpoint, topic, codec], script.lines)
     rows = sent_rows(script, topic, told, int(broker_time))
@@ -220,6 +228,33 @@ def producer_is_read(
     return outcome(sent, read, out_of_order(sent, read, lambda row: (row[3], row[8:])), **batches)
 
 
+def spark_in_between(kafka: KafkaRig, jobs: SparkJobs, seed: int, count: int) -> dict[str, Any]:
+    """Let an exactly-once query of Spark copy what the JVM's producers write, and read the copy by its consumer."""
+    source, target = kafka.topic(PARTITIONS, message_timestamp_after_max_ms=_ANY_TIME), kafka.topic(PARTITIONS)
+    script = Script.make(seed, count, numbered=True)
+    run_java_client(POM, PROGRAM, ["produce", kafka.broker.endpoint, source, "zstd"], script.lines)
+    kafka.wait_for_ends(source, PARTITIONS)
+    records = [record for index, record in enumerate(script.records) if index not in script.aborted]
+    servers = {"kafka.bootstrap.servers": kafka.broker.endpoint}
+    reading = {"subscribe": source, "startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
+    writing = {"topic": target, "deliveryGuarantee": "exactly_once"}
+    plan = {
+        "folder": str(kafka.folder),
+        "format": "kafka_py",
+        "options": {**servers, **reading, "maxOffsetsPerTrigger": str(count // 5)},
+        "sink": {"format": "kafka_py", "options": {**servers, **writing}},
+    }
+    job = jobs.current
+    job.run(plan)
+    end = time.monotonic() + _SPARK_SECONDS
+    while len(kafka.read_committed(target, PARTITIONS)) < len(records) and time.monotonic() < end:
+        time.sleep(1)
+    job.stop_query()
+    assert not job.query_errors(), job.query_errors()
+    sent = [(record.key, record.value) for record in records]
+    return outcome(sent, [row[4:6] for row in consumed(kafka, target)])
+
+
 def _marked(rows: Sequence[tuple[Any, ...]], mark: str) -> list[tuple[Any, ...]]:
     return [(*row, mark) for row in rows]
 
@@ -228,16 +263,18 @@ def consumed(kafka: KafkaRig, topic: str) -> list[tuple[Any, ...]]:
     """Return what the JVM's consumer reads: partition, offset, time, type of the time, key, value, headers."""
     lines = run_java_client(POM, PROGRAM, ["consume", kafka.broker.endpoint, topic, "read_committed"], [])
     rows = []
-    for partition, offset, time, kind, key, value, *named in lines:
+    for partition, offset, milliseconds, kind, key, value, *named in lines:
         pairs = zip(map(as_bytes, named[::2]), map(as_bytes, named[1::2]), strict=True)
         headers = tuple((name.decode(), value) for name, value in pairs if name is not None)
-        rows.append((int(partition), int(offset), int(time), int(kind), as_bytes(key), as_bytes(value), headers))
+        rows.append(
+            (int(partition), int(offset), int(milliseconds), int(kind), as_bytes(key), as_bytes(value), headers)
+        )
     return rows
 
 
 def sink_is_consumed(kafka: KafkaRig, codec: str, seed: int, count: int, *, native: bool) -> dict[str, Any]:
     """Write rows with all columns by our sink, and read them by the JVM's consumer."""
-    topic = kafka.topic(PARTITIONS, max_message_bytes="4000000", message_timestamp_after_max_ms=str(2**63 - 1))
+    topic = kafka.topic(PARTITIONS, max_message_bytes="4000000", message_timestamp_after_max_ms=_ANY_TIME)
     made = Script.make(seed, count).records
     records = [replace(each, time=max(each.time, 1)) for each in made]  # 0 is refused: librdkafka takes it for now
     schema = StructType([StructField(name, kind) for name, kind in _SINK_COLUMNS.items()])
