@@ -25,6 +25,7 @@ import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
 import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
 import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
 import software.amazon.kinesis.metrics.NullMetricsFactory;
+import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
 import software.amazon.kinesis.processor.SingleStreamTracker;
 import software.amazon.kinesis.retrieval.RetrievalSpecificConfig;
@@ -139,25 +140,25 @@ public class KinesisConsumerClient {
             TAKEN.addAndGet(input.records().size());
         }
 
-        @Override
-        public void leaseLost(LeaseLostInput input) {}
-
-        @Override
-        public void shardEnded(ShardEndedInput input) {
+        private static void checkpoint(RecordProcessorCheckpointer checkpointer) {
             try {
-                input.checkpointer().checkpoint();
+                checkpointer.checkpoint();
             } catch (InvalidStateException | ShutdownException error) {
                 throw new IllegalStateException(error);
             }
         }
 
         @Override
+        public void leaseLost(LeaseLostInput input) {}
+
+        @Override
+        public void shardEnded(ShardEndedInput input) {
+            checkpoint(input.checkpointer());
+        }
+
+        @Override
         public void shutdownRequested(ShutdownRequestedInput input) {
-            try {
-                input.checkpointer().checkpoint();
-            } catch (InvalidStateException | ShutdownException error) {
-                throw new IllegalStateException(error);
-            }
+            checkpoint(input.checkpointer());
         }
     }
 }
