@@ -166,7 +166,7 @@ class StreamingPullHandler:
             stream.subscription.modify_deadline(now, numbers, seconds, stream.id)
 
     def _responses(self, stream: OpenStream) -> Iterator[bytes]:
-        start = _properties(stream)
+        properties = _properties(stream)
         while (delivery := self._next_delivery(stream)) is not None:
             if self._is_lost():
                 self._close(stream, StatusError(grpc.StatusCode.UNAVAILABLE, "The connection was lost."))
@@ -174,8 +174,8 @@ class StreamingPullHandler:
             if self._runtime.faults.response_delay_seconds:
                 # The messages are leased already: it is the network that is slow, and deadlines run meanwhile.
                 stream.closed.wait(self._runtime.faults.response_delay_seconds)
-            yield frame_received(delivery.framed(), delivery.first_number, self._runtime.state.ack_ids.prefix()) + start
-            start = b""
+            prefix = self._runtime.state.ack_ids.prefix()
+            yield frame_received(delivery.framed(), delivery.first_number, prefix) + properties
 
     def _is_lost(self) -> bool:
         with self._runtime.transaction():
@@ -206,7 +206,10 @@ def _check_later(request: ProtoMessage) -> None:
 
 
 def _properties(stream: OpenStream) -> bytes:
-    """The properties that the first response carries, serialised; they are appended, as protobuf allows."""
+    """The properties that each response carries, serialised; they are appended, as protobuf allows.
+
+    Google's clients take them from each response: that for Go gives up the order of keys when one lacks them.
+    """
     response = types.StreamingPullResponse.pb()()
     response.subscription_properties.message_ordering_enabled = stream.subscription.config.enable_message_ordering
     response.subscription_properties.exactly_once_delivery_enabled = (

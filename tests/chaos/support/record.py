@@ -25,7 +25,12 @@ ROOT = Path(__file__).resolve().parents[3]
 _FORMAT = 1
 _CONFIDENCE = 0.95
 _CODE_CHARACTERS = 16
-_RUN_BY = {"stores": ("pubsub",), "network": ("kafka", "kinesis", "protobuf", "pubsub")}
+_RUN_BY = {
+    "clients": ("kafka", "kinesis", "pubsub"),
+    "lakehouse": ("kafka", "kinesis", "pubsub"),
+    "network": ("kafka", "kinesis", "protobuf", "pubsub"),
+    "stores": ("pubsub",),
+}
 """The connectors that a run is about, where that is not the name of the run."""
 
 

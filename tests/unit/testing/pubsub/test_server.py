@@ -338,7 +338,7 @@ class TestStreams:
             stream.send(modify_deadline_ack_ids=[received.ack_id], modify_deadline_seconds=[601])
             assert stream.wait_for_end() is grpc.StatusCode.INVALID_ARGUMENT
 
-    def test_first_response_tells_the_properties_of_the_subscription(
+    def test_each_response_tells_the_properties_of_the_subscription(
         self, server: PubSubServer, calls: PubSubCalls
     ) -> None:
         server.create_subscription(OTHER, TOPIC, ordering=True)
@@ -347,10 +347,10 @@ class TestStreams:
             stream.wait_for(1)
             server.publish(TOPIC, [b"y"])
             stream.wait_for(2)
-        first, second = stream.responses
-        assert first.subscription_properties.message_ordering_enabled
-        assert not first.subscription_properties.exactly_once_delivery_enabled
-        assert not second.HasField("subscription_properties")
+        assert len(stream.responses) == 2
+        for response in stream.responses:
+            assert response.subscription_properties.message_ordering_enabled
+            assert not response.subscription_properties.exactly_once_delivery_enabled
 
     def test_deadline_of_the_stream_counts_and_can_be_changed(self, server: PubSubServer, calls: PubSubCalls) -> None:
         server.publish(TOPIC, [b"x"])
