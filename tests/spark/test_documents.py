@@ -175,6 +175,31 @@ def test_of_writers_that_race_for_a_batch_one_commits_it(tmp_path: Path) -> None
     assert sorted(batches) == [number for number in range(50) for _ in range(5)]
 
 
+def test_a_compacted_delta_table_still_knows_the_last_batch(tmp_path: Path) -> None:
+    class Batch:
+        def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+            return pa.table({"number": [1]})
+
+    write = example("lakehouse").delta_writer(str(tmp_path), "orders-v1")
+    for number in range(5):
+        write(Batch(), number)
+    table = DeltaTable(tmp_path)
+    table.optimize.compact()
+    table.create_checkpoint()
+    for path in sorted((tmp_path / "_delta_log").glob("*.json"))[:-1]:  # as retention of the log does
+        path.unlink()
+    write(Batch(), 4)
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 5
+    write(Batch(), 5)
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 6
+
+
+def test_the_page_on_the_lakehouse_shows_the_code_of_the_example() -> None:
+    page = (ROOT / "docs/how-to/lakehouse.md").read_text(encoding="utf-8")
+    (block,) = [one.text for one in blocks(page) if "def delta_writer" in one.text]
+    assert block.strip() in (ROOT / "examples/lakehouse.py").read_text(encoding="utf-8")
+
+
 def test_the_example_of_kafka_and_kinesis_takes_the_paid_orders_over(spark: SparkSession, tmp_path: Path) -> None:
     wanted = [{"partitionKey": "bob" if number % 2 else "ann", "order_id": f"o{number}"} for number in range(10)]
     assert example("kafka_to_kinesis").main(spark, tmp_path) == [
