@@ -26,6 +26,7 @@ _PACKAGES = (
     "pyspark-stream-connectors",
     "boto3",
     "confluent-kafka",
+    "deltalake",
     "google-cloud-pubsub",
     "grpcio",
     "msgspec",

@@ -8,6 +8,7 @@ takes long over.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -18,12 +19,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _ready_rows import ReadyRows
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from connectors import register
 from connectors.testing.servers.maven import class_path
@@ -51,12 +53,17 @@ class Reading:
         frame.write.format("noop").mode("overwrite").save()
         return {"seconds": time.perf_counter() - begin}
 
-    def stream(self, options: Mapping[str, str]) -> dict[str, Any]:
-        """Read a topic by a query in batches; the first one, in which a query starts, is left out."""
+    def stream(self, options: Mapping[str, str], sink: str = "noop") -> dict[str, Any]:
+        """Read a topic by a query in batches; the first one, in which a query starts, is left out.
+
+        Args:
+            options: of the source.
+            sink: ``noop``, ``parquet`` (Spark's file sink) or ``delta`` (delta-rs, by examples/lakehouse.py).
+        """
         frame = self._spark.readStream.format(self._name).options(**options).load()
         with tempfile.TemporaryDirectory() as folder:
-            writer = frame.writeStream.format("noop").trigger(availableNow=True)
-            query = writer.option("checkpointLocation", folder).start()
+            writer = _into(frame, sink, f"{folder}/table").trigger(availableNow=True)
+            query = writer.option("checkpointLocation", f"{folder}/checkpoint").start()
             query.awaitTermination()
             batches = [each for each in query.recentProgress if each["numInputRows"]]
         counted = batches[1:]
@@ -66,6 +73,17 @@ class Reading:
             "seconds": sum(each["durationMs"]["triggerExecution"] for each in counted) / 1e3,
             "steps": _steps(counted),
         }
+
+
+def _into(frame: DataFrame, sink: str, location: str) -> DataStreamWriter:
+    """The writer of a stream; a table gets the columns that users store."""
+    if sink == "noop":
+        return frame.writeStream.format(sink)
+    columns = frame.select("key", "value", "partition", "offset", "timestamp")
+    if sink == "parquet":
+        return columns.writeStream.format(sink).option("path", location)
+    sys.path.append(str(Path(__file__).resolve().parents[1] / "examples"))
+    return columns.writeStream.foreachBatch(importlib.import_module("lakehouse").delta_writer(location, "bench"))
 
 
 class Writing:

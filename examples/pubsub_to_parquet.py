@@ -4,7 +4,7 @@
     python examples/pubsub_to_parquet.py
 
 Runs by itself, against a Pub/Sub server that comes with the package. With a real subscription, leave out the server
-and the option ``endpoint``. With Delta, write with the options ``txnAppId`` and ``txnVersion`` instead.
+and the option ``endpoint``. For Delta see lakehouse.py.
 """
 
 from __future__ import annotations

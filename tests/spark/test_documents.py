@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import json
 import re
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -139,6 +145,59 @@ def test_the_parquet_block_of_the_how_to_keeps_a_repeated_batch_once(spark: Spar
 
 def test_the_example_of_parquet_writes_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:
     assert example("pubsub_to_parquet").main(spark, tmp_path) == list(range(100))
+
+
+def test_the_example_of_the_lakehouse_writes_a_repeated_batch_once(spark: SparkSession, tmp_path: Path) -> None:
+    assert example("lakehouse").main(spark, tmp_path) == [f"order {number:02d}" for number in range(100)]
+
+
+def test_of_writers_that_race_for_a_batch_one_commits_it(tmp_path: Path) -> None:
+    """As a driver that was given up but lives on, beside the one that has taken its place."""
+    write = example("lakehouse").delta_writer(str(tmp_path / "orders"), "orders-v1")
+    all_are_there = threading.Barrier(4)
+
+    class Batch:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+            all_are_there.wait()
+            return pa.table({"batch": [self.number] * 5})
+
+    def race(number: int) -> None:
+        with contextlib.suppress(CommitFailedError):  # what ends the query of who comes second
+            write(Batch(number), number)
+
+    with ThreadPoolExecutor(4) as writers:
+        for number in range(50):
+            list(writers.map(race, [number] * 4))
+    batches = DeltaTable(tmp_path / "orders").to_pyarrow_table()["batch"].to_pylist()
+    assert sorted(batches) == [number for number in range(50) for _ in range(5)]
+
+
+def test_a_compacted_delta_table_still_knows_the_last_batch(tmp_path: Path) -> None:
+    class Batch:
+        def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
+            return pa.table({"number": [1]})
+
+    write = example("lakehouse").delta_writer(str(tmp_path), "orders-v1")
+    for number in range(5):
+        write(Batch(), number)
+    table = DeltaTable(tmp_path)
+    table.optimize.compact()
+    table.create_checkpoint()
+    for path in sorted((tmp_path / "_delta_log").glob("*.json"))[:-1]:  # as retention of the log does
+        path.unlink()
+    write(Batch(), 4)
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 5
+    write(Batch(), 5)
+    assert DeltaTable(tmp_path).to_pyarrow_table().num_rows == 6
+
+
+def test_the_page_on_the_lakehouse_shows_the_code_of_the_example() -> None:
+    page = (ROOT / "docs/how-to/lakehouse.md").read_text(encoding="utf-8")
+    (block,) = [one.text for one in blocks(page) if "def delta_writer" in one.text]
+    assert block.strip() in (ROOT / "examples/lakehouse.py").read_text(encoding="utf-8")
 
 
 def test_the_example_of_kafka_and_kinesis_takes_the_paid_orders_over(spark: SparkSession, tmp_path: Path) -> None:

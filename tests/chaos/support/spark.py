@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 from connectors.testing.spark_protocol.driver import descendants
@@ -31,15 +31,16 @@ class SparkJob:
 
     Args:
         folder: for its log and temporary files; one job a folder.
+        settings: of its session.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
         self._events_path = folder / "events.jsonl"
         with (folder / "spark.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", spark_job.__name__, str(self._events_path)],
+                [sys.executable, "-m", spark_job.__name__, str(self._events_path), json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -141,10 +142,12 @@ class SparkJobs:
 
     Args:
         folder: gets a folder for each.
+        settings: of all their sessions.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._folder = folder
+        self._settings = dict(settings)
         self._started = 0
         self._job: SparkJob | None = None
 
@@ -170,7 +173,7 @@ class SparkJobs:
     def replace(self) -> SparkJob:
         """A new process, whatever becomes of the one before."""
         self._started += 1
-        self._job = SparkJob(self._folder / f"spark-{self._started}")
+        self._job = SparkJob(self._folder / f"spark-{self._started}", self._settings)
         return self._job
 
     def discard(self) -> None:

@@ -1,4 +1,6 @@
-"""A Spark process that runs one streaming query after the other: ``python -m tests.chaos.support.spark_job EVENTS``.
+"""A Spark process that runs one streaming query after the other.
+
+    python -m tests.chaos.support.spark_job EVENTS SETTINGS     # of the session, as JSON
 
 Each line of standard input is a command: ``{"run": plan}``, ``{"stop": true}`` or ``{"end": true}``. What happens is
 appended to the file EVENTS, one JSON object a line. When standard input ends, whoever started this is gone, and so is
@@ -32,6 +34,7 @@ from connectors import register
 from connectors.cli.demo.job import QUICK_JAVA
 from connectors.protobuf import from_protobuf
 from connectors.testing.spark_protocol.driver import digest
+from tests.chaos.support.lakehouse_tables import into_table
 
 LOG_NAME = "batches.jsonl"
 SINK_NAME = "sink"
@@ -62,8 +65,8 @@ def append(path: Path, entry: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
-def session(folder: Path) -> SparkSession:
-    """A Spark session that keeps its temporary files in a folder."""
+def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
+    """A Spark session that keeps its temporary files in a folder, with further settings."""
     return (
         SparkSession.builder.master(_MASTER)
         .appName("pyspark-stream-connectors chaos")
@@ -74,6 +77,7 @@ def session(folder: Path) -> SparkSession:
         .config("spark.driver.extraJavaOptions", QUICK_JAVA)
         .config("spark.local.dir", str(folder))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config(map=dict(settings))
         .getOrCreate()
     )
 
@@ -81,10 +85,14 @@ def session(folder: Path) -> SparkSession:
 def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
 
-    With ``sink``, which has ``format`` and ``options`` too, rows go there. With ``registry``, as from_protobuf takes
-    it, values are decoded, and the first field is a column of its own.
+    With ``sink``, which has ``format`` and ``options`` too, rows go there; with ``way`` into a table. With ``registry``,
+    as from_protobuf takes it, values are decoded, and the first field is a column of its own.
     """
     folder = Path(plan["folder"])
+    if "way" in plan:
+        rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
+        writer = into_table(rows.selectExpr(f"{plan['number']} AS number"), plan)
+        return writer.option("checkpointLocation", str(folder / "checkpoint")).start()
     if "sink" in plan:
         rows = spark.readStream.format(plan["format"]).options(**plan["options"]).load()
         writer = rows.select("key", "value").writeStream.format(plan["sink"]["format"])
@@ -141,12 +149,12 @@ def _read_commands(commands: queue.SimpleQueue[dict[str, Any]]) -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def main(events: Path) -> None:
+def main(events: Path, settings: Mapping[str, str]) -> None:
     """Serve commands until ``end`` comes."""
     log = Events(events)
     commands: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_read_commands, args=(commands,), daemon=True).start()
-    spark = session(Path.cwd())
+    spark = session(Path.cwd(), settings)
     register(spark)
     log.write("ready")
     while "run" in (command := commands.get()):
@@ -156,7 +164,7 @@ def main(events: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        main(Path(sys.argv[1]))
+        main(Path(sys.argv[1]), json.loads(sys.argv[2]))
     except BaseException:  # noqa: BLE001 - with a dead JVM nothing here can be ended in an orderly way
         traceback.print_exc()
         os._exit(1)
