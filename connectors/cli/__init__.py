@@ -1,1 +1,1 @@
-"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report`` and ``spool``."""
+"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report``, ``protos`` and ``spool``."""

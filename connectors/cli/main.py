@@ -1,4 +1,4 @@
-"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report`` and ``spool``."""
+"""The command line: ``connectors demo``, ``doctor``, ``fetch``, ``watch``, ``report``, ``protos`` and ``spool``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from connectors.cli.doctor import doctor
 from connectors.cli.errors import console, named_errors
 from connectors.cli.fetch import fetch
 from connectors.cli.observe import report, watch
+from connectors.cli.protos import protos_commands
 from connectors.cli.spool import spool_commands
 from connectors.core.errors import ConnectorError
 
@@ -36,6 +37,7 @@ app.command()(doctor)
 app.command()(watch)
 app.command()(report)
 app.command()(fetch)
+app.add_typer(protos_commands, name="protos")
 app.add_typer(spool_commands, name="spool")
 
 

@@ -1,4 +1,4 @@
-"""The command line of spools: ``connectors spool inspect | verify | quarantine | repair | adopt | wipe``.
+"""The command line of spools: ``connectors spool inspect | verify | quarantine | repair | ...``.
 
 Exit codes: 0 if all is well or done; 1 if damage was found, a repair is due, or the question was answered with no;
 2 if the command could not be carried out, with a named error.
@@ -21,7 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from connectors.cli.errors import console, named_errors, printable
-from connectors.core.errors import ConnectorError, SpoolError
+from connectors.cli.options import OPTIONS_FILE, read_options
+from connectors.core.errors import ConnectorError, SourceGoneError, SpoolError
+from connectors.core.formats import connector_of
 
 if TYPE_CHECKING:
     from connectors.spool.admin.repair import Adoption, Loss, Wiping
@@ -38,6 +40,7 @@ SpoolLocation = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
+_REACH = {"endpoint", "allowinsecure", "credentialsfile"}
 _COLOURS = {"damage": "red", "loss": "yellow", "note": "dim"}
 
 
@@ -161,6 +164,39 @@ def wipe_command(location: SpoolLocation, *, yes: Yes = False, json: Json = Fals
     for name in done.left:
         why = "it cannot be removed" if name == root else "it is no part of a spool"
         console().print(Text(f"left, because {why}: {name}"))
+
+
+@spool_commands.command("delete-subscriptions")
+def delete_subscriptions_command(
+    location: SpoolLocation,
+    *,
+    options_file: Annotated[str | None, OPTIONS_FILE] = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Delete the Pub/Sub subscriptions that filled a spool, after the last run of its query.
+
+    Refused while a query or a fetcher uses the spool. Of the options, endpoint, allowInsecure and credentialsFile say
+    how the service is reached, as for the query. The spool and its rows stay; wipe deletes them.
+    """
+    with _spool_at(location, json=json) as root, _admin("repair").unused(root) as identity:
+        connector = connector_of(identity.connector)
+        if connector is None or not connector.deletion:
+            what, action = f"A spool of {identity.connector} has no subscriptions", "Name the spool of a pubsub query."
+            raise SpoolError("SPOOL_NO_SUBSCRIPTIONS", what, root, action)
+        given = read_options({}, identity.connector, options_file, ())
+        reach = {key: value for key, value in given.items() if key.lower() in _REACH}
+        _confirm(
+            f"{', '.join(identity.sources)}: delete with all messages that were not delivered to the spool yet?",
+            yes=yes,
+        )
+        for name in identity.sources:
+            with contextlib.suppress(SourceGoneError):  # deleted before
+                connector.load(connector.deletion)(name, reach)
+    if json:
+        _print_json({"deleted": list(identity.sources)})
+    else:
+        console().print(Text(f"deleted: {', '.join(identity.sources)}"))
 
 
 def _stake(root: str) -> str:

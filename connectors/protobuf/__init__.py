@@ -11,6 +11,6 @@ from __future__ import annotations
 from connectors.core.extras import extra_imports
 
 with extra_imports("protobuf", "connectors.protobuf"):
-    from connectors.protobuf.functions import from_protobuf, to_protobuf
+    from connectors.protobuf.functions import from_protobuf, register_sql, to_protobuf
 
-__all__ = ["from_protobuf", "to_protobuf"]
+__all__ = ["from_protobuf", "register_sql", "to_protobuf"]

@@ -44,7 +44,7 @@ from connectors.protobuf.worker import DecodeCall, EncodeCall, Engine, schema_of
 if TYPE_CHECKING:
     from pyspark.sql._typing import ColumnOrName
 
-__all__ = ["from_protobuf", "function_of", "to_protobuf"]
+__all__ = ["from_protobuf", "function_of", "register_sql", "to_protobuf"]
 
 
 _log = logging.getLogger(__name__)
@@ -54,6 +54,8 @@ _JVM_CLASS: Final = "org.apache.spark.sql.protobuf.ProtobufDataToCatalyst"
 _OWN_OPTIONS: Final = {"on.error", "use.deprecated.format", "wire.format"}
 
 MessageName = str | type[Message] | None
+_Source = tuple[MessageName, str | None, bytes | bytearray | None, type[Message] | None]
+"""The message's name, and the file, bytes or class that describes it."""
 
 _functions: Final = Cache(32)  # Spark's functions by call. Each may hold a file on the driver
 
@@ -129,10 +131,24 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     parsed, chosen = _checked("from_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.from_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
-    registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
+    source = messageName, descFilePath, binaryDescriptorSet, messageClass
+    convert = _decoder(parsed, chosen, schemaRegistry, source, fields, headers=headers is not None)
+    return convert(data) if headers is None else convert(data, headers)
+
+
+def _decoder(
+    parsed: ProtobufOptions,
+    chosen: Engine,
+    schema_registry: Mapping[str, str] | None,
+    source: _Source,
+    fields: Sequence[str] | None,
+    *,
+    headers: bool,
+) -> Callable[..., Column]:
+    registry = None if schema_registry is None else parse_registry_options(schema_registry)
     if registry is not None:
         parsed = dataclasses.replace(parsed, wire_format=WireFormat.CONFLUENT)
-    descriptors, message, _ = _locate(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
+    descriptors, message, _ = _locate(registry, *source)
     schema = schema_of(descriptors)
     plan = compile_plan(schema.pool.FindMessageTypeByName(message), schema, parsed)
     _log_engine("from_protobuf", message, chosen, unsupported(plan))
@@ -141,8 +157,7 @@ def from_protobuf(  # noqa: PLR0913 - Spark's five, and what it has not
     if parsed.error_column:
         result = StructType([StructField("value", result), StructField("error", StringType())])
     call = DecodeCall(_needed_files(descriptors, message, parsed), message, parsed, columns, chosen, registry)
-    arguments = (data,) if headers is None else (data, headers)
-    return function_of(call, result, _session(), headers=headers is not None)(*arguments)
+    return function_of(call, result, _session(), headers=headers)
 
 
 def to_protobuf(
@@ -173,7 +188,14 @@ def to_protobuf(
     parsed, chosen = _checked("to_protobuf", constants, engine, own=own)
     if chosen is Engine.JVM:
         return jvm_functions.to_protobuf(data, messageName, descFilePath, options, binaryDescriptorSet)  # type: ignore[arg-type]
-    registry = None if schemaRegistry is None else parse_registry_options(schemaRegistry)
+    source = messageName, descFilePath, binaryDescriptorSet, messageClass
+    return _encoder(parsed, chosen, schemaRegistry, source)(data)
+
+
+def _encoder(
+    parsed: ProtobufOptions, chosen: Engine, schema_registry: Mapping[str, str] | None, source: _Source
+) -> Callable[..., Column]:
+    registry = None if schema_registry is None else parse_registry_options(schema_registry)
     if registry is None and parsed.wire_format is WireFormat.CONFLUENT:
         raise ProtobufAnalysisError(
             "PROTOBUF_SCHEMA_ID_UNKNOWN",
@@ -181,10 +203,58 @@ def to_protobuf(
             "wire.format=confluent",
             "Give schemaRegistry with an address and a subject.",
         )
-    descriptors, message, frame = _written(registry, messageName, descFilePath, binaryDescriptorSet, messageClass)
+    descriptors, message, frame = _written(registry, *source)
     _log_engine("to_protobuf", message, chosen, "")
     call = EncodeCall(_needed_files(descriptors, message, parsed), message, parsed, chosen, frame)
-    return function_of(call, BinaryType(), _session())(data)
+    return function_of(call, BinaryType(), _session())
+
+
+def register_sql(  # noqa: PLR0913 - those of from_protobuf
+    spark: SparkSession,
+    suffix: str,
+    messageName: MessageName = None,  # noqa: N803 - Spark's name
+    descFilePath: str | None = None,  # noqa: N803 - Spark's name
+    options: Mapping[str, str] | None = None,
+    binaryDescriptorSet: bytes | bytearray | None = None,  # noqa: N803 - Spark's name
+    *,
+    messageClass: type[Message] | None = None,  # noqa: N803 - in the form of the others
+    schemaRegistry: Mapping[str, str] | None = None,  # noqa: N803 - in the form of the others
+    fields: Sequence[str] | None = None,
+    engine: str = "auto",
+) -> None:
+    """Register ``from_protobuf_SUFFIX(value)`` and ``to_protobuf_SUFFIX(struct)`` as functions of Spark SQL.
+
+        register_sql(spark, "order", "Order", "orders.desc")
+        spark.sql("SELECT from_protobuf_order(value).id FROM events")
+
+    Spark fixes the result type of a Python function when it is registered, and keeps the plain names for its own
+    functions, which need a jar. So there are two functions for each message, which last as long as the session. A
+    permanent view cannot use them. Frames without a schema registry can be read but not written: there
+    ``from_protobuf_SUFFIX`` alone is registered.
+
+    The arguments are those of `from_protobuf`; ``jvm`` is no engine here.
+
+    Raises:
+        ProtobufAnalysisError: as `from_protobuf`, or the suffix is no part of a name.
+        OptionError: an option is unknown or illegal.
+        ConnectorError: the registry does not answer, refuses access, or has no such subject.
+    """
+    if not (suffix.isascii() and suffix.replace("_", "a").isalnum()):
+        raise ProtobufAnalysisError(
+            "PROTOBUF_FUNCTION_NAME",
+            f"The name of a function cannot end with {suffix!r}",
+            "register_sql",
+            "Give letters, digits and underscores, such as order.",
+        )
+    source = messageName, descFilePath, binaryDescriptorSet, messageClass
+    parsed, chosen = _checked(
+        "from_protobuf", (messageName, descFilePath, options, binaryDescriptorSet), engine, own=True
+    )
+    made = {"from_protobuf": _decoder(parsed, chosen, schemaRegistry, source, fields, headers=False)}
+    if schemaRegistry is not None or parsed.wire_format is not WireFormat.CONFLUENT:
+        made["to_protobuf"] = _encoder(parsed, chosen, schemaRegistry, source)
+    for name, function in made.items():
+        spark.udf.register(f"{name}_{suffix}", function)
 
 
 def _log_engine(function: str, message: str, engine: Engine, obstacle: str) -> None:
@@ -319,8 +389,8 @@ def _engine(function: str, wanted: str, *, own: bool) -> Engine:
         if own:
             raise ProtobufAnalysisError(
                 "PROTOBUF_ENGINE",
-                "Spark's own function has no messageClass, fields, schemaRegistry and headers, and none of the options "
-                "on.error, wire.format and use.deprecated.format",
+                "Spark's own function has no messageClass, fields, schemaRegistry and headers, none of the options "
+                "on.error, wire.format and use.deprecated.format, and is not for register_sql",
                 "engine=jvm",
                 "Leave them out, or let engine be auto.",
             )

@@ -20,7 +20,9 @@ FOLDER = ROOT / "docs" / "faults"
 REPORT = FOLDER / "report.md"
 PICTURE = ROOT / "docs" / "pictures" / "faults.svg"
 
-CONNECTORS = {"kafka": "Kafka", "kinesis": "Kinesis", "pubsub": "Pub/Sub"}
+CONNECTORS = {"kafka": "Kafka", "kinesis": "Kinesis", "pubsub": "Pub/Sub", "registry": "Schema registry"}
+SOURCES = ("kafka", "kinesis", "pubsub")
+
 NOT_FAULTS = ("docs", "packaging")
 """Records of runs in which nothing is broken."""
 
@@ -132,24 +134,27 @@ def read_records(folder: Path = FOLDER) -> dict[str, dict[str, Any]]:
 def faults_of(what: str, trial: Mapping[str, Any]) -> Iterator[tuple[str, str, int]]:
     """Return what was done in a trial: connector, fault, how often."""
     connector = _connector(what, trial)
-    if victims := Counter(trial.get("killed", ())):
-        for victim, count in victims.items():
-            yield connector, VICTIMS.get(victim, f"{victim} killed"), count
+    killed = Counter(trial.get("killed", ()))
+    if trial["part"] == "paused":
+        yield connector, f"paused for 60 s: {trial['fault'].replace('_', ' ')}", 1
+    elif "fault" in trial:
+        yield connector, NETWORK.get(trial["fault"], f"{what}: {trial['fault'].replace('_', ' ')}"), 1
     elif "killed_at" in trial or "crashed_at" in trial:
         yield connector, AT_A_STEP, trial.get("counts", {}).get("kills", 1)
-    if "fault" in trial:
-        yield connector, NETWORK.get(trial["fault"], f"{what}: {trial['fault'].replace('_', ' ')}"), 1
     elif what == "clients":
         yield connector, CLIENTS, 1
-    elif not victims and what not in CONNECTORS and what != "stores":
+    elif not killed and what not in CONNECTORS and what != "stores":
         yield connector, f"{what}: {trial['part'].removeprefix(connector).strip('_').replace('_', ' ')}", 1
+    else:
+        for victim, count in killed.items():
+            yield connector, VICTIMS.get(victim, f"{victim} killed"), count
 
 
 def _connector(what: str, trial: Mapping[str, Any]) -> str:
     if what == "stores":
         return OF_STORES
     names = (str(trial.get("connector", "")), str(trial.get("flow", "")), trial["trial"], trial["part"], what)
-    return next((one for name in names for one in CONNECTORS if name.startswith(one)), "other")
+    return next(one for name in names for one in CONNECTORS if name.startswith(one))
 
 
 def _sums(record: Mapping[str, Any]) -> Counter[str]:
@@ -160,9 +165,6 @@ def _sums(record: Mapping[str, Any]) -> Counter[str]:
 def page(report: Report) -> str:
     """Return the report as Markdown."""
     sums = report.sums()
-    columns = [*CONNECTORS.values()]
-    others = any("other" in row for row in report.cells.values())
-    keys = [*CONNECTORS, *(["other"] if others else [])]
     lines = [
         "# What each connector does under each fault",
         "",
@@ -179,14 +181,14 @@ def page(report: Report) -> str:
             "95 % confidence, 1 - 0.05^(1/n), about 3/n, if they are independent."
         ),
         "",
-        f"| fault | {' | '.join([*columns, *(['other'] if others else [])])} |",
-        f"|---|{'---|' * len(keys)}",
+        f"| fault | {' | '.join(CONNECTORS.values())} |",
+        f"|---|{'---|' * len(CONNECTORS)}",
     ]
     order = [*VICTIMS.values(), AT_A_STEP, *NETWORK.values()]
     order += sorted(set(report.cells) - set(order))
     for fault in order:
         random = fault in VICTIMS.values()
-        texts = (HAS_NONE.get((fault, key)) or report.cells[fault][key].text(random=random) for key in keys)
+        texts = (HAS_NONE.get((fault, key)) or report.cells[fault][key].text(random=random) for key in CONNECTORS)
         lines.append(f"| {fault} | {' | '.join(texts)} |")
     lines += ["", "## The records", "", "| run | trials | failed | messages | lost | doubled | replays | of | code |"]
     lines += ["|---|---|---|---|---|---|---|---|---|"]
@@ -220,7 +222,7 @@ def _record_line(name: str, record: Mapping[str, Any]) -> str:
 def picture(report: Report) -> str:
     """Return a picture of the sums, as SVG for light and dark pages."""
     sums = report.sums()
-    per_connector = {key: sum(row[key].faults for row in report.cells.values() if key in row) for key in CONNECTORS}
+    per_connector = {key: sum(row[key].faults for row in report.cells.values() if key in row) for key in SOURCES}
     tiles = [
         *((f"{count:,}", f"faults, {CONNECTORS[key]}") for key, count in per_connector.items()),
         (f"{sums['lost']:,}", f"of {sums['messages']:,} lost"),

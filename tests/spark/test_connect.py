@@ -104,6 +104,7 @@ def test_a_client_of_spark_connect_reads_each_message_once_and_decodes_protobuf(
     assert found["session"].startswith("pyspark.sql.connect.")
     assert sorted(found["messages"]) == sorted(published)
     assert sorted(found["protobuf"]) == ["1", "2", "3"]
+    assert sorted(found["sql"]) == ["1", "2", "3"]
     assert "privateKey=*********(redacted)" in found["plan"]
     assert "canary-9f3" not in found["plan"]
     assert "SPARK_SHOWS_SECRETS" not in done.stderr

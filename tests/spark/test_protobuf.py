@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from connectors.cli.demo.job import QUICK_JAVA
-from connectors.protobuf import from_protobuf, to_protobuf
+from connectors.protobuf import from_protobuf, register_sql, to_protobuf
+from connectors.protobuf.errors import ProtobufAnalysisError
 from connectors.protobuf.worker import Engine
 from connectors.testing.schema_registry import SchemaRegistryServer
 from tests.support.protobuf_rig import Rig
@@ -308,3 +309,41 @@ def test_in_a_further_session_of_the_same_context_a_call_is_the_same(spark: Spar
     other = spark.newSession()
     frame = other.createDataFrame([(bytearray(basic(id=1).SerializeToString()),)], "value binary")
     assert frame.select(event.alias("event")).first().event.id == 1  # type: ignore[union-attr]
+
+
+def test_registered_functions_decode_and_encode_in_sql(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "set.desc"
+    path.write_bytes(RIG.data)
+    message = basic(id=7, text="seven", color="BLUE")
+    column(spark, message, None).createOrReplaceTempView("messages")
+    register_sql(spark, "basic", "Basic", str(path))
+    register_sql(spark, "text", messageClass=RIG.type("Basic"), fields=["text"], options=PERMISSIVE)
+    path.unlink()
+    decoded = spark.sql(
+        "SELECT from_protobuf_basic(value) AS event, to_protobuf_basic(from_protobuf_basic(value)) AS value, "
+        "from_protobuf_text(value).text AS text FROM messages WHERE from_protobuf_basic(value).id > 6"
+    )
+    assert decoded.schema["event"].dataType.simpleString() == "struct<id:bigint,text:string,color:string>"
+    [row] = decoded.collect()
+    assert (row.event.asDict(), row.text) == ({"id": 7, "text": "seven", "color": "BLUE"}, "seven")
+    assert bytes(row.value) == message.SerializeToString()
+    assert spark.sql("SELECT from_protobuf_text(X'ff') IS NULL AS bad").first().bad  # type: ignore[union-attr]
+    with pytest.raises(PythonException, match="MALFORMED_PROTOBUF_MESSAGE"):
+        spark.sql("SELECT from_protobuf_basic(X'ff')").collect()
+
+
+def test_frames_without_a_registry_are_registered_for_reading_alone(spark: SparkSession) -> None:
+    options = {"wire.format": "confluent"}
+    register_sql(spark, "framed", "Basic", options=options, binaryDescriptorSet=RIG.data)
+    assert spark.catalog.functionExists("from_protobuf_framed")
+    assert not spark.catalog.functionExists("to_protobuf_framed")
+
+
+@pytest.mark.parametrize(("suffix", "engine"), [("my order", "auto"), ("", "auto"), ("order", "jvm")])
+def test_registration_refuses_what_sql_cannot_name_and_sparks_own_engine(
+    suffix: str, engine: str, spark: SparkSession
+) -> None:
+    code = "PROTOBUF_ENGINE" if suffix == "order" else "PROTOBUF_FUNCTION_NAME"
+    with pytest.raises(ProtobufAnalysisError, match=code):
+        register_sql(spark, suffix, "Basic", binaryDescriptorSet=RIG.data, engine=engine)
+    assert not spark.catalog.functionExists("from_protobuf_order")

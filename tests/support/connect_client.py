@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from connectors import register
-from connectors.protobuf import from_protobuf, to_protobuf
+from connectors.protobuf import from_protobuf, register_sql, to_protobuf
 
 
 def read_to_the_end(spark: SparkSession, options: dict[str, str], folder: Path) -> list[str]:
@@ -44,6 +44,13 @@ def through_protobuf(spark: SparkSession, descriptor_set: str) -> list[Any]:
     return [row.id for row in decoded.select("event.id").collect()]
 
 
+def through_sql(spark: SparkSession, descriptor_set: str) -> list[Any]:
+    """Ids that functions of SQL encoded and decoded."""
+    register_sql(spark, "event", "Event", descriptor_set)
+    encoded = "to_protobuf_event(named_struct('id', cast(id + 1 as string)))"
+    return [row.id for row in spark.sql(f"SELECT from_protobuf_event({encoded}).id AS id FROM range(3)").collect()]
+
+
 def plan_with_a_secret(spark: SparkSession) -> str:
     """Return the plans that Spark prints of a source with a secret option."""
     events = spark.readStream.format("rate").option("privateKey", "canary-9f3").load()
@@ -60,6 +67,7 @@ def main() -> None:
         "session": type(spark).__module__,
         "messages": read_to_the_end(spark, told["options"], Path(told["folder"])),
         "protobuf": through_protobuf(spark, told["descriptor_set"]),
+        "sql": through_sql(spark, told["descriptor_set"]),
         "plan": plan_with_a_secret(spark),
         "error": error_of_an_unknown_option(spark, told["options"]),
     }

@@ -235,13 +235,12 @@ def project_required(name: str, collection: str) -> OptionError:
 
 
 def deletion_refused(subscription: str) -> OptionError:
-    """Build the error for `DELETE_ON_STOP`, with the command that deletes the subscription."""
-    _, project, _, name = subscription.split("/")
+    """Build the error for `DELETE_ON_STOP`, with what deletes the subscription."""
     return OptionError(
         "OPTION_UNKNOWN",
         f"The option {DELETE_ON_STOP} is not supported: a stop kills the source as a crash does, so it would also "
         "delete the subscription of a query that is restarted",
         FORMAT,
-        "Leave it out, and delete the subscription after the last run of the query: gcloud pubsub subscriptions "
-        f"delete {name} --project={project}",
+        "Leave it out. After the last run of the query, `connectors spool delete-subscriptions` with its spoolLocation "
+        f"deletes {subscription}; connectors.observe.watch with deleteSubscriptions does when the query is stopped.",
     )

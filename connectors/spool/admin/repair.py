@@ -31,7 +31,18 @@ from connectors.spool.store import open_store
 from connectors.spool.store.base import Store
 from connectors.spool.store.local import IDENTITY_NAME, QUARANTINE_FOLDER, TEMPORARY_FOLDER, LocalStore
 
-__all__ = ["Adoption", "Loss", "Wiping", "adopt", "losses_of_repair", "old_place", "quarantine_named", "repair", "wipe"]
+__all__ = [
+    "Adoption",
+    "Loss",
+    "Wiping",
+    "adopt",
+    "losses_of_repair",
+    "old_place",
+    "quarantine_named",
+    "repair",
+    "unused",
+    "wipe",
+]
 
 _SEGMENT_NAME = re.compile(r"inbox/[^/]+/\d+(?:\.arrow)?")
 _FOLDERS = ("epochs", "ledger", "inbox", "ids", QUARANTINE_FOLDER, TEMPORARY_FOLDER)
@@ -129,10 +140,7 @@ def wipe(path: str) -> Wiping:
     store = open_store(path)
     if not _is_half_wiped(store):
         require_identity(store)
-    with _locked(store):
-        if busy := _running_fetchers(store):
-            action = "Stop the query, and wait a moment until its fetchers have ended."
-            raise SpoolInUseError("SPOOL_IN_USE", f"A fetcher still writes to this spool: {busy[0]}", path, action)
+    with _unused(store):
         store.put(WIPING, b"")
         failpoint("wipe.before_identity")
         files = int(store.exists(IDENTITY_NAME))
@@ -148,6 +156,28 @@ def wipe(path: str) -> Wiping:
     if not left and isinstance(store, LocalStore):
         left = _remove_root(path)
     return Wiping(files, left)
+
+
+@contextlib.contextmanager
+def unused(path: str) -> Iterator[SpoolIdentity]:
+    """Return the identity of a spool that no query and no fetcher uses, nor can begin to use meanwhile.
+
+    Raises `SpoolInUseError` if one does, `SpoolError` if there is no spool.
+    """
+    store = open_store(path)
+    identity = require_identity(store)
+    with _unused(store):
+        yield identity
+
+
+@contextlib.contextmanager
+def _unused(store: Store) -> Iterator[None]:
+    with _locked(store):
+        if busy := _running_fetchers(store):
+            what = f"A fetcher still writes to this spool: {busy[0]}"
+            action = "Stop the query, and wait a moment until its fetchers have ended."
+            raise SpoolInUseError("SPOOL_IN_USE", what, store.location, action)
+        yield
 
 
 def _remove_root(path: str) -> tuple[str, ...]:

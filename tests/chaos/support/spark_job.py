@@ -85,8 +85,8 @@ def session(folder: Path, settings: Mapping[str, str]) -> SparkSession:
 def start_query(spark: SparkSession, plan: Mapping[str, Any]) -> StreamingQuery:
     """Start the query of a plan: ``folder``, ``format`` and ``options`` of the source, ``sink_pause`` in seconds.
 
-    With ``sink``, which has ``format`` and ``options`` too, rows go there; with ``way`` into a table. With ``registry``,
-    as from_protobuf takes it, values are decoded, and the first field is a column of its own.
+    With ``sink``, which has ``format`` and ``options`` too, rows go there; with ``way`` into a table. With
+    ``registry``, as from_protobuf takes it, values are decoded, and the first field is a column of its own.
     """
     folder = Path(plan["folder"])
     if "way" in plan:

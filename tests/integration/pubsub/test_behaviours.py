@@ -306,7 +306,7 @@ def test_23_a_vanished_subscription_stops_the_query_unless_data_loss_is_accepted
 
 
 def test_24_deleting_the_subscription_on_stop_is_refused_with_the_command_that_does_it(rig: PubSubRig) -> None:
-    with pytest.raises(TaskFailedError, match=r"gcloud pubsub subscriptions delete"):
+    with pytest.raises(TaskFailedError, match=r"connectors spool delete-subscriptions"):
         rig.query({"deleteSubscriptionOnStreamStop": "true"}).start()
 
 

@@ -297,7 +297,8 @@ def test_delete_subscription_on_stream_stop_is_refused_with_the_one_command_that
     error = refused(LEAST | {"deletesubscriptiononstreamstop": "true"})
     assert "deleteSubscriptionOnStreamStop" in str(error)
     assert "crash" in str(error)
-    assert str(error).endswith("gcloud pubsub subscriptions delete orders --project=shop")
+    assert "connectors spool delete-subscriptions" in str(error)
+    assert "deletes projects/shop/subscriptions/orders" in str(error)
     assert error.code == "OPTION_UNKNOWN"
     assert str(refused(LEAST | {"deletesubscriptiononstreamstop": "false"})) == str(error)
 

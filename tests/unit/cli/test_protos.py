@@ -1,0 +1,69 @@
+"""``connectors protos build``: the descriptor set holds what the files import, and errors name the line."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from connectors.cli.main import app
+from connectors.protobuf.options import ProtobufOptions
+from connectors.protobuf.schema.plan import compile_plan
+from connectors.protobuf.worker import schema_of
+from tests.support.docs_facts import Page
+
+PAGE = Path("docs/how-to/descriptor-sets.md")
+ROOT = Path(__file__).parents[3]
+
+
+def run(*arguments: object, code: int = 0) -> Result:
+    result = CliRunner().invoke(app, ["protos", "build", *map(str, arguments)], env={"COLUMNS": "200"})
+    assert result.exit_code == code, result.output
+    return result
+
+
+def columns(path: Path, message: str) -> str:
+    schema = schema_of(path.read_bytes())
+    return compile_plan(schema.find(message), schema, ProtobufOptions()).spark_type.simpleString()
+
+
+def test_the_how_to_builds_a_set_with_its_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop").mkdir()
+    page = Page(PAGE, (ROOT / PAGE).read_text())
+    for block in page.blocks("proto"):
+        (tmp_path / block.partition("\n")[0].removeprefix("// ")).write_text(block)
+    [command] = page.blocks("sh")
+    assert "2 files" in run(*shlex.split(command)[3:]).stdout
+    kind = "struct<id:bigint,item:struct<name:string>,created:timestamp>"
+    assert columns(tmp_path / "shop.desc", "shop.Order") == kind
+    run("shop")
+    assert (tmp_path / "shop.desc").exists()
+    (tmp_path / "shop/items.proto").rename(tmp_path / "items.proto")
+    assert "was not found" in run("shop", code=2).stderr
+    run("shop", "--include", tmp_path, "--output", "other.desc")
+    assert columns(tmp_path / "other.desc", "Order") == kind
+
+
+def test_an_error_has_file_line_and_column(tmp_path: Path) -> None:
+    (tmp_path / "x.proto").write_text('syntax = "proto3";\nmessage X {\n  int33 id = 1;\n  strin y = 2;\n}\n')
+    stderr = run(tmp_path, "--output", tmp_path / "x.desc", code=2).stderr
+    assert stderr.startswith(
+        f'[PROTOS_REFUSED] protoc says: "int33" is not defined. (and 1 more) ({tmp_path}/x.proto:3:3)'
+    )
+    assert not (tmp_path / "x.desc").exists()
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "PROTOS_NOT_FOUND" in run(tmp_path, code=2).stderr
+    (tmp_path / "x.proto").write_text('syntax = "proto3";\n')
+    refused = run(tmp_path, "--output", tmp_path / "gone" / "x.desc", code=2).stderr
+    assert refused.startswith("[PROTOS_REFUSED]")
+    assert "Let --output name a file" in refused
+    monkeypatch.setitem(sys.modules, "grpc_tools", None)
+    missing = run(tmp_path, code=2).stderr
+    assert missing.startswith("[PACKAGES_MISSING] not installed: grpc_tools")
+    assert "[protos]" in missing
