@@ -17,8 +17,7 @@ from connectors.core.failpoints import failpoint
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import clear_temporary
 from connectors.spool.ledger.state import COMMITS_KEPT, LedgerState, SegmentEntry
-from connectors.spool.segments.dedup_index import PORTIONS
-from connectors.spool.segments.id_runs import IdRun, RunEntry, merge_runs, run_name
+from connectors.spool.segments.dedup_index import PORTIONS, IdRun, RunEntry, merge_runs, run_name
 from connectors.spool.store.base import Store
 
 __all__ = ["Compaction", "CompactionSettings", "expired_runs", "freeable", "runs_to_merge"]

@@ -19,7 +19,7 @@ from typing import Any, Final
 from connectors.core.errors import ConnectorError, SpoolInUseError
 from connectors.core.failpoints import failpoint
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.segments.id_runs import run_name
+from connectors.spool.segments.dedup_index import run_name
 
 __all__ = ["carry_out_seek"]
 
