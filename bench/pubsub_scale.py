@@ -48,8 +48,7 @@ from connectors.spool.segments.id_keys import keys_of
 from connectors.spool.segments.segment import SegmentWriter
 from connectors.spool.store.local import LocalStore
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.planning import plan
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.slices import plan, read_slices
 
 CASES = ("fetch", "stages", "ledger", "cluster")
 FETCHERS = (1, 2, 4)

@@ -38,9 +38,7 @@ with _PUBSUB.imports():
     from connectors.pubsub.sink.rows import RowStamp, SinkColumns, check_columns
     from connectors.pubsub.sink.writer import publish_batches
     from connectors.spool.store.base import StoreAccess
-    from connectors.spool.stream.batch import read_spool_rows
-    from connectors.spool.stream.planning import Slice
-    from connectors.spool.stream.reader import read_slices
+    from connectors.spool.stream.slices import Slice, read_slices, read_spool_rows
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType

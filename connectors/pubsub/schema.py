@@ -20,7 +20,7 @@ from pyspark.sql.types import (
 )
 
 if TYPE_CHECKING:
-    from connectors.spool.stream.reader import SpoolRows
+    from connectors.spool.stream.slices import SpoolRows
 
 __all__ = ["DATABRICKS_SCHEMA", "STREAM_SCHEMA", "SchemaMode", "output", "schema_of"]
 

@@ -31,7 +31,7 @@ from connectors.spool.segments.segment import SegmentInfo
 from connectors.spool.stream.background import Started
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.slices import read_slices
 from connectors.testing.spark_protocol.driver import FolderSink, InProcessWorkers
 from tests.support.in_process_query import InProcessQuery
 

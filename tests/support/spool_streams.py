@@ -13,7 +13,7 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.stream.background import Started, StartFetching
 from connectors.spool.stream.compaction import CompactionSettings
 from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
-from connectors.spool.stream.reader import read_slices
+from connectors.spool.stream.slices import read_slices
 from tests.support.spool_writing import SOURCES
 
 

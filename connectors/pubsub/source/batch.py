@@ -36,14 +36,14 @@ from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.store.local import LocalStore
 from connectors.spool.store.lock_owner import Holder
-from connectors.spool.stream.batch import SpoolRange, plan_spool_rows
+from connectors.spool.stream.slices import SpoolRange, plan_spool_rows
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
     from connectors.pubsub.options.source import PubSubReadOptions
     from connectors.pubsub.source.leases import Received
     from connectors.spool.ledger.ledger import Ledger
-    from connectors.spool.stream.planning import Slice
+    from connectors.spool.stream.slices import Slice
 
 __all__ = ["PubSubPeek", "plan_batch"]
 

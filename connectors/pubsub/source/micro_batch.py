@@ -24,8 +24,7 @@ from connectors.spool.fetching.group import FetcherGroup, FetcherGroups
 from connectors.spool.fetching.target import FetchPlan
 from connectors.spool.stream.background import Started
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings
-from connectors.spool.stream.seek import carry_out_seek
+from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings, carry_out_seek
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo

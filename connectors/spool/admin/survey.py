@@ -18,7 +18,7 @@ from connectors.spool.options import location_text
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader, segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
-from connectors.spool.stream.planning import bytes_between
+from connectors.spool.stream.slices import bytes_between
 
 __all__ = ["NOT_FOUND", "Survey", "require_identity", "survey_spool", "unread_segments"]
 

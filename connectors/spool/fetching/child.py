@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +20,17 @@ from connectors.core.failpoints import ROLE_VARIABLE
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.spool.fetching.target import FetchPlan
 
-__all__ = ["FetcherChild", "FetcherStatus", "next_allowance", "share_of"]
+__all__ = ["FetcherChild", "FetcherStatus", "OutageLog", "next_allowance", "share_of"]
+
+_log = logging.getLogger(__name__)
 
 _RESTARTS: Final = RetryPolicy(initial_seconds=0.2, cap_seconds=10.0, deadline_seconds=None)
 _GOOD_RUN_SECONDS: Final = 30.0
 _STALE_SECONDS: Final = 5.0
 _READ_BYTES: Final = 1 << 16
+_OUTAGE_SECONDS: Final = 5.0
+"""What passes within so many seconds is no outage: services close streams all the time."""
+_WARN_AGAIN_SECONDS: Final = 60.0
 
 _MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",
@@ -77,6 +83,50 @@ class FetcherStatus:
 
 
 _STATUS_FIELDS: Final = frozenset(field.name for field in fields(FetcherStatus))
+
+
+class OutageLog:
+    """Warns when fetchers are in trouble, when the trouble changes, each minute while it lasts, and at its end."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._since: float | None = None
+        self._troubles: list[ConnectorError] = []
+        self._warned: str | None = None
+        self._warn_again_at = 0.0
+
+    def see(self, now: float, fetchers: Sequence[FetcherStatus]) -> None:
+        """Note the states of all fetchers at a monotonic time.
+
+        An error may be gone for a moment, when some other call is answered: trouble ends when all are healthy again.
+        """
+        if all(one.error is None and (one.healthy or one.paused) for one in fetchers):
+            self._end(now)
+            return
+        self._troubles = [one.error for one in fetchers if one.error is not None] or self._troubles
+        if not self._troubles:
+            return
+        if self._since is None:
+            self._since = now
+        lasts, first = now - self._since, self._troubles[0]
+        if lasts >= _OUTAGE_SECONDS and (first.code != self._warned or now >= self._warn_again_at):
+            self._warned, self._warn_again_at = first.code, now + _WARN_AGAIN_SECONDS
+            _log.warning(
+                "[SPOOL_FETCHING_INTERRUPTED] %d of %d fetchers are in trouble for %.0f s, and try again (%s). %s",
+                len(self._troubles),
+                len(fetchers),
+                lasts,
+                self._root,
+                first,
+            )
+
+    def _end(self, now: float) -> None:
+        if self._since is not None and self._warned is not None:
+            _log.warning(
+                "[SPOOL_FETCHING_RESUMED] All fetchers work again, after %.0f s (%s).", now - self._since, self._root
+            )
+        self._since = self._warned = None
+        self._troubles = []
 
 
 def share_of(room: int, fetchers: int) -> int:

@@ -12,8 +12,9 @@ import errno
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final, Protocol
 
 from connectors.core.errors import (
@@ -25,20 +26,18 @@ from connectors.core.errors import (
     SpoolFullError,
 )
 from connectors.spool.errors import full_disk_error, no_room
-from connectors.spool.fetching.child import FetcherStatus
+from connectors.spool.fetching.child import FetcherStatus, OutageLog
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
-from connectors.spool.ledger.state import COMMITS_KEPT
+from connectors.spool.ledger.state import COMMITS_KEPT, SegmentEntry, unpack_mask
 from connectors.spool.store.disk_space import DiskReserve
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
-from connectors.spool.stream.freshness import Freshness
-from connectors.spool.stream.planning import bytes_between
-from connectors.spool.stream.warnings import DuplicateWatch, OutageLog
+from connectors.spool.stream.slices import bytes_between
 
-__all__ = ["Background", "Fetching", "StartFetching", "Started"]
+__all__ = ["Background", "DuplicateWatch", "Fetching", "Freshness", "Reason", "StartFetching", "Started"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _NO_ANSWER: Final = frozenset({errno.ETIMEDOUT})
 """What an object store raises that does not answer."""
 _SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
@@ -50,6 +49,10 @@ _FULL_DISK_POLL: Final = 1.0
 _EXPIRE_EVERY: Final = 5.0
 _MERGE_EVERY: Final = 1.0
 _MERGE_LATER: Final = 60.0
+_WAIT_STEP: Final = 0.5
+_LONG_WAIT: Final = 1.0
+_DUPLICATE_ROWS: Final = 1000
+_DUPLICATE_FRACTION: Final = 0.9
 
 
 class Fetching(Protocol):
@@ -78,6 +81,147 @@ class Started:
 
 StartFetching = Callable[[Ledger, Callable[[], None]], Started]
 """Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published."""
+
+
+class Reason(StrEnum):
+    """Why a call of Spark need not wait any longer."""
+
+    NEW_ROWS = "there are new rows"
+    QUIET = "the streams are open, and brought nothing"
+    ALL_CAME = "all that was published before the run began has come"
+    SPOOL_FULL = "the spool is full"
+    SOURCE_LOST = "the source delivers nothing more"
+    TIMEOUT = "the time is over"
+
+
+class Freshness:
+    """What has come in, noted by the admitting thread under `changed`; calls of Spark wait for it.
+
+    Times are seconds of the monotonic clock; publish times are microseconds of the service.
+
+    Attributes:
+        healthy_since: when all streams were last seen to become healthy; None while they are not.
+        bound_time: publish time that separates old rows from new ones; None before any bounded run.
+    """
+
+    def __init__(self, quiet: float, longest: float) -> None:
+        """Set how a bounded run ends: after `quiet` seconds without old rows, or `longest` if streams are unhealthy."""
+        self.changed = threading.Condition()
+        self.healthy_since: float | None = None
+        self.bound_time: int | None = None
+        self._quiet = quiet
+        self._longest = longest
+        self._began = 0.0
+        self._settled = 0.0
+        self._old: float | None = None
+
+    def begin(self, now: float, bound_time: int) -> None:
+        """Begin a bounded run, at this time of the service as far as it is known."""
+        self._began, self.bound_time = now, bound_time
+
+    def round_ended(self, now: float, *, healthy: bool, settled: float) -> None:
+        """Note a round of admission: whether streams were healthy, and before when all that came is admitted."""
+        self._settled = max(self._settled, settled)
+        if not healthy:
+            self.healthy_since = None
+        elif self.healthy_since is None:
+            self.healthy_since = now
+
+    def admitted(self, now: float, published: tuple[int, int] | None, rows: int) -> None:
+        """Note an admitted segment with so many new rows, published between two times."""
+        if self.bound_time is not None and published is not None:
+            # Seen now, so the service's clock was at least so far when the run began, whatever the clock here said.
+            self.bound_time = max(self.bound_time, published[1] - int((now - self._began) * 1e6))
+        if rows and self.bound_time is not None and (published is None or published[0] < self.bound_time):
+            self._old = now
+
+    def all_came(self, now: float) -> bool:
+        """Whether all messages published before a bounded run began have come, so that its end may be fixed.
+
+        Healthy streams must have brought nothing old for a while; what a fetcher still holds may be old.
+        """
+        last = max(self._began, self._old or self._began)
+        if now - last >= self._longest:
+            return True
+        since = self.healthy_since
+        return since is not None and self._settled - max(last, since) >= self._quiet
+
+    def wait(
+        self, reason: Callable[[], Reason | None], check: Callable[[], None], deadline: float = float("inf")
+    ) -> Reason:
+        """Wait until there is a reason to answer, or the deadline; return the reason. Raises what `check` raises."""
+        began = time.monotonic()
+        with self.changed:
+            while (result := reason()) is None and time.monotonic() <= deadline:
+                check()
+                self.changed.wait(_WAIT_STEP)
+        check()
+        result = result or Reason.TIMEOUT
+        if time.monotonic() - began >= _LONG_WAIT:
+            _log.info("A call of Spark has waited %.1f s: %s.", time.monotonic() - began, result)
+        return result
+
+
+class DuplicateWatch:
+    """Warns once that delivered messages give no rows, and what that may mean.
+
+    With `by_message_id` a duplicate is a message that the source delivers again; else producers may publish duplicates.
+    """
+
+    def __init__(self, root: str, *, by_message_id: bool = True) -> None:
+        self._root = root
+        self._by_message_id = by_message_id
+        self._warned_reused = False
+        self._rows = 0
+        self._duplicates = 0
+        self._warned = False
+
+    def admitted(self, *, rows: int, kept: int) -> None:
+        """Note a segment of so many rows, so many of them new."""
+        self._rows += rows
+        self._duplicates += rows - kept
+        if self._rows < _DUPLICATE_ROWS:
+            return
+        if self._duplicates >= _DUPLICATE_FRACTION * self._rows and not self._warned:
+            self._warned = True
+            _log.warning(
+                "[SPOOL_ONLY_COPIES] %d of the last %d messages were read before and give no rows (%s). That is right "
+                "after lost acks or a crash. If the source was moved back from outside, to read again, set the option "
+                "dedupEpoch to another number.",
+                self._duplicates,
+                self._rows,
+                self._root,
+            )
+        self._rows = self._duplicates = 0
+
+    def compare(self, admitted: Iterable[SegmentEntry], newest: int | None) -> None:
+        """Warn if ids are used again for other messages: then each message is lost, and nothing else shows it.
+
+        A redelivered message has the publish time that it had. So where all messages of a segment were published after
+        those before it (`newest`, in microseconds), none of them can be one. Within a segment only the first row
+        counts: a later one may be a duplicate of that.
+        """
+        for entry in admitted:
+            if entry.published is None:
+                continue
+            lowest, highest = entry.published
+            if newest is not None and lowest > newest and _first_is_duplicate(entry):
+                self._warn_reused()
+            newest = max(newest or 0, highest)
+
+    def _warn_reused(self) -> None:
+        if self._by_message_id and not self._warned_reused:
+            self._warned_reused = True
+            _log.warning(
+                "[SPOOL_IDS_REUSED] New messages have ids that were read before, and are dropped as duplicates (%s): "
+                "the source restarts its ids, as the Pub/Sub emulator does after a restart. Begin with a new "
+                "spoolLocation and checkpointLocation, or set the option dedupEpoch to another number.",
+                self._root,
+            )
+
+
+def _first_is_duplicate(entry: SegmentEntry) -> bool:
+    return entry.struck is not None and bool(unpack_mask(entry.struck, entry.rows)[0])
 
 
 class Background:
@@ -315,7 +459,7 @@ class Background:
         if error is None or self.complete:
             return self.complete
         if self._fetching_ended is None:
-            _logger.warning("%s The rows in the spool are served first; then the query stops.", error)
+            _log.warning("%s The rows in the spool are served first; then the query stops.", error)
             if self._fetching is not None:
                 self._fetching.stop()
             self._fetching_ended = time.monotonic()
@@ -338,7 +482,7 @@ class Background:
                 self._make_room()
                 return True
             if isinstance(error, OSError) and error.errno in _NO_ANSWER:
-                _logger.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
+                _log.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
                 self._stopping.wait(_FULL_DISK_POLL)
                 return True
             wrapped = SpoolError(
@@ -354,7 +498,7 @@ class Background:
     def _make_room(self) -> None:
         """Release the reserve, so that the next round can record what it frees; wait when that is not enough."""
         if not self._disk_is_full:
-            _logger.warning("%s", full_disk_error(self._ledger.store.root))
+            _log.warning("%s", full_disk_error(self._ledger.store.root))
             self._disk_is_full = True
             self._reserve.release()
             self._wake.set()

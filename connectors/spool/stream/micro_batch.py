@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolInUseError
+from connectors.core.failpoints import failpoint
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.errors import disk_errors
 from connectors.spool.ledger.contents import refuse_foreign_folder
@@ -25,20 +26,22 @@ from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.lease import WriterLock, writer_lock
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
+from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background, StartFetching
+from connectors.spool.stream.background import Background, Freshness, Reason, StartFetching
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.freshness import Freshness, Reason
-from connectors.spool.stream.planning import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
+from connectors.spool.stream.slices import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
 
-__all__ = ["SpoolStream", "StreamSettings"]
+__all__ = ["SpoolStream", "StreamSettings", "carry_out_seek"]
 
-_logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 _WATCH_EVERY: Final = 0.5
 _SETTLE: Final = 0.5
 _OWNER_BYTES: Final = 8
+_SEEK_POLL: Final = 0.05
+_SEEK_PATIENCE: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class SpoolStream:
         try:
             self._ledger.commit(position)
         except OSError as error:
-            _logger.warning("The commit of position %d was not recorded: %s", position, error)
+            _log.warning("The commit of position %d was not recorded: %s", position, error)
         self._background.wake()
 
     def report_latest_offset(self) -> Offset:
@@ -342,3 +345,76 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
                 ) from None
             raise
     return lock, ledger
+
+
+def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Mapping[str, Any]], None]) -> bool:
+    """Move the source if that is wanted and not done, before anything is fetched; return whether it was moved.
+
+    The order is: record what is wanted; see that all that was received is admitted; move the source; record that it is
+    done, and with it a new epoch of ids, so that dedup does not drop what is redelivered. After a crash in between the
+    next start repeats it. What is done is not repeated until something else is wanted, so the options may stay in the
+    script; wanting only a part of it is wanting nothing else: one option may be removed and restored while another
+    stays.
+
+    What the service refuses is withdrawn, so that a start without it continues as if it had never been wanted. Whether
+    an earlier start had moved the source by it is unknown then; ids stay known, so no row comes twice.
+
+    Args:
+        ledger: of the spool; another thread admits what earlier fetchers have published.
+        wanted: JSON values; empty when nothing is wanted.
+        move: moves the source; may be called again with the same value after a crash.
+
+    Raises:
+        SpoolInUseError: a fetcher of an earlier start does not end.
+        ConnectorError: the service refuses what is wanted now, or cannot be reached.
+    """
+    ledger.settle()  # a full disk may have come between: this is called again then
+    last = ledger.state.seek
+    value = dict(wanted)
+    if not value and last is not None and not last["done"]:
+        # The options are gone, but the source may have been moved already: finish what was begun.
+        value = last["value"]
+    if not value or (last is not None and last["done"] and value.items() <= last["value"].items()):
+        return False
+    if last is None or last["done"] or last["value"] != value:
+        failpoint("seek.before_intent")
+        ledger.append({"seek": {"value": value, "done": False}})
+        failpoint("seek.after_intent")
+    _wait_for_earlier_fetchers(ledger)
+    try:
+        move(value)
+    except ConnectorError as error:
+        if error.transient:
+            raise
+        ledger.append({"seek": last if last is not None and last["done"] else {"value": {}, "done": True}})
+        if wanted:
+            raise
+        _log.warning("[SPOOL_SEEK_GIVEN_UP] A seek that was begun with earlier options is given up: %s", error)
+        return False
+    failpoint("seek.after_move")
+    runs = [run.name for run in ledger.state.runs]
+
+    def forget() -> None:
+        failpoint("seek.after_record")
+        ledger.index.clear()
+        for name in runs:
+            ledger.store.delete(run_name(name))
+
+    with ledger.lock:
+        ledger.append({"seek": {"value": value, "done": True}, "dedup_epoch": ledger.state.dedup_epoch + 1}, forget)
+    failpoint("seek.after_forget")
+    return True
+
+
+def _wait_for_earlier_fetchers(ledger: Ledger) -> None:
+    """Wait until all that was received before is in the ledger."""
+    give_up_at = time.monotonic() + _SEEK_PATIENCE
+    while not ledger.earlier_fetchers_done():
+        if time.monotonic() > give_up_at:
+            raise SpoolInUseError(
+                "SPOOL_FETCHERS_BUSY",
+                f"A seek waits for fetchers of an earlier start, which have not ended in {_SEEK_PATIENCE:g} s",
+                f"{ledger.store.root}/inbox",
+                "End the processes that hold the folders there, and start the query again.",
+            )
+        time.sleep(_SEEK_POLL)

@@ -11,7 +11,7 @@ import pytest
 from connectors.core.arrow import arrow_schema
 from connectors.pubsub.schema import SchemaMode, output, schema_of
 from connectors.pubsub.source.records import ROWS_SCHEMA
-from connectors.spool.stream.reader import SpoolRows
+from connectors.spool.stream.slices import SpoolRows
 
 AWKWARD = {
     "key": "välue",
