@@ -158,7 +158,8 @@ def fetch(count: int, size: int, seconds: float, root: Path) -> Window:
     """Fetch into a spool with so many processes."""
     _, spool = new_spool(root)
     with CannedPubSub(size=size) as server:
-        group = FetcherGroup(fetch_plan(server, root, spool), count)
+        group = FetcherGroup()
+        group.add(fetch_plan(server, root, spool), count)
         group.start()
         try:
             wait_for(lambda: all(status.fetched_rows for status in group.status()) and server.stats()["acked"] > 0)

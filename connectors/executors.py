@@ -28,7 +28,7 @@ from connectors.core.formats import Connector
 from connectors.core.options.kinds import option_texts
 from connectors.core.retry import Backoff, RetryPolicy
 from connectors.observe.supervise import judge
-from connectors.spool.fetching.external_runner import external_connector, external_plans, fetch_in_task
+from connectors.spool.fetching.external import external_connector, fetch_in_task
 from connectors.spool.fetching.target import FetchPlan
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ class ExecutorFetching:
 
     def _run(self) -> None:
         try:
-            plans = external_plans(self._connector, self._options, os.environ, self._fetchers)
+            plans = self._connector.load(self._connector.external_fetch)(self._options, os.environ, self._fetchers)
             if _is_classic(self._spark):
                 # Not by a tag: in Spark Classic it means another one in each thread.
                 self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")

@@ -138,7 +138,7 @@ class NumberTarget:
         if self._settings.get("fail") == "gone":
             self._context.fail(_gone())
         if self._settings.get("fail") == "thread":
-            self._context.fault(KeyError("a thread of the target"))
+            self._context.fail(KeyError("a thread of the target"))
         while self._pending and not self._stopped.is_set():
             if intake.wait(0.05, self._stopped.is_set):
                 count = min(self._settings["rows"], len(self._pending))

@@ -140,11 +140,9 @@ def _fetch(options: PubSubReadOptions, info: SubscriptionInfo | None, ledger: Le
     # One stream, so that the service sends little more than is asked for; an emulator sends what it likes.
     one_stream = replace(options, streams=1, max_outstanding_messages=options.peek_max_rows, segment_records=None)
     woken = threading.Event()
-    group = FetcherGroup(
-        replace(fetch_plan(one_stream, info, ledger.identity), target=_TARGET, root=ledger.store.root, access=None),
-        1,
-        on_published=lambda _fetcher, _number: woken.set(),
-        free_bytes=options.max_outstanding_bytes,
+    group = FetcherGroup(on_published=lambda _fetcher, _number: woken.set(), free_bytes=options.max_outstanding_bytes)
+    group.add(
+        replace(fetch_plan(one_stream, info, ledger.identity), target=_TARGET, root=ledger.store.root, access=None), 1
     )
     group.start()
     error: ConnectorError | None = None

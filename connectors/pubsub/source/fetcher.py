@@ -95,14 +95,14 @@ class PubSubFetch:
         self._client_id = secrets.token_hex(16)
         self._health = ServiceHealth()
         self._decoder = make_decoder(plain=parsed.plain)
-        self._acks = AckSender(parsed.subscription, partial(self._send, self._clients[0].acknowledge), context.fault)
+        self._acks = AckSender(parsed.subscription, partial(self._send, self._clients[0].acknowledge), context.fail)
         self._deadlines = Deadlines(
             parsed.subscription,
             parsed.ack_deadline_seconds,
             partial(self._send, self._clients[0].modify_ack_deadline),
             make_decoder(plain=parsed.plain),
             ordered=parsed.ordered,
-            fault=context.fault,
+            fault=context.fail,
         )
         self._readers: list[StreamReader] = []
         self._intake: Intake | None = None
@@ -208,7 +208,7 @@ class PubSubFetch:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            self._context.fault(error)
+            self._context.fail(error)
 
     def _is_reading(self) -> bool:
         has_room = self._intake is not None and not self._intake.paused_seconds()

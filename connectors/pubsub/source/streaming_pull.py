@@ -142,7 +142,7 @@ class StreamReader:
         try:
             self._read_streams()
         except Exception as error:  # noqa: BLE001 - it is reported, and ends the process
-            self._context.fault(error)
+            self._context.fail(error)
 
     def _read_streams(self) -> None:
         while not self._stopped.is_set():

@@ -24,16 +24,35 @@ import threading
 import time
 from typing import Any, BinaryIO, Final
 
-from connectors.core.errors import ConnectorError, ServiceUnavailableError
+from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolError
+from connectors.core.retry import ParentWatch
 from connectors.spool.errors import missing_spool, write_error
-from connectors.spool.fetching.buffer import Intake
-from connectors.spool.fetching.child import share_of
-from connectors.spool.fetching.external import NO_READER, Published, ReaderWatch, heartbeat_seconds
 from connectors.spool.fetching.pipeline import FetcherEndedError, FetcherFolder, Pipeline
-from connectors.spool.fetching.target import FetchContext, FetchPlan, FetchTarget, Orders, TargetStatus
+from connectors.spool.fetching.target import (
+    FetchContext,
+    FetchPlan,
+    FetchTarget,
+    Intake,
+    Orders,
+    TargetStatus,
+    share_of,
+)
+from connectors.spool.ledger.fencing import claimed_epochs
+from connectors.spool.ledger.records import Place, read_record
 from connectors.spool.segments.segment import SegmentInfo, segment_name
+from connectors.spool.store.base import Store
 
-__all__ = ["FetchProcess", "Reporter", "main"]
+__all__ = [
+    "MAX_RECORDS_BETWEEN",
+    "NO_READER",
+    "ROOM",
+    "FetchProcess",
+    "PublishedBytes",
+    "ReaderWatch",
+    "Reporter",
+    "heartbeat_seconds",
+    "main",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -43,9 +62,26 @@ _CLOSE_LIMIT = 4.0  # until acks and nacks that nobody answers are dropped
 _HARD_LIMIT = 4.7  # until the kernel ends this process
 _TICK: Final = 0.5
 _SOONEST_HEALTH: Final = 0.02
-_SOONEST_LOOK: Final = 1.0
+_SOONEST_CHECK: Final = 1.0
 _MAX_WAITING_REPORTS: Final = 10_000
 _FLUSH_TIMEOUT: Final = 0.3
+
+# What a fetcher outside of the source process reads in the ledger.
+NO_READER: Final = "SPOOL_NO_READER"
+"""The code of the error that a fetcher reports while it pauses because there is no reader."""
+ROOM: Final = "room"
+"""The key under which a record announces room; the state of a ledger is the same with and without it."""
+MAX_RECORDS_BETWEEN: Final = 32
+"""The most records between two announcements of room."""
+_RECORDS_SEARCHED: Final = 4 * MAX_RECORDS_BETWEEN
+_LONGEST_HEARTBEAT: Final = 60.0
+_HEARTBEATS_IN_AGE: Final = 4
+_EPOCH_AGE: Final = 5.0  # without a new record for so many seconds, a newer epoch is searched for
+
+
+def heartbeat_seconds(max_reader_age: float) -> float:
+    """Return how often a reader appends a record at least, so that its fetchers do not take it for gone."""
+    return min(_LONGEST_HEARTBEAT, max_reader_age / _HEARTBEATS_IN_AGE)
 
 
 class Reporter:
@@ -79,6 +115,142 @@ class Reporter:
                     line = line[os.write(self._descriptor, line) :]
 
 
+class PublishedBytes:
+    """Bytes of rows in the segments that a fetcher has published, up to each number; of those admitted only their sum.
+
+    One thread adds, another one reads and forgets.
+    """
+
+    def __init__(self) -> None:
+        self.segments = 0
+        self.bytes = 0
+        self._forgotten = 0
+        self._base = 0
+        self._totals: list[int] = []
+
+    def add(self, number_of_bytes: int) -> None:
+        """Add one more segment."""
+        self.bytes += number_of_bytes
+        self._totals.append(self.bytes)
+        self.segments += 1
+
+    def up_to(self, segments: int) -> int:
+        """Return the bytes of the first so many segments, at most of all; at least of those that were forgotten."""
+        count = min(segments - self._forgotten, len(self._totals))
+        return self._totals[count - 1] if count > 0 else self._base
+
+    def forget(self, segments: int) -> None:
+        """Replace the first so many by their sum."""
+        count = min(segments - self._forgotten, len(self._totals))  # once: another thread may add meanwhile
+        if count > 0:
+            self._base = self._totals[count - 1]
+            self._forgotten += count
+            del self._totals[:count]
+
+
+class ReaderWatch:
+    """Reads in the ledger, for a fetcher outside of the source process, whether there is a reader and what it allows.
+
+    Ages come from the store's own times: at the first check by those of the newest record and of the fetcher's own
+    folder, which was made a moment ago; from then on by how long no newer record was seen. No two clocks are compared.
+    """
+
+    def __init__(self, store: Store, plan: FetchPlan, fetcher: str) -> None:
+        self._store = store
+        self._plan = plan
+        self._fetcher = fetcher
+        self._began = time.monotonic()
+        self._folder_made = store.written("inbox").get(fetcher)
+        self._epoch = 0
+        self._newest: tuple[int, int] | None = None
+        self._newest_age = 0.0
+        self._newest_seen = self._began
+        self._searched_to = (0, -1)
+        self._admitted = 0
+        self._room = plan.max_spool_bytes
+
+    def check(self, published: PublishedBytes) -> tuple[float, int]:
+        """Return the age of the newest record in seconds, and the bytes that the fetcher may publish in all.
+
+        Forgets in `published` what was admitted.
+
+        Raises:
+            OSError: the store does not answer.
+            SpoolDamagedError: a record is damaged.
+            ConnectorError: the store refuses.
+        """
+        times = self._record_times()
+        self._see_newest(times)
+        age = self._age()
+        if self._is_running_out(published):
+            self._search_room(times)
+            published.forget(self._admitted)
+        return age, published.up_to(self._admitted) + share_of(self._room, self._plan.share_of)
+
+    def _age(self) -> float:
+        return self._newest_age + time.monotonic() - self._newest_seen
+
+    def _is_running_out(self, published: PublishedBytes) -> bool:
+        """Whether it matters now how much room there is; else no record is read."""
+        if self._searched_to == (0, -1):
+            return True
+        share = share_of(self._room, self._plan.share_of)
+        left = published.up_to(self._admitted) + share - published.bytes
+        return left <= share_of(self._plan.max_spool_bytes, self._plan.share_of) // 2
+
+    def _record_times(self) -> dict[int, float]:
+        """Return when each record of the newest epoch that has some was written."""
+        times: dict[int, float] = {}
+        if self._epoch:
+            times = self._of_epoch(self._epoch)
+        if times and self._age() < _EPOCH_AGE:
+            return times
+        for epoch in reversed(claimed_epochs(self._store)):
+            if epoch <= self._epoch:
+                break
+            if later := self._of_epoch(epoch):
+                self._epoch = epoch
+                return later
+        return times
+
+    def _of_epoch(self, epoch: int) -> dict[int, float]:
+        written = self._store.written(f"ledger/{epoch}")
+        return {int(name): at for name, at in written.items() if name.isdigit()}
+
+    def _see_newest(self, times: dict[int, float]) -> None:
+        newest = (self._epoch, max(times, default=-1))
+        if newest == self._newest:
+            return
+        if not times and self._newest is not None:
+            raise SpoolError(
+                "SPOOL_MISSING",
+                "The ledger of the spool is not there any more",
+                self._store.root,
+                "If the spool was wiped, end these fetchers; else restore it from a backup.",
+            )
+        if self._newest is None and times and self._folder_made is not None:
+            self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
+        else:
+            self._newest_age = 0.0
+        self._newest, self._newest_seen = newest, time.monotonic()
+
+    def _search_room(self, times: dict[int, float]) -> None:
+        """Find the newest announcement among the records that were not searched yet."""
+        epoch, searched = self._searched_to
+        last = max(times, default=-1)
+        first = max(searched if epoch == self._epoch else -1, last - _RECORDS_SEARCHED)
+        for number in range(last, first, -1):
+            # A record may be trimmed between the list and this.
+            with contextlib.suppress(FileNotFoundError):
+                room = read_record(self._store, Place(self._plan.spool, self._epoch, number)).get(ROOM)
+                if room is not None:
+                    self._room = int(room["bytes"])
+                    self._admitted = int(room["through"].get(self._fetcher, -1)) + 1
+                    break
+        if last >= 0:
+            self._searched_to = (self._epoch, last)
+
+
 class FetchProcess:
     """One fetcher process, from its first line of input to its exit code."""
 
@@ -89,7 +261,7 @@ class FetchProcess:
         self._disk_error: OSError | None = None
         self._reader_error: ConnectorError | None = None
         self._next_health = 0.0
-        self._published = Published()
+        self._published = PublishedBytes()
         self._is_external = False
 
     def run(self) -> int:
@@ -99,7 +271,7 @@ class FetchProcess:
             return 0
         start = json.loads(first)
         self._plan = plan = FetchPlan.from_json(start["plan"])
-        self._parent = int(start["parent"])
+        self._parent = ParentWatch(int(start["parent"]))
         self._is_external = bool(plan.share_of)
         self._orders = Orders(start.get("orders"))
         # A fetcher whose reader is elsewhere may fetch nothing until it has seen what that allows.
@@ -116,7 +288,6 @@ class FetchProcess:
                 index=int(start["index"]),
                 changed=lambda: self._events.put(("changed", None)),
                 fail=self.failed,
-                fault=self.failed,
                 orders=self._orders,
                 note=lambda value: self._reporter.send("note", value),
             )
@@ -171,7 +342,7 @@ class FetchProcess:
             # Streams that open and close in a storm do not become a storm of reports.
             time.sleep(pause)
         # The pipe closes when the parent ends, unless another process inherited its write end: check the pid as well.
-        if os.getppid() != self._parent:
+        if self._parent.is_gone():
             self._arm_hard_limit()
             return ("stop", None)
         return event
@@ -209,26 +380,26 @@ class FetchProcess:
                 return None
 
     def _watch_reader(self, folder: FetcherFolder) -> None:
-        """Look at the ledger now and then, and pause while there is no room, or no reader."""
+        """Pause while there is no room, or no reader."""
         try:
             watch = ReaderWatch(folder.store, self._plan, folder.fetcher)
             while True:
-                time.sleep(self._look_at_reader(folder, watch))
+                time.sleep(self._check_reader(folder, watch))
         except Exception as error:  # noqa: BLE001 - it is reported, and ends this process
             self.failed(error)
 
-    def _look_at_reader(self, folder: FetcherFolder, watch: ReaderWatch) -> float:
-        """Look once; return the seconds until the next look."""
+    def _check_reader(self, folder: FetcherFolder, watch: ReaderWatch) -> float:
+        """Check once; return the seconds until the next check."""
         plan = self._plan
-        soon = min(_SOONEST_LOOK, heartbeat_seconds(plan.max_reader_age))
+        soon = min(_SOONEST_CHECK, heartbeat_seconds(plan.max_reader_age))
         try:
-            seen = watch.look(self._published)
+            age, allowance = watch.check(self._published)
             if folder.store.is_closed(segment_name(folder.fetcher, self._published.segments)):
                 raise FetcherEndedError("its folder in the spool was closed")
         except OSError as error:
             _log.warning("the ledger cannot be read now: %s", error)
             return soon
-        gone = seen.age > plan.max_reader_age
+        gone = age > plan.max_reader_age
         if gone != (self._reader_error is not None):
             self._reader_error = None
             if gone:
@@ -241,8 +412,8 @@ class FetchProcess:
                 )
             _log.warning("%s", self._reader_error or "the reader is back: fetching continues")
             self._events.put(("changed", None))
-        self._intake.allow(0 if gone else seen.allowance)
-        near = gone or seen.allowance - self._published.bytes <= share_of(plan.max_spool_bytes, plan.share_of) // 2
+        self._intake.allow(0 if gone else allowance)
+        near = gone or allowance - self._published.bytes <= share_of(plan.max_spool_bytes, plan.share_of) // 2
         return soon if near else max(folder.store.look_seconds, soon)
 
     def published(self, segment: SegmentInfo) -> None:

@@ -16,6 +16,8 @@ by `on_given_up`, in the order of arrival.
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -23,12 +25,22 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
-from connectors.spool.fetching.buffer import Intake
 from connectors.spool.segments.id_keys import OtherIds
 from connectors.spool.segments.segment import Sizes
 from connectors.spool.store.base import StoreAccess
 
-__all__ = ["FAILPOINTS", "Block", "FetchContext", "FetchPlan", "FetchTarget", "Intake", "Orders", "TargetStatus"]
+__all__ = [
+    "FAILPOINTS",
+    "Block",
+    "FetchContext",
+    "FetchPlan",
+    "FetchTarget",
+    "Held",
+    "Intake",
+    "Orders",
+    "TargetStatus",
+    "share_of",
+]
 
 FAILPOINTS = (
     "fetch.before_folder",
@@ -49,6 +61,11 @@ FAILPOINTS = (
 
 A target passes ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack`` likewise.
 """
+
+
+def share_of(room: int, fetchers: int) -> int:
+    """Return what each fetcher may add; at least one byte while there is any room: a fetcher may exceed its share."""
+    return max(room // fetchers, 1) if room > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +167,186 @@ class TargetStatus:
     counters: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class Held:
+    """A delivery, or the block that some deliveries became; `row_bytes` is None for a delivery.
+
+    The rows of a delivery are an estimate. `received_at` is the `time.monotonic` of the (first) arrival.
+    """
+
+    token: object
+    wire_bytes: int
+    rows: int
+    received_at: float
+    row_bytes: int | None = None
+
+
+class Intake:
+    """Where a target puts what it receives, and the stages behind it.
+
+    Everything held is in one of four stages, which follow one another in the order of arrival::
+
+        publishing (a closed segment) < writing (the open segment) < decoding < queue
+
+    so "everything held after it" (rule R1) is a matter of joining lists.
+
+    Reading pauses at either cap, and when all that was received uses up the allowance: bytes of rows that this process
+    may fetch in all, or None for no limit. What is not decoded counts with its bytes as received, which are more than
+    those of its rows. A reader that is let in may bring one more delivery, however large: so one that is larger than
+    every limit still passes.
+    """
+
+    def __init__(self, max_bytes: int, max_rows: int, allowance: int | None) -> None:
+        self.lock = threading.Lock()
+        self.work = threading.Condition(self.lock)
+        self._may_read = threading.Condition(self.lock)
+        self._max_bytes = max_bytes
+        self._max_rows = max_rows
+        self._allowance = allowance
+        self._wake_at_bytes = 0
+        self.queue: deque[Held] = deque()
+        self.decoding: list[Held] = []
+        self.writing: list[Held] = []
+        self.publishing: list[Held] = []
+        self.queued_bytes = 0
+        self.held_bytes = 0
+        self.held_rows = 0
+        self.fetched_bytes = 0
+        self.fetched_rows = 0
+        self._undecoded_bytes = 0
+        self._decoded_bytes = 0
+        self._last_open = time.monotonic()
+
+    # What targets call, in any thread.
+
+    def put(self, delivery: object, wire_bytes: int, rows: int) -> None:
+        """Add one delivery; never waits. `rows` is an estimate, which decoding corrects."""
+        held = Held(delivery, wire_bytes, rows, time.monotonic())
+        with self.lock:
+            before = self.queued_bytes
+            self.queue.append(held)
+            self.queued_bytes += wire_bytes
+            self._undecoded_bytes += wire_bytes
+            self.held_bytes += wire_bytes
+            self.held_rows += rows
+            self.fetched_bytes += wire_bytes
+            # Waking the writer for every delivery would cost more than the delivery.
+            if len(self.queue) == 1 or before < self._wake_at_bytes <= self.queued_bytes or self.full:
+                self.work.notify_all()
+
+    def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
+        """Wait until reading may continue; False after `timeout` seconds, or as soon as `cancelled` is true."""
+        with self.lock:
+            self._may_read.wait_for(lambda: self.open or cancelled(), timeout)
+            if self.open:
+                self._last_open = time.monotonic()
+            return self.open and not cancelled()
+
+    def paused_seconds(self) -> float:
+        """Return for how long `wait` has let nobody in; 0 while reading may continue."""
+        with self.lock:
+            return 0.0 if self.open else time.monotonic() - self._last_open
+
+    def wake(self) -> None:
+        """Make every `wait` call its `cancelled` now."""
+        with self.lock:
+            self._may_read.notify_all()
+            self.work.notify_all()
+
+    # What the process calls, in any thread.
+
+    def allow(self, allowance: int) -> None:
+        """Change the allowance."""
+        with self.lock:
+            self._allowance = allowance
+            self._may_read.notify_all()
+
+    # What is called by a thread that holds `lock`.
+
+    def settled_at(self) -> float:
+        """Return a time (`time.monotonic`) before which all that was received is durable or was handed back."""
+        stages = (self.publishing, self.writing, self.decoding, self.queue)
+        return next((stage[0].received_at for stage in stages if stage), time.monotonic())
+
+    @property
+    def full(self) -> bool:
+        """Whether a cap is reached."""
+        return self.held_bytes >= self._max_bytes or self.held_rows >= self._max_rows
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the allowance is used up."""
+        return self._allowance is not None and self._decoded_bytes + self._undecoded_bytes >= self._allowance
+
+    @property
+    def open(self) -> bool:
+        """Whether reading may continue."""
+        return not self.full and not self.exhausted
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is held."""
+        return not (self.queue or self.decoding or self.writing or self.publishing)
+
+    def wake_at(self, queued_bytes: int) -> None:
+        """Notify `work` when so many bytes are in the queue."""
+        self._wake_at_bytes = queued_bytes
+
+    def take(self, max_bytes: int) -> list[Held]:
+        """Move deliveries from the queue to decoding: at least one, if there is one, and up to so many bytes."""
+        taken = 0
+        while self.queue and (not self.decoding or taken + self.queue[0].wire_bytes <= max_bytes):
+            held = self.queue.popleft()
+            taken += held.wire_bytes
+            self.decoding.append(held)
+        self.queued_bytes -= taken
+        return list(self.decoding)
+
+    def decoded(self, block: Held) -> None:
+        """Replace what is in decoding by its block, which is being written, or released if it has no rows."""
+        self.held_rows += block.rows - sum(held.rows for held in self.decoding)
+        self.fetched_rows += block.rows
+        self._undecoded_bytes -= block.wire_bytes
+        self._decoded_bytes += block.row_bytes or 0
+        self.decoding.clear()
+        if block.rows:
+            self.writing.append(block)
+            self._may_read.notify_all()
+        else:
+            self._release([block])
+
+    def hand_over(self) -> None:
+        """Move what was written to publishing, which must be empty."""
+        self.publishing, self.writing = self.writing, []
+
+    def published(self) -> list[Held]:
+        """Release what was published, and return it."""
+        durable, self.publishing = self.publishing, []
+        self._release(durable)
+        return durable
+
+    def give_up(self) -> list[Held]:
+        """Release everything, and return it in order of arrival."""
+        lost = [*self.publishing, *self.writing, *self.decoding, *self.queue]
+        self.publishing, self.writing = [], []
+        self.decoding.clear()
+        self.queue.clear()
+        self.queued_bytes = 0
+        for held in lost:
+            if held.row_bytes is None:
+                self._undecoded_bytes -= held.wire_bytes
+            else:
+                self._decoded_bytes -= held.row_bytes
+        self._release(lost)
+        return lost
+
+    def _release(self, held: list[Held]) -> None:
+        self.held_bytes -= sum(one.wire_bytes for one in held)
+        self.held_rows -= sum(one.rows for one in held)
+        self._may_read.notify_all()
+        self.work.notify_all()
+
+
 class FetchTarget(Protocol):
     """The part of a fetcher that knows a service. One thread at a time calls each method."""
 
@@ -210,15 +407,14 @@ class FetchContext:
     Attributes:
         index: place of this fetcher among those of the spool, from 0.
         changed: call it when `status` has changed in a way that cannot wait half a second.
-        fail: call it with an error that a retry cannot fix: the whole query stops with it.
-        fault: call it with an unexpected error: this process ends with it, and another one is started.
+        fail: call it with an error that ends this process: the whole query stops with a permanent `ConnectorError`;
+            after any other error another process is started.
         orders: what the source process wants, beyond the settings.
         note: sends a JSON value to the source process; it is lost if that does not read.
     """
 
     index: int
     changed: Callable[[], None]
-    fail: Callable[[ConnectorError], None]
-    fault: Callable[[BaseException], None]
+    fail: Callable[[BaseException], None]
     orders: Orders = field(default_factory=Orders)
     note: Callable[[Any], None] = lambda _value: None

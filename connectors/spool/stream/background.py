@@ -26,7 +26,7 @@ from connectors.core.errors import (
     SpoolFullError,
 )
 from connectors.spool.errors import full_disk_error, no_room
-from connectors.spool.fetching.child import FetcherStatus, OutageLog
+from connectors.spool.fetching.group import FetcherStatus, OutageLog
 from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
