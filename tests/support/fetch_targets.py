@@ -126,7 +126,7 @@ class NumberTarget:
 
     def status(self) -> TargetStatus:
         receiving = self._thread is not None and not self._stopped.is_set()
-        return TargetStatus(1, int(receiving), time.monotonic() if receiving else None, None, {"left": 0})
+        return TargetStatus(1, int(receiving), None, {"left": 0})
 
     def close(self, deadline: float) -> None:
         if self._settings.get("hang_at_close"):

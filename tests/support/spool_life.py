@@ -136,7 +136,7 @@ class Target:
             self._held.difference_update(token)
 
     def status(self) -> TargetStatus:
-        return TargetStatus(1, 1, time.monotonic(), None)
+        return TargetStatus(1, 1, None)
 
     def close(self, _deadline: float) -> None:
         pass

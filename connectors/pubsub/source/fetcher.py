@@ -167,7 +167,6 @@ class PubSubFetch:
         return TargetStatus(
             streams=self._settings.streams,
             streams_open=sum(reader.is_open for reader in self._readers),
-            last_response=self._health.last_response,
             error=self._health.error,
             counters={**self._acks.counters, **self._deadlines.counters},
         )

@@ -53,9 +53,8 @@ _MALLOC: Final = {
 }
 """How a fetcher allocates memory (glibc; others ignore it): from one arena, reused rather than returned.
 
-What it handles comes in pieces of 100 KB to some MB, which pass from thread to thread. By default each piece is mapped
-anew, and the page faults cost as much as all the rest; arenas of many threads hold twice as much as is needed. Measured
-at 100 B a message: 1.6 instead of 2.2 us of processor time each, and 400 instead of 800 MB resident.
+By default each piece of 100 KB to some MB is mapped again, with its page faults, and the arenas of many threads hold
+twice as much. Measured at 100 B a message: 1.6 instead of 2.2 us of processor time, and 400 instead of 800 MB resident.
 """
 
 
@@ -67,7 +66,6 @@ class FetcherStatus:
         fetcher: the name of its folder in the inbox; None until it is ready.
         healthy: it reports, all its streams are open, and nothing is wrong.
         paused: it has used up its allowance, or holds as much as it may.
-        response_age: seconds since the service last answered; None if it never did.
         held_bytes, held_rows: received and not durable.
         settled_at: everything received before this time is durable (`time.monotonic`, one clock for all processes of a
             machine); None if unknown.
@@ -83,7 +81,6 @@ class FetcherStatus:
     paused: bool = False
     streams: int = 0
     streams_open: int = 0
-    response_age: float | None = None
     fetched_bytes: int = 0
     fetched_rows: int = 0
     held_bytes: int = 0
@@ -152,9 +149,8 @@ def next_allowance(published: int, share: int, sent: int | None) -> int | None:
     if sent is None:
         return wanted
     step = max(share // 8, 1)
-    if share <= 0 or abs(wanted - sent) >= step or sent - published < step:
-        return wanted if wanted != sent else None
-    return None
+    is_far = share <= 0 or abs(wanted - sent) >= step or sent - published < step
+    return wanted if is_far and wanted != sent else None
 
 
 class FetcherChild:
@@ -271,8 +267,8 @@ class FetcherChild:
             return self.error if report["error"]["terminal"] else None
         return None
 
-    def reap(self) -> int:
-        """Clean up after its process, which has ended; return the exit code."""
+    def reap(self) -> tuple[int, ConnectorError]:
+        """Clean up after its process, which has ended; return the exit code, and the error that it ended with."""
         process = self.process
         if process is None or process.stdout is None:
             raise ValueError("there is no process")
@@ -285,21 +281,20 @@ class FetcherChild:
             self._backoff.reset()
         self.start_at = time.monotonic() + self._backoff.next_delay_seconds()
         self.process, self.fetcher, self._health = None, None, {}
-        if self.error is None:
-            self.error = ServiceUnavailableError(
-                "FETCHER_ENDED",
-                f"A fetcher process ended with code {code}",
-                f"pid {process.pid}",
-                "It is restarted; the driver's log has what it wrote.",
-            )
-        return code
+        self.error = self.error or ServiceUnavailableError(
+            "FETCHER_ENDED",
+            f"A fetcher process ended with code {code}",
+            f"pid {process.pid}",
+            "It is restarted; the driver's log has what it wrote.",
+        )
+        return code, self.error
 
     def status(self) -> FetcherStatus:
         """Return its state, by its last report."""
-        health, quiet = self._health, time.monotonic() - self._reported_at
+        health = self._health
         error = error_from_json(health["error"]) if health.get("error") else self.error
-        age = health.get("response_age")
-        reports = self.process is not None and self.fetcher is not None and quiet < _STALE_SECONDS
+        is_recent = time.monotonic() - self._reported_at < _STALE_SECONDS
+        reports = self.process is not None and self.fetcher is not None and is_recent
         return FetcherStatus(
             **{
                 **{name: value for name, value in health.items() if name in _STATUS_FIELDS},
@@ -307,7 +302,6 @@ class FetcherChild:
                 "pid": None if self.process is None else self.process.pid,
                 "fetcher": self.fetcher,
                 "healthy": reports and error is None and 0 < health.get("streams", 0) == health.get("streams_open", 0),
-                "response_age": None if age is None else age + quiet,
                 "published_bytes": self.published_bytes,
                 "starts": self._starts,
                 "error": error,
@@ -486,14 +480,13 @@ class FetcherGroup:
             selector.unregister(child.reports)
         fetcher = child.fetcher
         with self._lock:
-            code = child.reap()
-            last = child.error
+            code, last = child.reap()
             if child.failed_starts >= _MAX_FAILED_STARTS and self._terminal is None:
                 self._terminal = ConnectorError(
                     "FETCHER_CANNOT_START",
-                    f"Fetcher processes ended {_MAX_FAILED_STARTS} times before they were ready"
-                    f"{'' if last is None else f'; the last one: {last.what}'}",
-                    "" if last is None else last.where,
+                    f"Fetcher processes ended {_MAX_FAILED_STARTS} times before they were ready; the last one: "
+                    f"{last.what}",
+                    last.where,
                     "The driver's log has what they wrote; fix it and start the query again.",
                 )
         if not self._stopping.is_set() and self._terminal is None:

@@ -1,10 +1,9 @@
 """The process a fetcher runs in; `connectors.spool.fetching.group` starts it.
 
 It knows no connector. Its first line of standard input is a JSON object with the plan, the later ones are
-``{"allow": bytes}``, ``{"order": [name, value]}`` and ``{"stop": true}``; the end of input means that the parent is
-gone, however it ended. On standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``,
-``note``, ``error`` and ``ended``. Logs go to standard error. Secrets come by the first line only, and are in no
-argument, no environment and no report.
+``{"allow": bytes}`` and ``{"order": [name, value]}``; the end of input means that the parent is gone, however it ended.
+On standard output it reports, one JSON object a line: ``ready``, ``published``, ``health``, ``note`` and ``error``.
+Logs go to standard error. Secrets come by the first line only, and are in no argument, no environment and no report.
 
 At the end it stops receiving, publishes and acks what it holds, hands back what it cannot store, and has ended within
 five seconds, whatever hangs.
@@ -159,12 +158,11 @@ class ReaderWatch:
         self._store = store
         self._plan = plan
         self._fetcher = fetcher
-        self._began = time.monotonic()
         self._folder_made = store.written("inbox").get(fetcher)
         self._epoch = 0
         self._newest: tuple[int, int] | None = None
         self._newest_age = 0.0
-        self._newest_seen = self._began
+        self._newest_seen = time.monotonic()
         self._searched_to = (0, -1)
         self._admitted = 0
         self._room = plan.max_spool_bytes
@@ -200,9 +198,7 @@ class ReaderWatch:
 
     def _record_times(self) -> dict[int, float]:
         """Return when each record of the newest epoch that has some was written."""
-        times: dict[int, float] = {}
-        if self._epoch:
-            times = self._of_epoch(self._epoch)
+        times = self._of_epoch(self._epoch) if self._epoch else {}
         if times and self._age() < _EPOCH_AGE:
             return times
         for epoch in reversed(claimed_epochs(self._store)):
@@ -228,14 +224,13 @@ class ReaderWatch:
                 self._store.root,
                 "If the spool was wiped, end these fetchers; else restore it from a backup.",
             )
+        self._newest_age = 0.0
         if self._newest is None and times and self._folder_made is not None:
             self._newest_age = max(self._folder_made - times[newest[1]], 0.0)
-        else:
-            self._newest_age = 0.0
         self._newest, self._newest_seen = newest, time.monotonic()
 
     def _search_room(self, times: dict[int, float]) -> None:
-        """Find the newest announcement among the records that were not searched yet."""
+        """Search the newest announcement among the records that were not searched yet."""
         epoch, searched = self._searched_to
         last = max(times, default=-1)
         first = max(searched if epoch == self._epoch else -1, last - _RECORDS_SEARCHED)
@@ -257,7 +252,7 @@ class FetchProcess:
     def __init__(self, control: BinaryIO, reporter: Reporter) -> None:
         self._control = control
         self._reporter = reporter
-        self._events: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
         self._disk_error: OSError | None = None
         self._reader_error: ConnectorError | None = None
         self._next_health = 0.0
@@ -300,7 +295,7 @@ class FetchProcess:
         pipeline.start()
         if self._is_external:
             threading.Thread(target=self._watch_reader, args=(folder,), name="reader", daemon=True).start()
-        self._reporter.send("ready", {"fetcher": folder.fetcher, "pid": os.getpid()})
+        self._reporter.send("ready", {"fetcher": folder.fetcher})
         fault = self._watch(folder, target)
         self._arm_hard_limit()
         began = time.monotonic()
@@ -318,26 +313,23 @@ class FetchProcess:
     def _watch(self, folder: FetcherFolder, target: FetchTarget) -> BaseException | None:
         """Report the state until it is time to end; return the error that ends this process, if it is one."""
         while True:
-            kind, value = self._next_event()
+            kind, error = self._next_event()
             if kind in {"stop", "fault"}:
-                fault: BaseException | None = value
-                return fault
-            if kind == "disk":
-                self._disk_error = value
-            elif kind == "tick":
+                return error
+            if kind == "tick":
                 try:
                     folder.check()
-                except (ConnectorError, FetcherEndedError) as error:
-                    return error
+                except (ConnectorError, FetcherEndedError) as ended:
+                    return ended
             self._report_health(target)
 
-    def _next_event(self) -> tuple[str, Any]:
+    def _next_event(self) -> tuple[str, BaseException | None]:
         """Return the next event; a tick when there is none for a while; a stop when the parent is gone."""
         pause = self._next_health - time.monotonic()
         try:
             event = self._events.get(timeout=_TICK)
         except queue.Empty:
-            event = ("tick", None)
+            event = "tick", None
         if event[0] == "changed" and pause > 0:
             # Streams that open and close in a storm do not become a storm of reports.
             time.sleep(pause)
@@ -354,8 +346,6 @@ class FetchProcess:
                 self._intake.allow(int(command["allow"]))
             if "order" in command:
                 self._orders.set(*command["order"])
-            if command.get("stop"):
-                break
         self._arm_hard_limit()
         self._events.put(("stop", None))
 
@@ -401,15 +391,13 @@ class FetchProcess:
             return soon
         gone = age > plan.max_reader_age
         if gone != (self._reader_error is not None):
-            self._reader_error = None
-            if gone:
-                self._reader_error = ServiceUnavailableError(
-                    NO_READER,
-                    f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s), so nothing is "
-                    "fetched",
-                    plan.root,
-                    "Start the query; fetching continues by itself then.",
-                )
+            no_reader = ServiceUnavailableError(
+                NO_READER,
+                f"No query has written to the ledger for maxReaderAge ({plan.max_reader_age:g} s): nothing is fetched",
+                plan.root,
+                "Start the query; fetching continues by itself then.",
+            )
+            self._reader_error = no_reader if gone else None
             _log.warning("%s", self._reader_error or "the reader is back: fetching continues")
             self._events.put(("changed", None))
         self._intake.allow(0 if gone else allowance)
@@ -422,21 +410,14 @@ class FetchProcess:
         if not self._is_external:
             # Only a fetcher whose reader is elsewhere compares what it has published with what was admitted.
             self._published.forget(self._published.segments)
-        self._reporter.send(
-            "published",
-            {
-                "number": segment.number,
-                "rows": segment.rows,
-                "bytes": segment.bytes,
-                "published": segment.published,
-                # Reports may be lost when the parent does not read; the sum is still right in the next one.
-                "total_bytes": self._published.bytes,
-            },
-        )
+        # Reports may be lost when the parent does not read; the sum is still right in the next one.
+        report = {"number": segment.number, "bytes": segment.bytes, "total_bytes": self._published.bytes}
+        self._reporter.send("published", report)
 
     def disk_changed(self, error: OSError | None) -> None:
         """See `PipelineObserver.disk_changed`."""
-        self._events.put(("disk", error))
+        self._disk_error = error
+        self._events.put(("disk", None))
 
     def failed(self, error: BaseException) -> None:
         """See `PipelineObserver.failed`; a target reports errors of its own threads here too."""
@@ -447,28 +428,23 @@ class FetchProcess:
         self._reporter.send("health", self._health(target))
 
     def _health(self, target: FetchTarget | None) -> dict[str, Any]:
-        status = TargetStatus(0, 0, None, None) if target is None else target.status()
+        status = TargetStatus(0, 0, None) if target is None else target.status()
         error = status.error or self._reader_error
         if self._disk_error is not None:
             error = write_error(self._disk_error, self._plan.root)
-        last = status.last_response
         with self._intake.lock:
-            held = {
+            return {
                 "held_bytes": self._intake.held_bytes,
                 "held_rows": self._intake.held_rows,
                 "fetched_bytes": self._intake.fetched_bytes,
                 "fetched_rows": self._intake.fetched_rows,
                 "paused": not self._intake.open,
                 "settled_at": self._intake.settled_at(),
+                "streams": status.streams,
+                "streams_open": status.streams_open,
+                "error": None if error is None else error.to_json(),
+                "counters": dict(status.counters),
             }
-        return {
-            **held,
-            "streams": status.streams,
-            "streams_open": status.streams_open,
-            "response_age": None if last is None else round(time.monotonic() - last, 3),
-            "error": None if error is None else error.to_json(),
-            "counters": dict(status.counters),
-        }
 
     def _report_fault(self, fault: BaseException) -> int:
         """Report why this process ends; return the exit code."""
@@ -477,12 +453,9 @@ class FetchProcess:
             return 0
         if not isinstance(fault, ConnectorError):
             _log.error("this fetcher fails", exc_info=fault)
-            fault = ServiceUnavailableError(
-                "FETCHER_FAILED",
-                f"A fetcher failed: {type(fault).__name__}",
-                f"pid {os.getpid()}",
-                "It is restarted; the driver's log has the stack.",
-            )
+            what, process = f"A fetcher failed: {type(fault).__name__}", f"pid {os.getpid()}"
+            action = "It is restarted; the driver's log has the stack."
+            fault = ServiceUnavailableError("FETCHER_FAILED", what, process, action)
         self._reporter.send("error", {"terminal": not fault.transient, "error": fault.to_json()})
         return 0 if not fault.transient else 1
 
@@ -497,7 +470,6 @@ def main() -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     reporter = Reporter(reports)
     code = FetchProcess(sys.stdin.buffer, reporter).run()
-    reporter.send("ended", {"code": code})
     reporter.close()
     sys.stderr.flush()
     # Threads of libraries, and calls that hang, do not delay the end of this process.

@@ -157,12 +157,11 @@ class Block:
 class TargetStatus:
     """The state of a target's streams, those wanted and those open and answered.
 
-    `last_response` is by `time.monotonic`; `error` is present trouble, which may pass; `counters` are for people.
+    `error` is present trouble, which may pass; `counters` are for people.
     """
 
     streams: int
     streams_open: int
-    last_response: float | None
     error: ConnectorError | None
     counters: Mapping[str, int] = field(default_factory=dict)
 
