@@ -21,9 +21,9 @@ from connectors.pubsub.source.subscription import ensure_subscription, require_o
 from connectors.spool.fetching.external import ExternalFetching, wait_for_spool
 from connectors.spool.fetching.group import FetcherGroup
 from connectors.spool.fetching.target import FetchPlan
-from connectors.spool.stream.background import Started
+from connectors.spool.stream.background import Fetching, StreamSettings
 from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.micro_batch import SpoolStream, StreamSettings, carry_out_seek
+from connectors.spool.stream.micro_batch import SpoolStream, carry_out_seek
 
 if TYPE_CHECKING:
     from connectors.pubsub.client.client import SubscriptionInfo
@@ -70,7 +70,7 @@ def open_stream(options: PubSubReadOptions) -> SpoolStream:
     return SpoolStream(settings, partial(_start_fetching, options))
 
 
-def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> Started:
+def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[], None]) -> tuple[Fetching, float]:
     """Read the subscriptions, create them if the options ask for it, and start the fetchers."""
     is_new = ledger.state.ordinal == 0
     alone = [options.alone(subscription) for subscription in options.subscriptions]
@@ -81,7 +81,7 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
     for warning in (warning for state in states for warning in state.warnings):
         _log.warning("%s", warning)
     if options.fetch is FetchMode.EXTERNAL:
-        return Started(ExternalFetching(ledger, options.max_reader_age), horizon)
+        return ExternalFetching(ledger, options.max_reader_age), horizon
     group = FetcherGroup(
         on_published=lambda _fetcher, _number: wake(),
         may_start=lambda plan, beside: not plan.ordered or ledger.earlier_fetchers_done(beside),
@@ -91,7 +91,7 @@ def _start_fetching(options: PubSubReadOptions, ledger: Ledger, wake: Callable[[
         plan = replace(fetch_plan(one, state.info, ledger.identity), source=source)
         group.add(plan, _fetcher_count(one, state.info))
     group.start()
-    return Started(group, horizon)
+    return group, horizon
 
 
 def _seek(client: PubSubClient, options: PubSubReadOptions, ledger: Ledger) -> None:

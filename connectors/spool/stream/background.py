@@ -31,15 +31,14 @@ from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import while_newest
 from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.state import COMMITS_KEPT, SegmentEntry, unpack_mask
+from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import DiskReserve
 from connectors.spool.stream.compaction import Compaction, CompactionSettings
 from connectors.spool.stream.slices import bytes_between
 
-__all__ = ["Background", "DuplicateWatch", "Fetching", "Freshness", "Reason", "StartFetching", "Started"]
+__all__ = ["Background", "DuplicateWatch", "Fetching", "Freshness", "Reason", "StartFetching", "StreamSettings"]
 
 _log = logging.getLogger(__name__)
-_NO_ANSWER: Final = frozenset({errno.ETIMEDOUT})
-"""What an object store raises that does not answer."""
 _SOURCE_ERRORS: Final = (AccessDeniedError, CredentialsError, SourceGoneError)
 """What ends the fetching, and is no reason not to serve what was fetched before."""
 _LONGEST_END: Final = 5.0
@@ -71,16 +70,47 @@ class Fetching(Protocol):
         """End the fetchers; what they hold is published or handed back."""
 
 
+StartFetching = Callable[[Ledger, Callable[[], None]], tuple[Fetching, float]]
+"""Starts the fetchers of a ledger's spool; returns them, and the seconds for which ids are kept.
+
+The second argument is to be called when a segment was published.
+"""
+
+
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The fetchers that were started, and the seconds for which ids are kept."""
+class StreamSettings:
+    """Settings of a stream; sizes in bytes, times in seconds.
 
-    fetching: Fetching
-    horizon: float
+    Attributes:
+        sources: full names of the subscriptions.
+        fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
+        starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
+        partition_bytes, max_partitions: how batches are cut (rule R5).
+        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
+        publish_period: at the latest so long after its first row a segment is published.
+        start_timeout: longest wait of the first answer.
+        available_now_quiet, available_now_max_wait: see `Freshness`.
+        by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
+        take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
+    """
 
-
-StartFetching = Callable[[Ledger, Callable[[], None]], Started]
-"""Starts the fetchers of a ledger's spool; the second argument is to be called when a segment was published."""
+    root: str
+    connector: str
+    sources: tuple[str, ...]
+    fail_on_data_loss: bool
+    starting_position: str
+    partition_bytes: int
+    max_partitions: int
+    max_bytes_per_trigger: int | None
+    max_spool_bytes: int
+    publish_period: float
+    start_timeout: float
+    available_now_quiet: float
+    available_now_max_wait: float
+    compaction: CompactionSettings
+    by_message_id: bool = True
+    access: StoreAccess | None = None
+    take_over: bool = False
 
 
 class Reason(StrEnum):
@@ -97,7 +127,8 @@ class Reason(StrEnum):
 class Freshness:
     """What has come in, noted by the admitting thread under `changed`; calls of Spark wait for it.
 
-    Times are seconds of the monotonic clock; publish times are microseconds of the service.
+    A bounded run ends after `quiet` seconds without old rows, or after `longest` if streams are unhealthy. Times are
+    seconds of the monotonic clock; publish times are microseconds of the service.
 
     Attributes:
         healthy_since: when all streams were last seen to become healthy; None while they are not.
@@ -105,7 +136,6 @@ class Freshness:
     """
 
     def __init__(self, quiet: float, longest: float) -> None:
-        """Set how a bounded run ends: after `quiet` seconds without old rows, or `longest` if streams are unhealthy."""
         self.changed = threading.Condition()
         self.healthy_since: float | None = None
         self.bound_time: int | None = None
@@ -172,9 +202,8 @@ class DuplicateWatch:
         self._root = root
         self._by_message_id = by_message_id
         self._warned_reused = False
-        self._rows = 0
-        self._duplicates = 0
-        self._warned = False
+        self._warned_duplicates = False
+        self._rows = self._duplicates = 0
 
     def admitted(self, *, rows: int, kept: int) -> None:
         """Note a segment of so many rows, so many of them new."""
@@ -182,8 +211,8 @@ class DuplicateWatch:
         self._duplicates += rows - kept
         if self._rows < _DUPLICATE_ROWS:
             return
-        if self._duplicates >= _DUPLICATE_FRACTION * self._rows and not self._warned:
-            self._warned = True
+        if self._duplicates >= _DUPLICATE_FRACTION * self._rows and not self._warned_duplicates:
+            self._warned_duplicates = True
             _log.warning(
                 "[SPOOL_ONLY_COPIES] %d of the last %d messages were read before and give no rows (%s). That is right "
                 "after lost acks or a crash. If the source was moved back from outside, to read again, set the option "
@@ -201,17 +230,16 @@ class DuplicateWatch:
         those before it (`newest`, in microseconds), none of them can be one. Within a segment only the first row
         counts: a later one may be a duplicate of that.
         """
+        if not self._by_message_id or self._warned_reused:
+            return
         for entry in admitted:
             if entry.published is None:
                 continue
             lowest, highest = entry.published
-            if newest is not None and lowest > newest and _first_is_duplicate(entry):
-                self._warn_reused()
+            if newest is not None and lowest > newest and entry.struck is not None:
+                self._warned_reused |= bool(unpack_mask(entry.struck, entry.rows)[0])
             newest = max(newest or 0, highest)
-
-    def _warn_reused(self) -> None:
-        if self._by_message_id and not self._warned_reused:
-            self._warned_reused = True
+        if self._warned_reused:
             _log.warning(
                 "[SPOOL_IDS_REUSED] New messages have ids that were read before, and are dropped as duplicates (%s): "
                 "the source restarts its ids, as the Pub/Sub emulator does after a restart. Begin with a new "
@@ -220,34 +248,26 @@ class DuplicateWatch:
             )
 
 
-def _first_is_duplicate(entry: SegmentEntry) -> bool:
-    return entry.struck is not None and bool(unpack_mask(entry.struck, entry.rows)[0])
-
-
 class Background:
     """The background threads of one stream.
 
     `start_fetching` is called in a thread, because it calls the service; again where a full disk or a store that does
-    not answer ends it with `OSError`. With `by_message_id` a duplicate is always a redelivery by the source.
+    not answer ends it with `OSError`.
     """
 
     def __init__(
         self,
+        settings: StreamSettings,
         ledger: Ledger,
         start_fetching: StartFetching,
-        max_spool_bytes: int,
-        compaction: CompactionSettings,
         losses: Losses,
         freshness: Freshness,
-        *,
-        by_message_id: bool = True,
     ) -> None:
         # All that the source ever delivered is admitted: there is a `source_error`, and nobody fetches.
         self.complete = False
+        self._settings = settings
         self._ledger = ledger
         self._start_fetching = start_fetching
-        self._max_spool_bytes = max_spool_bytes
-        self._compaction_settings = compaction
         self._losses = losses
         self._freshness = freshness
         self._compaction: Compaction | None = None
@@ -264,7 +284,7 @@ class Background:
         self._reserve = DiskReserve(ledger.store)
         self._disk_is_full = False
         self._outages = OutageLog(ledger.store.root)
-        self._duplicates = DuplicateWatch(ledger.store.root, by_message_id=by_message_id)
+        self._duplicates = DuplicateWatch(ledger.store.root, by_message_id=settings.by_message_id)
         self._reported = threading.Event()
         self._next_list = 0.0
 
@@ -296,7 +316,7 @@ class Background:
         """Begin the next round now."""
         self._wake.set()
 
-    def segment_reported(self) -> None:
+    def _segment_reported(self) -> None:
         """List the inbox now: a fetcher reports that it has published."""
         self._reported.set()
         self._wake.set()
@@ -308,11 +328,6 @@ class Background:
         if position > self._highest_start:
             self._highest_start = position
             self._wake.set()
-
-    @property
-    def read_from(self) -> int:
-        """Where the rows begin that Spark may still read: a batch and the two before; 0 until it has asked for one."""
-        return min(self._last_starts, default=0)
 
     def check(self) -> None:
         """Raise the error that ended the background work or the fetchers, unless it is about the source alone."""
@@ -336,9 +351,9 @@ class Background:
             state = self._ledger.state
             start = min(max(self._highest_start, state.oldest), state.head)
             if start == state.head:
-                return max(self._max_spool_bytes, 1)
+                return max(self._settings.max_spool_bytes, 1)
             used = bytes_between(state, start, state.head, self._ledger.kept_sizes)
-            return max(self._max_spool_bytes - used, 0)
+            return max(self._settings.max_spool_bytes - used, 0)
 
     # The thread that merges.
 
@@ -353,17 +368,17 @@ class Background:
 
     def _start(self) -> None:
         try:
-            started = self._start_fetching(self._ledger, self.segment_reported)
+            fetching, horizon = self._start_fetching(self._ledger, self._segment_reported)
         except _SOURCE_ERRORS as error:
             # How long ids count is unknown, so the longest time there is.
-            self._compaction = Compaction(self._ledger, self._compaction_settings)
+            self._compaction = Compaction(self._ledger, self._settings.compaction)
             self._source_error = error
             self._wake.set()
             return
-        self._compaction = Compaction(self._ledger, replace(self._compaction_settings, horizon=started.horizon))
-        self._fetching = started.fetching
+        self._compaction = Compaction(self._ledger, replace(self._settings.compaction, horizon=horizon))
+        self._fetching = fetching
         if self._stopping.is_set():
-            started.fetching.stop()
+            fetching.stop()
         self._wake.set()
 
     def _merge(self) -> None:
@@ -404,11 +419,7 @@ class Background:
         self._reserve.keep()
 
     def _admit(self) -> float | None:
-        """Admit what is published, if a fetcher has reported something or it is time to list the inbox anyway.
-
-        Returns:
-            When all that was published was admitted; None if the inbox was not listed.
-        """
+        """Admit what is published; return when all of it was, None if it is not time to list the inbox."""
         state, now = self._ledger.state, time.monotonic()
         before, newest = state.ordinal, state.published
         listed = self._reported.is_set() or now >= self._next_list
@@ -442,7 +453,8 @@ class Background:
 
     def _compact(self, *, urgent: bool) -> None:
         if self._compaction is not None:
-            self._compaction.step(urgent=urgent, read_from=self.read_from)
+            # Spark may still read a batch and the two before; all until it has asked for one.
+            self._compaction.step(urgent=urgent, read_from=min(self._last_starts, default=0))
 
     def _expire(self, admitted_at: float | None) -> None:
         """Drop old ids now and then; only when all that was published is admitted."""
@@ -481,7 +493,7 @@ class Background:
             if isinstance(error, OSError) and no_room(error):
                 self._make_room()
                 return True
-            if isinstance(error, OSError) and error.errno in _NO_ANSWER:
+            if isinstance(error, OSError) and error.errno == errno.ETIMEDOUT:  # an object store that does not answer
                 _log.warning("[SPOOL_STORE_NO_ANSWER] %s; waiting.", error)
                 self._stopping.wait(_FULL_DISK_POLL)
                 return True

@@ -12,7 +12,6 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from connectors.core.errors import ConnectorError, ServiceUnavailableError, SpoolInUseError
@@ -28,13 +27,19 @@ from connectors.spool.ledger.ledger import Ledger
 from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.store import open_store
-from connectors.spool.store.base import StoreAccess
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background, Freshness, Reason, StartFetching
-from connectors.spool.stream.compaction import CompactionSettings
-from connectors.spool.stream.slices import Slice, check_range, cut_by_bytes, offset_at, plan, position_of
+from connectors.spool.stream.background import Background, Freshness, Reason, StartFetching, StreamSettings
+from connectors.spool.stream.slices import (
+    Slice,
+    check_range,
+    cut_by_bytes,
+    named_positions,
+    offset_at,
+    plan,
+    position_of,
+)
 
-__all__ = ["SpoolStream", "StreamSettings", "carry_out_seek"]
+__all__ = ["SpoolStream", "carry_out_seek"]
 
 _log = logging.getLogger(__name__)
 _WATCH_EVERY: Final = 0.5
@@ -42,42 +47,6 @@ _SETTLE: Final = 0.5
 _OWNER_BYTES: Final = 8
 _SEEK_POLL: Final = 0.05
 _SEEK_PATIENCE: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """Settings of a stream; sizes in bytes, times in seconds.
-
-    Attributes:
-        sources: full names of the subscriptions.
-        fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
-        starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
-        partition_bytes, max_partitions: how batches are cut (rule R5).
-        max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
-        publish_period: at the latest so long after its first row a segment is published.
-        start_timeout: longest wait of the first answer.
-        available_now_quiet, available_now_max_wait: see `Freshness`.
-        by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
-        take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
-    """
-
-    root: str
-    connector: str
-    sources: tuple[str, ...]
-    fail_on_data_loss: bool
-    starting_position: str
-    partition_bytes: int
-    max_partitions: int
-    max_bytes_per_trigger: int | None
-    max_spool_bytes: int
-    publish_period: float
-    start_timeout: float
-    available_now_quiet: float
-    available_now_max_wait: float
-    compaction: CompactionSettings
-    by_message_id: bool = True
-    access: StoreAccess | None = None
-    take_over: bool = False
 
 
 class SpoolStream:
@@ -95,15 +64,7 @@ class SpoolStream:
         threading.Thread(target=self._end_with, args=(process_gone(jvm),), name="parent-watch", daemon=True).start()
         self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
         self._freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
-        self._background = Background(
-            self._ledger,
-            start_fetching,
-            settings.max_spool_bytes,
-            settings.compaction,
-            self._losses,
-            self._freshness,
-            by_message_id=settings.by_message_id,
-        )
+        self._background = Background(settings, self._ledger, start_fetching, self._losses, self._freshness)
         self._resolved: int | None = None
         self._answered = False
         self._is_bounded = False
@@ -224,10 +185,7 @@ class SpoolStream:
             if self._settings.starting_position == "latest":
                 self._wait_until_fresh(self._ledger.state.head, everything=False)
             with self._ledger.lock:
-                state = self._ledger.state
-                position = {"earliest": state.oldest, "latest": state.head}
-                committed = max(state.committed, state.oldest)
-                self._resolved = position.get(self._settings.starting_position, committed)
+                self._resolved = named_positions(self._ledger.state)[self._settings.starting_position]
         return self._resolved
 
     def _offset_of_end(self, start: Mapping[str, Any], first: int, max_rows: int | None) -> Offset:

@@ -33,6 +33,7 @@ __all__ = [
     "bytes_between",
     "check_range",
     "cut_by_bytes",
+    "named_positions",
     "offset_at",
     "plan",
     "plan_spool_rows",
@@ -75,6 +76,11 @@ def offset_at(state: LedgerState, position: int) -> Offset:
     if not start.first <= position <= start.last:
         start = next(start for start in state.starts if start.first <= position <= start.last)
     return {"epoch": start.nonce, "position": position, "spool": state.spool, "v": VERSION}
+
+
+def named_positions(state: LedgerState) -> dict[str, int]:
+    """Return the positions that have names in options."""
+    return {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
 
 
 def position_of(state: LedgerState, offset: Offset, where: str) -> int:
@@ -343,7 +349,7 @@ def _identity(store: Store, connector: str, sources: tuple[str, ...]) -> SpoolId
 
 def _range(state: LedgerState, wanted: SpoolRange, where: str) -> tuple[int, int]:
     """Return the positions that a range stands for; names of positions never make it go backwards."""
-    named = {"earliest": state.oldest, "committed": max(state.committed, state.oldest), "latest": state.head}
+    named = named_positions(state)
     first, end = (named[side] if isinstance(side, str) else side for side in (wanted.start, wanted.end))
     for name, position in (("startingPosition", first), ("endingPosition", end)):
         if position > state.head:
