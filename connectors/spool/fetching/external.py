@@ -65,7 +65,7 @@ class ExternalFetching:
         self._warned = False
 
     def allow(self, free_bytes: int) -> None:
-        """Announce the room there is, when that is news or a heartbeat is due."""
+        """Announce the room there is, when it has changed or a heartbeat is due."""
         ledger = self._ledger
         with ledger.lock:
             if self._is_due(free_bytes):
@@ -101,12 +101,10 @@ class ExternalFetching:
             return True
         at, room, row_bytes, number = self._announced
         state, waited = self._ledger.state, time.monotonic() - at
-        if waited >= self._heartbeat:
-            return True
         used, step = state.bytes - row_bytes, max(room // _STEP, 1)
         many_records = state.number - number >= MAX_RECORDS_BETWEEN
-        news = used >= step or abs(free_bytes - room) >= step or (many_records and used > 0)
-        return news and waited >= min(_SHORTEST_PAUSE, self._heartbeat)
+        changed = used >= step or abs(free_bytes - room) >= step or (many_records and used > 0)
+        return waited >= self._heartbeat or (changed and waited >= _SHORTEST_PAUSE)
 
 
 def wait_for_spool(
@@ -154,8 +152,8 @@ def run_fetchers(
         processes: how many fetchers of each source run here.
         stopped: ends them.
         healthy: called once, when all of them are at work.
-        outlive_reader: whether to wait for another reader when there is none any more. If not, that is the end, but not
-            before ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
+        outlive_reader: whether to wait for another reader when there is none any more. If not, they end, but not before
+            ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
 
     Raises:
         SpoolError: this machine does not see the spool, or sees another one there.
@@ -197,7 +195,10 @@ def fetch_in_task(number: int, plans: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
-    """Return whether a fetcher may start, as `FetcherGroup` asks; the spool is read once a second for each source."""
+    """Return what tells a `FetcherGroup` whether a fetcher may start; it reads the ledger once a second a source.
+
+    No seek may be under way, and an order has no other fetcher (rule R3).
+    """
     next_checks: dict[int, float] = {}
 
     def may_start(plan: FetchPlan, beside: set[str]) -> bool:
@@ -206,7 +207,14 @@ def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
             return False
         next_checks[plan.source] = now + _CHECK_SECONDS
         try:
-            return _may_start(plan, store, beside)
+            state = read_state(store, plan.spool)
+            if state.seek is not None and not state.seek["done"]:
+                return False
+            return not plan.ordered or all(
+                store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, state.fetchers.get(fetcher, -1) + 1))
+                for fetcher in store.list("inbox")
+                if fetcher not in beside
+            )
         except (OSError, ConnectorError) as error:
             if isinstance(error, SpoolError) and error.code == "SPOOL_MISSING":
                 raise
@@ -214,18 +222,6 @@ def _start_check(store: Store) -> Callable[[FetchPlan, set[str]], bool]:
             return False
 
     return may_start
-
-
-def _may_start(plan: FetchPlan, store: Store, beside: set[str]) -> bool:
-    """Whether the ledger lets a fetcher begin: no seek is under way, and an order has no other fetcher (rule R3)."""
-    state = read_state(store, plan.spool)
-    if state.seek is not None and not state.seek["done"]:
-        return False
-    return not plan.ordered or all(
-        store.close_folder(f"inbox/{fetcher}", segment_name(fetcher, state.fetchers.get(fetcher, -1) + 1))
-        for fetcher in store.list("inbox")
-        if fetcher not in beside
-    )
 
 
 def external_connector(source_format: str) -> Connector:
