@@ -42,6 +42,23 @@ def numbers_of(log: list[dict[str, Any]], kind: str) -> list[int]:
     return [number for line in log if line["kind"] == kind for number in line["numbers"]]
 
 
+FAILPOINTS = (
+    "fetch.before_folder",
+    "fetch.after_folder",
+    "fetch.before_decode",
+    "segment.before_append",
+    "fetch.before_publish",
+    "store.before_sync",
+    "store.before_link",
+    "store.before_folder_sync",
+    "store.after_publish",
+    "fetch.after_publish_before_ack",
+    "fetch.after_ack",
+    "fetch.before_nack",
+    "fetch.after_nack",
+)
+"""Every failpoint that a fetcher passes, those of the store and the segment among them."""
+
 PATIENT = {f"__main__.{name}": 60.0 for name in ("_PUBLISH_LIMIT", "_CLOSE_LIMIT", "_HARD_LIMIT")}
 """Limits with which a fetcher that has to stand still for seconds publishes at its end all the same."""
 

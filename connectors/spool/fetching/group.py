@@ -142,8 +142,7 @@ class OutageLog:
 def next_allowance(published: int, share: int, sent: int | None) -> int | None:
     """Return the allowance to send to a fetcher now, or None if the one it has is near enough.
 
-    `published` are the bytes of rows that its process has published, as far as they are counted; it may add `share` to
-    them. `sent` is the allowance it has: bytes that its process may publish in all.
+    Its process has published `published` bytes of rows, and may add `share`; `sent` is the allowance it has, in all.
     """
     wanted = published + max(share, 0)
     if sent is None:
@@ -500,17 +499,14 @@ class FetcherGroup:
         """Read what a child has reported; False if there was nothing."""
         reports = list(child.read())
         for report in reports:
-            self._receive(child, report)
+            if "published" in report and child.fetcher is not None:
+                self._on_published(child.fetcher, report["published"]["number"])
+            if "note" in report:
+                self._on_note(child.index, report["note"])
+            with self._lock:
+                terminal = child.receive(report)
+                self._terminal = self._terminal or terminal
         return bool(reports)
-
-    def _receive(self, child: FetcherChild, report: Mapping[str, Any]) -> None:
-        if "published" in report and child.fetcher is not None:
-            self._on_published(child.fetcher, report["published"]["number"])
-        if "note" in report:
-            self._on_note(child.index, report["note"])
-        with self._lock:
-            terminal = child.receive(report)
-            self._terminal = self._terminal or terminal
 
 
 def _clear_temporary(plan: FetchPlan, fetcher: str) -> None:

@@ -105,12 +105,7 @@ class Pipeline:
     """The writing and the publishing thread of a fetcher; the target puts deliveries into the intake."""
 
     def __init__(
-        self,
-        plan: FetchPlan,
-        folder: FetcherFolder,
-        target: FetchTarget,
-        intake: Intake,
-        observer: PipelineObserver,
+        self, plan: FetchPlan, folder: FetcherFolder, target: FetchTarget, intake: Intake, observer: PipelineObserver
     ) -> None:
         self._plan = plan
         self._folder = folder
@@ -125,12 +120,9 @@ class Pipeline:
         self._to_publish: SegmentWriter | None = None
         self._publish_error: OSError | None = None
         self._published = 0
-        self._acking = False
-        self._receiving = threading.Lock()
-        self._stopping = False
-        self._closing = False
-        self._abandoned = False
         self._pause = 0.0
+        self._receiving = threading.Lock()
+        self._acking = self._stopping = self._closing = self._abandoned = False
         self._threads = [
             threading.Thread(target=self._run, args=(step,), name=name, daemon=True)
             for name, step in (("write", self._write_next), ("publish", self._publish_next))
@@ -170,6 +162,7 @@ class Pipeline:
                 self._target.start(self._intake)
 
     def _run(self, step: Callable[[], bool]) -> None:
+        """Run the steps of a thread until one returns False."""
         try:
             while step():
                 pass
@@ -182,7 +175,6 @@ class Pipeline:
     # The writing thread.
 
     def _write_next(self) -> bool:
-        """Wait for work and do it; False at the end."""
         taken, roll = self._wait_for_work()
         if self._abandoned:
             return False
@@ -191,8 +183,11 @@ class Pipeline:
                 raise self._publish_error
             if taken:
                 self._append(taken)
-            if self._segment is not None and (roll or self._is_full(self._segment)):
-                self._hand_over(self._segment)
+            segment, plan = self._segment, self._plan
+            if segment is not None and (
+                roll or segment.bytes >= plan.segment_bytes or segment.rows >= plan.segment_rows
+            ):
+                self._hand_over(segment)
         except OSError as error:
             self._give_up(error)
             self._recover(error)
@@ -225,9 +220,6 @@ class Pipeline:
         if self._segment is not None:
             return self._segment_since
         return self._intake.queue[0].received_at if self._intake.queue else None
-
-    def _is_full(self, segment: SegmentWriter) -> bool:
-        return segment.bytes >= self._plan.segment_bytes or segment.rows >= self._plan.segment_rows
 
     def _append(self, taken: list[Held]) -> None:
         failpoint("fetch.before_decode")
@@ -275,7 +267,6 @@ class Pipeline:
     # The publishing thread.
 
     def _publish_next(self) -> bool:
-        """Wait for a segment and publish it; False at the end."""
         with self._intake.lock:
             self._intake.work.wait_for(
                 lambda: self._to_publish or self._abandoned or (self._closing and self._intake.empty)
@@ -291,7 +282,7 @@ class Pipeline:
             spare_the_reserve(self._folder.store)
             info = segment.publish()
         except OSError as error:
-            self._discard(segment)
+            _discard(segment)
             with self._intake.lock:
                 self._publish_error = error
                 self._intake.work.notify_all()
@@ -336,7 +327,7 @@ class Pipeline:
             lost = self._intake.give_up()
         segment, self._segment = self._segment, None
         if segment is not None:
-            self._discard(segment)
+            _discard(segment)
         self._hand_back(lost)
         if self._folder.store.exists(segment_name(self._folder.fetcher, self._published)):
             # It has its name, yet perhaps not durably: the number can be neither used again nor skipped.
@@ -370,7 +361,8 @@ class Pipeline:
             return False
         return True
 
-    def _discard(self, segment: SegmentWriter) -> None:
-        with contextlib.suppress(OSError):
-            # Its temporary file, if it cannot even be removed, goes when the next writer opens the spool.
-            segment.discard()
+
+def _discard(segment: SegmentWriter) -> None:
+    with contextlib.suppress(OSError):
+        # Its temporary file, if it cannot even be removed, goes when the next writer opens the spool.
+        segment.discard()

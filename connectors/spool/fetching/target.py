@@ -26,11 +26,10 @@ import pyarrow as pa
 
 from connectors.core.errors import ConnectorError
 from connectors.spool.segments.id_keys import OtherIds
-from connectors.spool.segments.segment import Sizes
+from connectors.spool.segments.segment import PublishTimes, Sizes
 from connectors.spool.store.base import StoreAccess
 
 __all__ = [
-    "FAILPOINTS",
     "Block",
     "FetchContext",
     "FetchPlan",
@@ -41,26 +40,6 @@ __all__ = [
     "TargetStatus",
     "share_of",
 ]
-
-FAILPOINTS = (
-    "fetch.before_folder",
-    "fetch.after_folder",
-    "fetch.before_decode",
-    "segment.before_append",
-    "fetch.before_publish",
-    "store.before_sync",
-    "store.before_link",
-    "store.before_folder_sync",
-    "store.after_publish",
-    "fetch.after_publish_before_ack",
-    "fetch.after_ack",
-    "fetch.before_nack",
-    "fetch.after_nack",
-)
-"""Every failpoint that a fetcher passes, those of the store and the segment among them.
-
-A target passes ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack`` likewise.
-"""
 
 
 def share_of(room: int, fetchers: int) -> int:
@@ -75,13 +54,12 @@ class FetchPlan:
     Attributes:
         target: the function that builds the target, as ``module:name``. It is called with `settings` and a
             `FetchContext`; it may raise `ConnectorError`, and does not reach the service.
-        hash_key: key of the spool's id hash.
         source: index of the subscription or stream in the spool's list of sources.
         publish_period: seconds from one publication to the next, at least; a segment with rows waits for nothing else.
         segment_bytes, segment_rows: size at which a segment is published at once.
         max_held_bytes, max_held_rows: received and not durable, at which reading pauses.
         compression: of the rows in segments: ``lz4``, or an empty text for none.
-        access: how to reach the object store that the spool is on, as `StoreAccess` writes it.
+        access: the JSON of a `StoreAccess`.
         share_of: how many fetchers share `max_spool_bytes` and read in the ledger what they may fetch, because the
             source process is elsewhere; 0 if the parent says what may be fetched.
         max_reader_age: seconds without a record in the ledger after which those fetchers pause.
@@ -110,7 +88,7 @@ class FetchPlan:
 
     @property
     def store_access(self) -> StoreAccess | None:
-        """The access that `access` describes."""
+        """How to reach the object store that the spool is on."""
         return None if self.access is None else StoreAccess.from_json(self.access)
 
     def to_json(self) -> dict[str, Any]:
@@ -131,10 +109,8 @@ class Block:
         rows: always of the same schema.
         ids: strings without nulls; None where rows have none.
         sizes: bytes of each row as limits count them.
-        published: lowest and highest publish time, microseconds since 1970; None without rows.
         token: stands for the deliveries that these rows came from; only the target reads it.
         counters: what to add to the counters of the segment.
-        other_ids: further values that identify rows, if there are any.
         notes: JSON values for the footer of the segment.
         more: further rows and their sizes, for rows without ids; made while they are written, so that few are in
             memory at a time. `more_rows` and `more_bytes` are their totals.
@@ -143,7 +119,7 @@ class Block:
     rows: pa.RecordBatch
     ids: pa.Array | None
     sizes: Sizes
-    published: tuple[int, int] | None
+    published: PublishTimes
     token: object
     counters: Mapping[str, int] = field(default_factory=dict)
     other_ids: OtherIds | None = None
@@ -207,13 +183,9 @@ class Intake:
         self.decoding: list[Held] = []
         self.writing: list[Held] = []
         self.publishing: list[Held] = []
-        self.queued_bytes = 0
-        self.held_bytes = 0
-        self.held_rows = 0
-        self.fetched_bytes = 0
-        self.fetched_rows = 0
-        self._undecoded_bytes = 0
-        self._decoded_bytes = 0
+        self.queued_bytes = self.held_bytes = self.held_rows = 0
+        self.fetched_bytes = self.fetched_rows = 0
+        self._undecoded_bytes = self._decoded_bytes = 0
         self._last_open = time.monotonic()
 
     # What targets call, in any thread.
@@ -347,7 +319,11 @@ class Intake:
 
 
 class FetchTarget(Protocol):
-    """The part of a fetcher that knows a service. One thread at a time calls each method."""
+    """The part of a fetcher that knows a service. One thread at a time calls each method.
+
+    It passes the failpoint ``fetch.after_ack`` after each successful call that acknowledges, ``fetch.after_nack``
+    likewise.
+    """
 
     def start(self, intake: Intake) -> None:
         """Begin to receive, in threads of its own; returns at once. Called again after `stop`, to continue."""

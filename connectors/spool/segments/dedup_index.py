@@ -24,14 +24,7 @@ import numpy.typing as npt
 
 from connectors.core.failpoints import failpoint
 from connectors.spool.segments.id_keys import HASH_TYPE, Hashes, IdKeys, Numbers
-from connectors.spool.segments.segment import (
-    PublishTimes,
-    SealedKind,
-    SealedReader,
-    SealedWriter,
-    published_of,
-    wider,
-)
+from connectors.spool.segments.segment import PublishTimes, SealedKind, SealedReader, SealedWriter, published_of, wider
 from connectors.spool.store.base import Blobs
 
 __all__ = ["PORTIONS", "DedupIndex", "IdRun", "RunEntry", "merge_runs", "run_name", "write_run"]
@@ -164,17 +157,11 @@ def run_name(name: str) -> str:
 
 
 def write_run(
-    store: Blobs,
-    name: str,
-    space: str,
-    numbers: Iterable[Numbers],
-    hashes: Iterable[Hashes],
-    published: PublishTimes,
+    store: Blobs, name: str, space: str, numbers: Iterable[Numbers], hashes: Iterable[Hashes], published: PublishTimes
 ) -> RunEntry:
     """Write a run durably; `name` is one within ``ids/`` that was never used.
 
-    Numbers and hashes come in chunks, ascending over all of them, without repeats. Raises `OSError` if the disk
-    refuses; then nothing was published.
+    Numbers and hashes come in chunks, ascending over all of them, without repeats. OSError: nothing was published.
     """
     failpoint("ids.before_write")
     file = SealedWriter(store, run_name(name), RUN)

@@ -86,8 +86,8 @@ def checksum(*parts: Buffer) -> str:
 class SealedKind:
     """A kind of sealed file: the last 8 bytes of its files, and what its errors say.
 
-    `code` is the beginning of its error codes, `stake` what is lost with a file; `whole` says that all of a file is
-    read when it is opened.
+    `code` is the beginning of its error codes, `stake` what is lost with a file. All of a `whole` file is read when it
+    is opened.
     """
 
     magic: bytes
@@ -222,7 +222,7 @@ class SegmentInfo:
     """A segment, as its footer describes it.
 
     `number` counts the segments of a fetcher from 0; `source` is an index in the spool's list of sources; `bytes` is
-    the sum of the sizes of the rows; `counters` are what the fetcher counted for them.
+    the sum of the sizes of the rows.
     """
 
     fetcher: str
@@ -249,8 +249,7 @@ class SegmentInfo:
 class SegmentWriter:
     """A segment that is being written; nothing of it can be seen before `publish`.
 
-    `number` is one more than the last that `fetcher`, this process, has published; `source` is an index in the spool's
-    list of sources; `compression` is that of the blocks as Arrow IPC calls it, empty for none.
+    `compression` is that of the blocks as Arrow IPC calls it, empty for none; the other arguments are as in the footer.
     """
 
     def __init__(
@@ -264,7 +263,7 @@ class SegmentWriter:
         *,
         compression: str = "",
     ) -> None:
-        self._about = {"spool": spool, "fetcher": fetcher, "number": number, "source": source}
+        self._about: dict[str, Any] = {"spool": spool, "fetcher": fetcher, "number": number, "source": source}
         self._name = segment_name(fetcher, number)
         self._compression = compression
         self._keys: list[IdKeys] = []
@@ -286,9 +285,9 @@ class SegmentWriter:
         counters: dict[str, int] | None = None,
         notes: Sequence[Any] = (),
     ) -> None:
-        """Append one block; `published` and `counters` are those of its rows.
+        """Append one block; `notes` are JSON values of the connector for the footer.
 
-        `notes` are JSON values of the connector for the footer. After an `OSError` the segment can only be discarded.
+        After an `OSError` the segment can only be discarded.
         """
         failpoint("segment.before_append")
         self._file.section("block", _message(rows, self._compression), rows=len(rows))
@@ -308,14 +307,14 @@ class SegmentWriter:
             OSError: the disk refused; nothing was published.
             FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
         """
-        footer = {
-            **self._about,
+        footer = self._about | {
             "rows": self.rows,
             "bytes": self.bytes,
             "published": self._published,
             "counters": self._counters,
-            **({"notes": self._notes} if self._notes else {}),
         }
+        if self._notes:
+            footer["notes"] = self._notes
         self._file.section("end", _END_OF_STREAM)
         self._file.section("index", _index_stream(IdKeys.concatenate(self._keys), self._sizes))
         digest = self._file.publish(footer)

@@ -249,10 +249,8 @@ def _read_slice(store: Store, part: Slice) -> Iterator[SpoolRows]:
         mask = np.unpackbits(bits, count=part.end_row - part.first_row).astype(np.bool_)
     position = part.position
     for first, batch in reader.batches(part.first_row, part.end_row):
-        rows = batch
-        if mask is not None:
-            low = first - part.first_row
-            rows = batch.filter(pa.array(mask[low : low + len(batch)]))
+        low = first - part.first_row
+        rows = batch if mask is None else batch.filter(pa.array(mask[low : low + len(batch)]))
         if len(rows):
             yield SpoolRows(rows, position, part.source)
         position += len(rows)

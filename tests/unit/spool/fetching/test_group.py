@@ -23,10 +23,10 @@ from connectors.spool.errors import missing_spool
 from connectors.spool.fetching import process as fetch_process
 from connectors.spool.fetching.group import FetcherGroup, FetcherStatus, next_allowance
 from connectors.spool.fetching.process import FetchProcess, Reporter
-from connectors.spool.fetching.target import FAILPOINTS, FetchPlan, Held, Intake
+from connectors.spool.fetching.target import FetchPlan, Held, Intake
 from connectors.spool.segments.segment import SegmentInfo, SegmentReader
 from connectors.spool.store.local import LocalStore
-from tests.support.fetch_targets import PATIENT, numbers_of, read_log
+from tests.support.fetch_targets import FAILPOINTS, PATIENT, numbers_of, read_log
 from tests.support.fetch_waiting import only, wait_for
 
 REPOSITORY = Path(__file__).parents[4]
