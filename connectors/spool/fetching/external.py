@@ -31,13 +31,7 @@ from connectors.spool.segments.segment import segment_name
 from connectors.spool.store import open_store
 from connectors.spool.store.base import Store, StoreAccess
 
-__all__ = [
-    "ExternalFetching",
-    "external_connector",
-    "fetch_in_task",
-    "run_fetchers",
-    "wait_for_spool",
-]
+__all__ = ["ExternalFetching", "external_connector", "fetch_in_task", "run_fetchers", "wait_for_spool"]
 
 _log = logging.getLogger(__name__)
 

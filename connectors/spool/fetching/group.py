@@ -69,7 +69,6 @@ class FetcherStatus:
         held_bytes, held_rows: received and not durable.
         settled_at: everything received before this time is durable (`time.monotonic`, one clock for all processes of a
             machine); None if unknown.
-        published_bytes: bytes of the rows in its segments, by its last report.
         starts: how often a process was started in this place.
         error: its present trouble, which may pass.
     """
@@ -186,8 +185,7 @@ class FetcherChild:
     def start(self, share: int | None) -> None:
         """Start a process, which may fetch `share` bytes of rows to begin with; None for no limit.
 
-        Raises:
-            OSError: the system has no process or descriptor left.
+        OSError: the system has no process or descriptor left.
         """
         read_end, self._control = os.pipe()
         try:
@@ -223,7 +221,7 @@ class FetcherChild:
             self._allowance = allowance
 
     def order(self, name: str, value: Any) -> None:
-        """Note what is wanted of every process in this place; None withdraws it. `send_orders` sends it."""
+        """Note what is wanted of every process in this place, for `send_orders`; None withdraws it."""
         if value is None:
             self._orders.pop(name, None)
         else:
@@ -404,10 +402,6 @@ class FetcherGroup:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-
-    def kill(self) -> None:
-        """Kill all of them; what they hold is redelivered when its leases expire."""
-        self.stop(timeout=0.0)
 
     # The supervising thread.
 

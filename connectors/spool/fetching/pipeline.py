@@ -199,7 +199,10 @@ class Pipeline:
         intake = self._intake
         with intake.lock:
             while not self._closing and self._publish_error is None:
-                oldest = self._oldest()
+                # When the oldest row that is not in a closed segment arrived.
+                oldest = intake.queue[0].received_at if intake.queue else None
+                if self._segment is not None:
+                    oldest = self._segment_since
                 idle = not intake.publishing
                 # While the one before is being published a segment may grow beyond its time: it could not go anyway.
                 due_at = None if oldest is None else max(oldest, self._rolled_at + self._plan.publish_period)
@@ -214,12 +217,6 @@ class Pipeline:
             if self._publish_error is not None or self._abandoned:
                 return [], False
             return intake.take(self._block_bytes), not intake.queue
-
-    def _oldest(self) -> float | None:
-        """Return when the oldest row that is not in a closed segment arrived."""
-        if self._segment is not None:
-            return self._segment_since
-        return self._intake.queue[0].received_at if self._intake.queue else None
 
     def _append(self, taken: list[Held]) -> None:
         failpoint("fetch.before_decode")

@@ -41,17 +41,7 @@ from connectors.spool.ledger.records import Place, read_record
 from connectors.spool.segments.segment import SegmentInfo, segment_name
 from connectors.spool.store.base import Store
 
-__all__ = [
-    "MAX_RECORDS_BETWEEN",
-    "NO_READER",
-    "ROOM",
-    "FetchProcess",
-    "PublishedBytes",
-    "ReaderWatch",
-    "Reporter",
-    "heartbeat_seconds",
-    "main",
-]
+__all__ = ["MAX_RECORDS_BETWEEN", "NO_READER", "ROOM", "FetchProcess", "ReaderWatch", "heartbeat_seconds"]
 
 _log = logging.getLogger(__name__)
 
@@ -84,10 +74,7 @@ def heartbeat_seconds(max_reader_age: float) -> float:
 
 
 class Reporter:
-    """Writes reports to a pipe, in a thread of its own, so that nobody has to wait.
-
-    A parent that does not read loses reports, and nothing else: the segments themselves are in the spool.
-    """
+    """Writes reports to a pipe, in a thread of its own: a parent that does not read loses reports, and nothing else."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -29,17 +29,7 @@ from connectors.spool.segments.id_keys import OtherIds
 from connectors.spool.segments.segment import PublishTimes, Sizes
 from connectors.spool.store.base import StoreAccess
 
-__all__ = [
-    "Block",
-    "FetchContext",
-    "FetchPlan",
-    "FetchTarget",
-    "Held",
-    "Intake",
-    "Orders",
-    "TargetStatus",
-    "share_of",
-]
+__all__ = ["Block", "FetchContext", "FetchPlan", "FetchTarget", "Held", "Intake", "Orders", "TargetStatus", "share_of"]
 
 
 def share_of(room: int, fetchers: int) -> int:

@@ -255,21 +255,14 @@ class Background:
     not answer ends it with `OSError`.
     """
 
-    def __init__(
-        self,
-        settings: StreamSettings,
-        ledger: Ledger,
-        start_fetching: StartFetching,
-        losses: Losses,
-        freshness: Freshness,
-    ) -> None:
+    def __init__(self, settings: StreamSettings, ledger: Ledger, start_fetching: StartFetching) -> None:
         # All that the source ever delivered is admitted: there is a `source_error`, and nobody fetches.
         self.complete = False
         self._settings = settings
         self._ledger = ledger
         self._start_fetching = start_fetching
-        self._losses = losses
-        self._freshness = freshness
+        self.losses = Losses(ledger, fail=settings.fail_on_data_loss)
+        self.freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
         self._compaction: Compaction | None = None
         self._fetching: Fetching | None = None
         self._highest_start = 0
@@ -291,7 +284,7 @@ class Background:
     def start(self) -> None:
         """Admit all that earlier fetchers left, then start the threads; on a full disk they admit it."""
         try:
-            self._losses.going_on(self._ledger.admit)
+            self.losses.going_on(self._ledger.admit)
         except OSError as error:
             if not no_room(error):
                 raise
@@ -414,7 +407,7 @@ class Background:
         self._compact(urgent=False)
         self._expire(admitted_at)
         if fetching is not None:
-            fetching.allow(self._losses.going_on(self.free_bytes))
+            fetching.allow(self.losses.going_on(self.free_bytes))
         self._disk_is_full = False
         self._reserve.keep()
 
@@ -428,10 +421,10 @@ class Background:
             self._ledger.admit()
             self._next_list = now + self._ledger.store.look_seconds
         now = time.monotonic()
-        with self._freshness.changed:
+        with self.freshness.changed:
             admitted = self._ledger.admitted_since(before)
             for entry in admitted:
-                self._freshness.admitted(now, entry.published, entry.kept)
+                self.freshness.admitted(now, entry.published, entry.kept)
                 if not entry.quarantined:
                     self._duplicates.admitted(rows=entry.rows, kept=entry.kept)
             self._duplicates.compare(admitted, newest)
@@ -446,10 +439,10 @@ class Background:
         settled = 0.0
         if admitted_at is not None:
             settled = min((one.settled_at for one in fetchers if one.settled_at is not None), default=admitted_at)
-        with self._freshness.changed:
-            self._freshness.round_ended(now, healthy=healthy, settled=settled)
+        with self.freshness.changed:
+            self.freshness.round_ended(now, healthy=healthy, settled=settled)
             self.complete = self.complete or (ended and admitted_at is not None)
-            self._freshness.changed.notify_all()
+            self.freshness.changed.notify_all()
 
     def _compact(self, *, urgent: bool) -> None:
         if self._compaction is not None:
@@ -518,6 +511,6 @@ class Background:
             self._stopping.wait(_FULL_DISK_POLL)
 
     def _fail(self, error: ConnectorError) -> None:
-        with self._freshness.changed:
+        with self.freshness.changed:
             self._error = self._error or error
-            self._freshness.changed.notify_all()
+            self.freshness.changed.notify_all()

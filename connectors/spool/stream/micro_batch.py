@@ -19,7 +19,6 @@ from connectors.core.failpoints import failpoint
 from connectors.core.offsets import START_KEY, Offset, is_sentinel, load_offset, ordered
 from connectors.spool.errors import disk_errors
 from connectors.spool.ledger.contents import refuse_foreign_folder
-from connectors.spool.ledger.data_loss import Losses
 from connectors.spool.ledger.fencing import process_gone, spark_pid, while_newest
 from connectors.spool.ledger.identity import open_identity
 from connectors.spool.ledger.lease import WriterLock, writer_lock
@@ -28,7 +27,7 @@ from connectors.spool.ledger.recovery import open_ledger
 from connectors.spool.segments.dedup_index import run_name
 from connectors.spool.store import open_store
 from connectors.spool.store.disk_space import release_reserves
-from connectors.spool.stream.background import Background, Freshness, Reason, StartFetching, StreamSettings
+from connectors.spool.stream.background import Background, Reason, StartFetching, StreamSettings
 from connectors.spool.stream.slices import (
     Slice,
     check_range,
@@ -62,9 +61,8 @@ class SpoolStream:
         self._lock, self._ledger = _open(settings, jvm)
         self._stopped = threading.Event()
         threading.Thread(target=self._end_with, args=(process_gone(jvm),), name="parent-watch", daemon=True).start()
-        self._losses = Losses(self._ledger, fail=settings.fail_on_data_loss)
-        self._freshness = Freshness(settings.available_now_quiet, settings.available_now_max_wait)
-        self._background = Background(settings, self._ledger, start_fetching, self._losses, self._freshness)
+        self._background = Background(settings, self._ledger, start_fetching)
+        self._losses, self._freshness = self._background.losses, self._background.freshness
         self._resolved: int | None = None
         self._answered = False
         self._is_bounded = False
@@ -265,21 +263,14 @@ class SpoolStream:
 
         self._freshness.wait(reason, self._check)
         rows = self._ledger.state.head
+        if rows == 0:
+            raise error
         if rows <= first:
-            raise _drained(error, rows, len(self._settings.sources))
-
-
-def _drained(error: ConnectorError, rows: int, sources: int) -> ConnectorError:
-    """Return the error of a source all of whose rows were served."""
-    if rows == 0:
-        return error
-    others = "" if sources == 1 else " A query of the other sources continues with a new spool and a new checkpoint."
-    return type(error)(
-        error.code,
-        f"{error.what}; the spool is drained: all of its {rows} rows were read",
-        error.where,
-        f"{error.action}{others}",
-    )
+            what = f"{error.what}; the spool is drained: all of its {rows} rows were read"
+            action = error.action
+            if len(self._settings.sources) > 1:
+                action += " A query of the other sources continues with a new spool and a new checkpoint."
+            raise type(error)(error.code, what, error.where, action)
 
 
 def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
@@ -308,19 +299,13 @@ def _open(settings: StreamSettings, jvm: int) -> tuple[WriterLock, Ledger]:
 def carry_out_seek(ledger: Ledger, wanted: Mapping[str, Any], move: Callable[[Mapping[str, Any]], None]) -> bool:
     """Move the source if that is wanted and not done, before anything is fetched; return whether it was moved.
 
-    The order is: record what is wanted; see that all that was received is admitted; move the source; record that it is
-    done, and with it a new epoch of ids, so that dedup does not drop what is redelivered. After a crash in between the
-    next start repeats it. What is done is not repeated until something else is wanted, so the options may stay in the
-    script; wanting only a part of it is wanting nothing else: one option may be removed and restored while another
-    stays.
+    The order is: record what is wanted; wait until another thread has admitted all that was received; move the source;
+    record that it is done, and with it a new epoch of ids, so that dedup does not drop what is redelivered. After a
+    crash in between the next start repeats it, and calls `move` again. What is done is not repeated until something
+    else is wanted, so the options may stay in the script, and one may be removed and restored while another stays.
 
     What the service refuses is withdrawn, so that a start without it continues as if it had never been wanted. Whether
     an earlier start had moved the source by it is unknown then; ids stay known, so no row comes twice.
-
-    Args:
-        ledger: of the spool; another thread admits what earlier fetchers have published.
-        wanted: JSON values; empty when nothing is wanted.
-        move: moves the source; may be called again with the same value after a crash.
 
     Raises:
         SpoolInUseError: a fetcher of an earlier start does not end.

@@ -278,8 +278,7 @@ def plan_spool_rows(
     """Plan the partitions of a batch read of a spool that this connector must have filled from these sources.
 
     Raises:
-        SpoolError: there is no spool, it belongs to other sources, or this user may not read it.
-        SpoolDamagedError: its ledger, or a segment that had to be read, is damaged.
+        SpoolError: there is no spool, it belongs to other sources, it is damaged, or this user may not read it.
         OffsetError: a position lies above the end of the spool, or the range goes backwards.
         DataLossError: rows of the range were freed.
     """

@@ -99,7 +99,7 @@ def fetching(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fetchi
         made = Fetching(server, tmp_path)
         yield made
         for group in made.groups:
-            group.kill()
+            group.stop(timeout=0.0)
 
 
 @pytest.fixture

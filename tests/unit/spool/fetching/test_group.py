@@ -82,7 +82,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spool]:
     made = Spool(tmp_path)
     yield made
     for group in made.groups:
-        group.kill()
+        group.stop(timeout=0.0)
 
 
 def ready(group: FetcherGroup) -> FetcherStatus:
@@ -557,6 +557,25 @@ def test_an_allowance_is_split_among_the_fetchers(spool: Spool) -> None:
     wait_for(lambda: all(status.paused for status in group.status()) and len(spool.numbers("ack")) == 40)
     time.sleep(0.3)
     assert len(spool.numbers("receive")) == 40
+
+
+def test_sources_share_an_allowance_evenly_and_a_start_sees_the_fetchers_of_the_others(spool: Spool) -> None:
+    starts: dict[int, set[str]] = {}
+
+    def may_start(plan: FetchPlan, beside: set[str]) -> bool:
+        starts[plan.source] = beside
+        return plan.source == 0 or bool(beside)
+
+    group = FetcherGroup(may_start=may_start, free_bytes=4000)
+    spool.groups.append(group)
+    for source, count in ((0, 1), (1, 2)):
+        group.add(replace(spool.plan(), source=source), count)
+    group.start()
+    wait_for(lambda: all(status.paused for status in group.status()) and len(spool.numbers("ack")) == 40)
+    time.sleep(0.3)
+    assert len(spool.numbers("receive")) == 40
+    assert sorted(status.fetched_bytes for status in group.status()) == [1000, 1000, 2000]
+    assert starts == {0: set(), 1: {group.status()[0].fetcher}}
 
 
 @pytest.mark.parametrize(
