@@ -18,7 +18,6 @@ import secrets
 import threading
 import time
 from collections.abc import Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from connectors.core.errors import ConnectorError
@@ -83,6 +82,7 @@ class ExecutorFetching:
         query: StreamingQuery | None,
     ) -> None:
         self._spark = spark
+        self._is_classic = hasattr(spark, "_jsparkSession")
         self._connector = connector
         self._options = option_texts(options)
         self._fetchers = fetchers
@@ -98,9 +98,7 @@ class ExecutorFetching:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -144,7 +142,7 @@ class ExecutorFetching:
 
     def _interrupt(self) -> None:
         try:
-            if _is_classic(self._spark):
+            if self._is_classic:
                 self._spark.sparkContext.cancelJobGroup(self._tag)
             else:
                 self._spark.interruptTag(self._tag)
@@ -154,7 +152,7 @@ class ExecutorFetching:
     def _run(self) -> None:
         try:
             plans = self._connector.load(self._connector.external_fetch)(self._options, os.environ, self._fetchers)
-            if _is_classic(self._spark):
+            if self._is_classic:
                 # Not by a tag: in Spark Classic it means another one in each thread.
                 self._spark.sparkContext.setJobGroup(self._tag, "fetchers of a stream")
             else:
@@ -222,10 +220,6 @@ def _is_active(query: StreamingQuery) -> bool:
     except Exception as error:  # noqa: BLE001 - py4j's and gRPC's errors of a session that is gone
         _log.info("the query cannot be asked any more: %s", error)
         return False
-
-
-def _is_classic(spark: SparkSession) -> bool:
-    return hasattr(spark, "_jsparkSession")
 
 
 def _is_stopped(spark: SparkSession) -> bool:

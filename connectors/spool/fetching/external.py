@@ -106,8 +106,7 @@ def wait_for_spool(
 ) -> SpoolIdentity:
     """Return the identity of a spool, as soon as a query has made it.
 
-    Raises:
-        SpoolError: there is none after `patience` seconds, or it belongs to other sources.
+    Raises `SpoolError` if there is none after `patience` seconds, or it belongs to other sources.
     """
     store = open_store(root, secrets.token_hex(_OWNER_BYTES), access)
     end = time.monotonic() + patience
@@ -141,13 +140,9 @@ def run_fetchers(
 ) -> None:
     """Run fetchers until `stopped` is set; those that die are replaced. What they hold is published or handed back.
 
-    Args:
-        plans: one for each source of the spool.
-        processes: how many fetchers of each source run here.
-        stopped: ends them.
-        healthy: called once, when all of them are at work.
-        outlive_reader: whether to wait for another reader when there is none any more. If not, they end, but not before
-            ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
+    There is one plan for each source of the spool, and so many processes for each. `healthy` is called once, when all
+    of them are at work. Without `outlive_reader` they end when there is no reader any more, but not before
+    ``maxReaderAge``: a query that is started with its fetchers may be slower than they are.
 
     Raises:
         SpoolError: this machine does not see the spool, or sees another one there.

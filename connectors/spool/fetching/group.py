@@ -70,7 +70,6 @@ class FetcherStatus:
         settled_at: everything received before this time is durable (`time.monotonic`, one clock for all processes of a
             machine); None if unknown.
         starts: how often a process was started in this place.
-        error: its present trouble, which may pass.
     """
 
     index: int
@@ -110,7 +109,11 @@ class OutageLog:
         An error may be gone for a moment, when some other call is answered: trouble ends when all are healthy again.
         """
         if all(one.error is None and (one.healthy or one.paused) for one in fetchers):
-            self._end(now)
+            if self._since is not None and self._warned is not None:
+                lasted = now - self._since
+                _log.warning("[SPOOL_FETCHING_RESUMED] All fetchers work again, after %.0f s (%s).", lasted, self._root)
+            self._since = self._warned = None
+            self._troubles = []
             return
         self._troubles = [one.error for one in fetchers if one.error is not None] or self._troubles
         if not self._troubles:
@@ -128,14 +131,6 @@ class OutageLog:
                 self._root,
                 first,
             )
-
-    def _end(self, now: float) -> None:
-        if self._since is not None and self._warned is not None:
-            _log.warning(
-                "[SPOOL_FETCHING_RESUMED] All fetchers work again, after %.0f s (%s).", now - self._since, self._root
-            )
-        self._since = self._warned = None
-        self._troubles = []
 
 
 def next_allowance(published: int, share: int, sent: int | None) -> int | None:

@@ -45,12 +45,7 @@ class FetcherEndedError(Exception):
 
 
 class FetcherFolder:
-    """The folder of one fetcher process, with its lock (rule R2).
-
-    Raises:
-        OSError: it could not be made.
-        SpoolError: the spool of this id is not there; not checked without an id.
-    """
+    """The folder of one fetcher process, with its lock (rule R2); `SpoolError` if the spool of this id is not there."""
 
     def __init__(self, root: str, access: StoreAccess | None = None, spool: str | None = None) -> None:
         self.fetcher = secrets.token_hex(8)
@@ -112,8 +107,7 @@ class Pipeline:
         self._target = target
         self._intake = intake
         self._observer = observer
-        self._block_bytes = min(_BLOCK_BYTES, plan.segment_bytes)
-        intake.wake_at(self._block_bytes)
+        self._block_bytes = intake.wake_at_bytes = min(_BLOCK_BYTES, plan.segment_bytes)
         self._segment: SegmentWriter | None = None
         self._segment_since = 0.0
         self._rolled_at = -math.inf

@@ -157,12 +157,7 @@ class ReaderWatch:
     def check(self, published: PublishedBytes) -> tuple[float, int]:
         """Return the age of the newest record in seconds, and the bytes that the fetcher may publish in all.
 
-        Forgets in `published` what was admitted.
-
-        Raises:
-            OSError: the store does not answer.
-            SpoolDamagedError: a record is damaged.
-            ConnectorError: the store refuses.
+        Forgets in `published` what was admitted. OSError: the store does not answer.
         """
         times = self._record_times()
         self._see_newest(times)

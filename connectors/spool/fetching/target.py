@@ -100,7 +100,6 @@ class Block:
         ids: strings without nulls; None where rows have none.
         sizes: bytes of each row as limits count them.
         token: stands for the deliveries that these rows came from; only the target reads it.
-        counters: what to add to the counters of the segment.
         notes: JSON values for the footer of the segment.
         more: further rows and their sizes, for rows without ids; made while they are written, so that few are in
             memory at a time. `more_rows` and `more_bytes` are their totals.
@@ -168,7 +167,8 @@ class Intake:
         self._max_bytes = max_bytes
         self._max_rows = max_rows
         self._allowance = allowance
-        self._wake_at_bytes = 0
+        self.wake_at_bytes = 0
+        """So many bytes in the queue notify `work`."""
         self.queue: deque[Held] = deque()
         self.decoding: list[Held] = []
         self.writing: list[Held] = []
@@ -192,7 +192,7 @@ class Intake:
             self.held_rows += rows
             self.fetched_bytes += wire_bytes
             # Waking the writer for every delivery would cost more than the delivery.
-            if len(self.queue) == 1 or before < self._wake_at_bytes <= self.queued_bytes or self.full:
+            if len(self.queue) == 1 or before < self.wake_at_bytes <= self.queued_bytes or self.full:
                 self.work.notify_all()
 
     def wait(self, timeout: float, cancelled: Callable[[], bool]) -> bool:
@@ -248,10 +248,6 @@ class Intake:
     def empty(self) -> bool:
         """Whether nothing is held."""
         return not (self.queue or self.decoding or self.writing or self.publishing)
-
-    def wake_at(self, queued_bytes: int) -> None:
-        """Notify `work` when so many bytes are in the queue."""
-        self._wake_at_bytes = queued_bytes
 
     def take(self, max_bytes: int) -> list[Held]:
         """Move deliveries from the queue to decoding: at least one, if there is one, and up to so many bytes."""

@@ -132,9 +132,8 @@ class SealedWriter:
 class SealedReader:
     """A sealed file; its footer is checked when it is opened, a section when it is read.
 
-    Raises:
-        SpoolDamagedError: it is missing or damaged, or its digest is not the one of the ledger (None: any).
-        SpoolVersionError: it was written by another version.
+    Raises `SpoolDamagedError` if it is missing or damaged, or its digest is not the one of the ledger (None: any), and
+    `SpoolVersionError` if another version has written it.
     """
 
     def __init__(self, store: Blobs, name: str, kind: SealedKind, digest: str | None) -> None:
@@ -303,9 +302,7 @@ class SegmentWriter:
     def publish(self) -> SegmentInfo:
         """Finish the file and publish it durably.
 
-        Raises:
-            OSError: the disk refused; nothing was published.
-            FileNotFoundError: the fetcher's folder is gone: it was given up (rule R2).
+        OSError: nothing was published. FileNotFoundError: the fetcher's folder is gone, it was given up (rule R2).
         """
         footer = self._about | {
             "rows": self.rows,

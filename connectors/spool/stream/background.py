@@ -82,14 +82,12 @@ class StreamSettings:
     """Settings of a stream; sizes in bytes, times in seconds.
 
     Attributes:
-        sources: full names of the subscriptions.
         fail_on_data_loss: whether rows that are gone stop the query; else they are given up, and recorded (rule R9).
         starting_position: where a new checkpoint begins: ``committed``, ``earliest`` or ``latest``.
         partition_bytes, max_partitions: how batches are cut (rule R5).
         max_spool_bytes: bytes above the highest start at which fetching pauses (rule R6).
         publish_period: at the latest so long after its first row a segment is published.
         start_timeout: longest wait of the first answer.
-        available_now_quiet, available_now_max_wait: see `Freshness`.
         by_message_id: whether duplicates are recognised by the source's own ids; else producers may publish them.
         take_over: take the lease of a spool on an object store at once, whoever holds it (rule R7).
     """

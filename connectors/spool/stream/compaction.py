@@ -135,12 +135,8 @@ class Compaction:
         """Do what is due: write ids, free segments, forget fetchers, delete temporary files.
 
         On a full disk it is urgent: free what may be freed, however little it is. `read_from` is the lowest position
-        that a query may still read; None where nothing reads.
-
-        Raises:
-            SpoolFencedError: another writer took the spool over.
-            SpoolFullError: the ids take more than `max_id_bytes`.
-            OSError: the disk refused; the next step tries again.
+        that a query may still read; None where nothing reads. Raises `SpoolFullError` if the ids take more than
+        `max_id_bytes`; after an `OSError` the next step tries again.
         """
         with self._ledger.lock:
             self._ledger.settle()

@@ -51,8 +51,7 @@ _SEEK_PATIENCE: Final = 60.0
 class SpoolStream:
     """The stream of one query. Its methods are called by one thread, as Spark does.
 
-    Raises:
-        SpoolError: the spool is in use, damaged, moved, or belongs to another source.
+    Raises `SpoolError` if the spool is in use, damaged, moved, or belongs to another source.
     """
 
     def __init__(self, settings: StreamSettings, start_fetching: StartFetching) -> None:
@@ -110,10 +109,7 @@ class SpoolStream:
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[list[Slice]]:
         """Cut the batch between two offsets into partitions: a pure function of them and the ledger.
 
-        Raises:
-            OffsetError: the spool does not know an offset.
-            DataLossError: rows between them were freed, and that is not given up.
-            SpoolFencedError: another query took the spool over.
+        Raises as `latest_offset`, and `SpoolFencedError` if another query took the spool over.
         """
         if is_sentinel(end):
             return []

@@ -84,11 +84,7 @@ def named_positions(state: LedgerState) -> dict[str, int]:
 
 
 def position_of(state: LedgerState, offset: Offset, where: str) -> int:
-    """Return the position of an offset from the checkpoint, which this ledger must have written.
-
-    Raises:
-        OffsetError: the offset belongs to another spool, is not known in this one, or lies above its head.
-    """
+    """Return the position of an offset from the checkpoint; `OffsetError` if this ledger has not written it."""
     if offset.get("spool") != state.spool:
         raise OffsetError(
             "SPOOL_OTHER",
@@ -123,12 +119,7 @@ def position_of(state: LedgerState, offset: Offset, where: str) -> int:
 
 
 def check_range(state: LedgerState, first: int, end: int, where: str) -> None:
-    """Check that the rows from `first` to before `end` can be read.
-
-    Raises:
-        OffsetError: the range goes backwards.
-        DataLossError: some of its rows were freed.
-    """
+    """Check the rows from `first` to before `end`: `OffsetError` if backwards, `DataLossError` if some were freed."""
     if first > end:
         raise OffsetError(
             "SPOOL_OFFSETS_BACKWARDS",
@@ -230,9 +221,8 @@ class SpoolRows:
 def read_slices(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
     """Read the rows of a partition, in order.
 
-    Raises:
-        SpoolError: this machine cannot see the spool, or the user of the task may not read it.
-        SpoolDamagedError: a segment is missing or damaged, or not the one that the ledger admitted.
+    Raises `SpoolError` if this machine cannot see the spool or may not read it, `SpoolDamagedError` if a segment is
+    missing, damaged, or not the one that the ledger admitted.
     """
     store = open_store(root, "reader", access)
     with reading_errors(root):
@@ -300,12 +290,7 @@ def plan_spool_rows(
 
 
 def read_spool_rows(root: str, slices: Sequence[Slice], access: StoreAccess | None = None) -> Iterator[SpoolRows]:
-    """Read the rows of a partition, in order; runs in tasks.
-
-    Raises:
-        DataLossError: they were freed since they were planned.
-        SpoolError: as `read_slices`.
-    """
+    """Read the rows of a partition as `read_slices`; `DataLossError` if they were freed since they were planned."""
     try:
         yield from read_slices(root, slices, access)
     except SpoolDamagedError:
